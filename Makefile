@@ -22,6 +22,7 @@ SEED ?= 1
 WORKERS ?= 2
 VERSION ?= 4.1
 CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
+OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
 .PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
@@ -173,15 +174,21 @@ cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes
 cluster-jars: ## Hadoop's s3a for `make cluster`: 660 MB by Maven
 	mvn -B -q -f deploy/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.tools/jars
 
-kubernetes: .venv/installed ## deploy/kubernetes against the schemas of Kubernetes and of Dagster's chart: CHART=folder
+kubernetes: .venv/installed ## deploy/kubernetes by schemas of Kubernetes and of charts: CHART=folder OPERATOR=folder
 	validate=("$(UV)" run --no-project --with kubernetes-validate kubernetes-validate --strict)
 	"$${validate[@]}" deploy/kubernetes/lakehouse.yaml
 	if command -v helm > /dev/null; then
 		mkdir -p .tools
 		helm template dagster $(CHART) -f deploy/kubernetes/dagster-values.yaml > .tools/dagster.yaml
 		"$${validate[@]}" .tools/dagster.yaml
+		helm template spark-operator $(OPERATOR) -f deploy/kubernetes/spark-operator-values.yaml \
+			> .tools/spark-operator.yaml
+		"$${validate[@]}" .tools/spark-operator.yaml
+		helm show crds $(OPERATOR) > .tools/crds.yaml
+		$(RUN) python -m tests.conformance.kubernetes .tools/dagster.yaml .tools/crds.yaml \
+			deploy/kubernetes/spark-cluster.yaml
 	else
-		echo "helm is not installed: Dagster's chart does not check dagster-values.yaml"
+		echo "helm is not installed: no chart checks its values, and nothing checks spark-cluster.yaml"
 	fi
 
 clean: ## Remove the demo warehouse and Dagster's local state (not .venv)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.conformance.kubernetes import differences
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -22,6 +26,12 @@ OF_DAGSTER = {"migrate", "code", "webserver", "daemon"}
 # `kubectl create secret` of docs/kubernetes.md
 SECRETS = {"PGPASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 (CODE,) = VALUES["dagster-user-deployments"]["deployments"]
+# the same pods by Apache's Spark operator
+CLUSTER = yaml.safe_load((ROOT / "deploy/kubernetes/spark-cluster.yaml").read_text())
+OPERATED = {
+    f"spark-{part}": CLUSTER["spec"][f"{part}Spec"]["statefulSetSpec"]["template"]
+    for part in ("master", "worker")
+}
 
 
 def test_every_service_is_here_or_in_dagsters_chart():
@@ -129,6 +139,7 @@ def test_dagsters_settings_are_those_of_its_file_under_compose():
     ):
         assert postgresql[key] == environment[variable]
     assert str(postgresql["service"]["port"]) == environment[database["port"]["env"]]
+    assert f"postgres:{postgresql['image']['tag']}" == COMPOSE["postgres"]["image"]
     coordinator = daemon["runCoordinator"]
     assert coordinator["type"] == told["run_coordinator"]["class"]
     assert snake(coordinator["config"]["queuedRunCoordinator"]) == told["run_coordinator"]["config"]
@@ -142,6 +153,59 @@ def test_dagsters_settings_are_those_of_its_file_under_compose():
     assert VALUES["additionalInstanceConfig"] == {key: told[key] for key in more}
     spelled = {"storage", "run_coordinator", "run_monitoring", "run_retries", "concurrency"}
     assert set(told) == spelled | more | {"telemetry"}, "the values have to say it, too"
+
+
+@pytest.mark.parametrize("name", sorted(OPERATED))
+def test_pods_of_the_spark_operator_are_those_of_the_deployments(name):
+    """It names containers, and adds the image, ports and words behind the command by itself."""
+    ours, deployed = OPERATED[name], PODS[name]
+    assert ours["metadata"] == {"labels": {"app": name}}
+    (container,), (wanted,) = ours["spec"]["containers"], deployed["containers"]
+    *shell, text = container["command"]
+    assert shell == ["sh", "-c"]
+    assert shlex.split(text) == ["exec", *COMPOSE[name]["command"]]
+    assert container["name"] == name.removeprefix("spark-")
+    by_operator = {"name", "image", "args", "ports"}
+    assert container == {
+        **{key: value for key, value in wanted.items() if key not in by_operator},
+        "name": container["name"],
+        "command": container["command"],
+    }
+    assert {**ours["spec"], "containers": []} == {**deployed, "containers": []}
+
+
+def test_the_spark_operators_cluster_has_the_image_version_and_workers_of_compose():
+    spec = CLUSTER["spec"]
+    assert spec["sparkConf"]["spark.kubernetes.container.image"] == COMPOSE["code"]["image"]
+    replicas = COMPOSE["spark-worker"]["deploy"]["replicas"]
+    assert set(spec["clusterTolerations"]["instanceConfig"].values()) == {replicas}
+    locked = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    (pyspark,) = [one["version"] for one in locked if one["name"] == "pyspark"]
+    assert spec["runtimeVersions"] == {"sparkVersion": pyspark}
+    name = CLUSTER["metadata"]["name"]
+    assert CODE["labels"] == {"spark.operator/spark-cluster-name": name}
+
+
+def test_the_spark_operator_looks_after_the_namespace_of_the_page():
+    values = yaml.safe_load((ROOT / "deploy/kubernetes/spark-operator-values.yaml").read_text())
+    (namespace,) = values["workloadResources"]["namespaces"]["data"]
+    assert f"kubectl create namespace {namespace}" in (ROOT / "docs/kubernetes.md").read_text()
+
+
+def test_keys_that_a_definition_does_not_know_are_found():
+    properties = {"count": {"type": "integer"}, "free": {"type": "object"}}
+    schema = {"properties": {"spec": {"type": "object", "properties": properties}}}
+    version = {"name": "v1", "served": True, "schema": {"openAPIV3Schema": schema}}
+    spec = {"group": "example.com", "names": {"kind": "Thing"}, "versions": [version]}
+    thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}}
+    fine = {**thing, "spec": {"count": 1, "free": {"any": "key"}}}
+    assert list(differences(fine, [{"spec": spec}])) == []
+    (wrong,) = differences({**thing, "spec": {"count": "1"}}, [{"spec": spec}])
+    assert "spec.count" in wrong
+    (unknown,) = differences({**thing, "spec": {"counts": 1}}, [{"spec": spec}])
+    assert "'counts' was unexpected" in unknown
+    (missing,) = differences({**thing, "apiVersion": "example.com/v2"}, [{"spec": spec}])
+    assert missing == "no definition of Thing in example.com/v2"
 
 
 def snake(value):
