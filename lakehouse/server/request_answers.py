@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+from urllib.parse import unquote
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import ClientDisconnect, Request
@@ -20,7 +21,9 @@ from lakehouse.server.large_bodies import LargeAnswers, RequestBodies, may_be_la
 from lakehouse.server.memory_bounds import MemoryBounds
 from lakehouse.server.repeated_requests import RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.undecoded_paths import decoded_names
 from lakehouse.server.watching.access_log import log_request
+from lakehouse.spec.identifier import dotted
 
 T = TypeVar("T")
 _THREADS, _DOOR_THREADS, _WAITING_THREADS = 32, 2, 256
@@ -56,7 +59,8 @@ class RequestAnswers:
 
     async def _answer(self, operation: Operation, request: Request) -> Response:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
-        status, caller, names = _CLIENT_LEFT, ANYONE, list(request.path_params.values())
+        status, caller = _CLIENT_LEFT, ANYONE
+        names = [unquote(one) for one in request.path_params.values()]
         is_read = False
         try:
             _check_not_scripted(request)
@@ -64,9 +68,8 @@ class RequestAnswers:
             # of callers that are not known nothing more is read
             async with self._bodies.body(request, operation.body_max) as body:
                 is_read = True
-                call = Call(
-                    request.path_params, dict(request.query_params), dict(request.headers), body
-                )
+                parts = decoded_names(request.path_params)
+                call = Call(parts, dict(request.query_params), dict(request.headers), body)
                 found: Answer | None = None
                 if operation.at_once is not None:
                     found = self._run(operation.at_once, operation, call, caller, names)
@@ -131,7 +134,7 @@ class RequestAnswers:
         served = self._served
         if not operation.for_anybody:
             asks = operation.asks(call)
-            names[:] = dict.fromkeys(".".join(one.path) for one in asks)
+            names[:] = dict.fromkeys(dotted(one.path) for one in asks)
             if caller is not ANYONE:
                 check_asks(caller, asks)
                 served = served.for_caller(caller)

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -35,6 +36,7 @@ from lakehouse.server.operations.view_operations import VIEW_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME
 from lakehouse.server.request_answers import RequestAnswers, response
 from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.undecoded_paths import UndecodedPaths
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
 
 
@@ -73,7 +75,11 @@ def rest_app(
         Route(f"{one.root}{one.path}", answers.endpoint(one), methods=[one.method])
         for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(UndecodedPaths)],
+        exception_handlers={HTTPException: _no_such_route},
+    )
 
 
 def operations_of(

@@ -31,15 +31,6 @@ EXPECTED = {
     "replaceTableTransaction": "tables of format version 1 are not created",
     **dict.fromkeys(
         (
-            "testNamespaceWithDot",
-            "testNamespaceWithSlash",
-            "testTableNameWithDot",
-            "testTableNameWithSlash",
-        ),
-        "names with dots and slashes are refused: a name is one folder, dots stand between levels",
-    ),
-    **dict.fromkeys(
-        (
             "createAndDropEmptyNamespace",
             "namespacePropertiesOnEmptyNamespace",
             "listTablesInEmptyNamespace",
