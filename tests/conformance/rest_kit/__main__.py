@@ -27,8 +27,6 @@ PACKAGE = "org.apache.iceberg.rest"
 CLASSES = ("WholeCatalogTests", "WholeViewCatalogTests")
 # What the kit asks of a server and this one does not do, and why.
 EXPECTED = {
-    "createTableTransaction": "tables of format version 1 are not created",
-    "replaceTableTransaction": "tables of format version 1 are not created",
     **dict.fromkeys(
         (
             "createAndDropEmptyNamespace",
