@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote_plus
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import ClientDisconnect, Request
@@ -60,7 +60,7 @@ class RequestAnswers:
     async def _answer(self, operation: Operation, request: Request) -> Response:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
         status, caller = _CLIENT_LEFT, ANYONE
-        names = [unquote(one) for one in request.path_params.values()]
+        names = [unquote_plus(one) for one in request.path_params.values()]
         is_read = False
         try:
             _check_not_scripted(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_plus
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -33,8 +33,11 @@ class UndecodedPaths:
 
 
 def decoded_names(parts: Mapping[str, str]) -> dict[str, str]:
-    """The named parts of a path. Raises InvalidIdentifierError for what is no text."""
+    """The named parts of a path; a plus is a blank, as Iceberg's Java encodes and decodes them.
+
+    Raises InvalidIdentifierError for what is no text.
+    """
     try:
-        return {name: unquote(part, errors="strict") for name, part in parts.items()}
+        return {name: unquote_plus(part, errors="strict") for name, part in parts.items()}
     except UnicodeDecodeError as error:
         raise InvalidIdentifierError(f"The path is no UTF-8: {error}") from error

@@ -130,6 +130,19 @@ def test_what_is_no_name_is_refused(rest, path):
         rest.lake.load_table(("raw", "a\\b"))
 
 
+def test_java_writes_blanks_as_plus(rest):
+    """`RESTUtil.encodeString` is URLEncoder's: a blank is `+`, a plus `%2B`."""
+    rest.table("with blank", "a table")
+    rest.table("with+plus", "a+table")
+    for path, wanted in (
+        ("with+blank/tables/a+table", 200),
+        ("with%20blank/tables/a%20table", 200),
+        ("with%2Bplus/tables/a%2Btable", 200),
+        ("with+plus/tables/a+table", 404),
+    ):
+        assert rest.get(f"/namespaces/{path}").status_code == wanted, path
+
+
 def test_pages_of_lists(rest):
     for n in range(5):
         rest.post("/namespaces", {"namespace": ["paged", f"p.{n}/x"]})
@@ -168,6 +181,23 @@ def test_tables_that_pyiceberg_and_java_have_in_the_database(rest):
     others.create_table(("jdbc", "theirs.t"), ROWS.schema)
     assert rest.lake.table_exists(("jdbc", "theirs.t"))
     assert not rest.lake.table_exists("jdbc.theirs.t")
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
+def test_percent_signs_are_in_folders_of_their_own(kind, tmp_path):
+    lake = open_lake(kind, tmp_path / "lake")
+    given = {"ann": [{"in": "50%", "may": ["write", "create"]}]}
+    with guarded(lake, rules_file(tmp_path, roles=given)) as server:
+        ann = server.token("ann")
+        assert server.ask(ann, "POST", "/namespaces", {"namespace": ["50%"]}).status_code == 200
+        tables = "/namespaces/50%25/tables"
+        made = server.ask(ann, "POST", tables, {"name": "t", "schema": SCHEMA})
+        assert made.status_code == 200, made.text
+        change = {"updates": [{"action": "set-properties", "updates": {"n": "1"}}]}
+        assert server.ask(ann, "POST", f"{tables}/t", change).status_code == 200
+        other = "50%25" if kind == "filesystem" else "50%"
+        body = {"name": "u", "schema": SCHEMA, "location": f"{lake.warehouse}/{other}/u"}
+        assert server.ask(ann, "POST", tables, body).status_code == 403
 
 
 def test_grants_do_not_reach_names_that_look_alike(tmp_path):

@@ -203,6 +203,10 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             return version
         return self.load(version.identifier)
 
+    def namespace_location(self, namespace: Namespace) -> str:
+        """The folder of the namespace's name."""
+        return self._namespaces.folder(namespace)
+
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """A folder for a new table of this name, unused by any other.
 

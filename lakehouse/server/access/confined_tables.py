@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
-from lakehouse.catalog.confinement import check_no_overlap, namespace_folder
+from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import metadata_folder
 from lakehouse.catalog.own_folders import ReadableFiles, certain_folders, leads_elsewhere
 from lakehouse.errors import NoSuchTableError
@@ -82,7 +82,7 @@ def check_updates(
 
 def check_location(catalog: Catalog, caller: Caller, identifier: Identifier, location: str) -> None:
     """Raise HttpError, 403, where the caller may not put a new table there."""
-    home = namespace_folder(catalog.warehouse, identifier.namespace)
+    home = catalog.namespace_location(identifier.namespace)
     outside = not is_within(location, home) or is_within(home, location)
     if caller.may(Privilege.MANAGE, ()):
         return
