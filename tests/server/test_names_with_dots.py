@@ -132,8 +132,8 @@ def test_what_is_no_name_is_refused(rest, path):
 
 def test_java_writes_blanks_as_plus(rest):
     """`RESTUtil.encodeString` is URLEncoder's: a blank is `+`, a plus `%2B`."""
-    rest.table("with blank", "a table")
-    rest.table("with+plus", "a+table")
+    for levels in (("with blank", "a table"), ("with+plus", "a+table")):
+        rest.lake.create_table(levels, ROWS.schema)
     for path, wanted in (
         ("with+blank/tables/a+table", 200),
         ("with%20blank/tables/a%20table", 200),

@@ -37,16 +37,15 @@ def add_snapshot(
         attempt: gets the updates.
         key: names the operation, so that every attempt makes the same snapshot id.
         operation: append, replace, overwrite or delete.
-        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out
-            here.
+        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out.
         summary: counts.
         extra: further summary entries.
         merge: whether small manifests may be merged, as `commit.manifest-merge.enabled` says.
 
-    Raises UnsupportedFeatureError: a v1 table.
+    Raises UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
     """
     metadata, workspace = attempt.metadata, attempt.workspace
-    refuse_v1(metadata)  # manifests and their lists are those of v2 at least
+    refuse_v1(metadata)
     parent = attempt.head()
     snapshot_id = workspace.new_snapshot_id(metadata, key)
     kept = [one for one in manifests if one.added_snapshot_id == snapshot_id or has_live(one)]
