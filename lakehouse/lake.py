@@ -17,8 +17,8 @@ from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError
 from lakehouse.maintenance.reachability.neighbours import check_not_shared
 from lakehouse.scan.reports.catalog_reports import CatalogReports
 from lakehouse.scan.reports.listeners import Listeners, PlanListener
-from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.identifier import Identifier, dotted, split_name
+from lakehouse.spec.metadata.table_metadata import check_writable_version, new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.table_properties import check_property_texts, parse_format_version
 from lakehouse.spec.views.view_updates import new_view_metadata
@@ -126,6 +126,7 @@ class Lakehouse:
         if staged:  # a server says where, and for that its namespace must be there
             self.create_namespace(identifier.namespace, exist_ok=True)
         version = format_version or parse_format_version(given.get("format-version", "2"))
+        check_writable_version(version)
         metadata = new_table_metadata(
             schema=iceberg,
             spec=parse_partition_spec(partition_by, iceberg),
@@ -364,7 +365,7 @@ class Lakehouse:
         >>> lake.list_namespaces()
         ['marts', 'marts.daily', 'raw']
         """
-        return sorted(".".join(namespace) for namespace in walk_namespaces(self.catalog))
+        return sorted(dotted(namespace) for namespace in walk_namespaces(self.catalog))
 
     def namespace_properties(self, namespace: str | tuple[str, ...]) -> Mapping[str, str]:
         """The properties of a namespace. Raises NoSuchNamespaceError.
@@ -467,4 +468,4 @@ def load_catalog(
 
 
 def _namespace(namespace: str | tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(namespace.split(".")) if isinstance(namespace, str) else namespace
+    return split_name(namespace) if isinstance(namespace, str) else namespace

@@ -36,6 +36,7 @@ from lakehouse.expressions.sql.dialects import for_datafusion
 from lakehouse.expressions.sql.sql_terms import read_parsed
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
+from lakehouse.spec.identifier import dotted
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 from lakehouse.table.times import moment_ms
@@ -80,7 +81,7 @@ class _Place:
             return parts[1:]
         if self.elsewhere is not None:
             raise InvalidViewError(
-                f"{'.'.join(parts)} is in catalog {self.elsewhere}, which cannot be read here.",
+                f"{dotted(parts)} is in catalog {self.elsewhere}, which cannot be read here.",
                 view=self.view,
             )
         return [*(self.namespace or ()), *parts] if len(parts) == 1 else parts

@@ -18,6 +18,8 @@ from lakehouse.agents.words import clean
 from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.semantics.claims import Kind
 from lakehouse.semantics.states import State
+from lakehouse.spec.identifier import dotted as name_text
+from lakehouse.spec.identifier import split_name
 
 DIALECT = "duckdb"
 _ADDED_UP = (exp.Sum, exp.Avg, exp.Count)
@@ -75,8 +77,8 @@ def table_nodes(tree: exp.Query) -> list[exp.Table]:
 
 
 def dotted(node: exp.Table) -> str:
-    """`namespace.name`."""
-    return f"{node.db}.{node.name}"
+    """`namespace.name`; levels of the namespace are one word, `"raw.eu".events`."""
+    return f"{node.db}.{name_text([node.name])}"
 
 
 def sql_findings(
@@ -108,8 +110,10 @@ def sql_findings(
 def _bound(tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
     columns: dict[str, Any] = {}
     for name, schema in schemas.items():
-        space, _, table = name.rpartition(".")
-        columns.setdefault(space, {})[table] = {one.name: "UNKNOWN" for one in schema.fields}
+        *space, table = split_name(name)
+        columns.setdefault(name_text(space), {})[table] = {
+            one.name: "UNKNOWN" for one in schema.fields
+        }
     try:
         bound = qualify(
             tree.copy(),

@@ -15,6 +15,7 @@ from lakehouse.catalog.catalog_protocol import (
     TableCommit,
     TableVersion,
 )
+from lakehouse.catalog.confinement import namespace_folder
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spec.identifier import Identifier
@@ -60,6 +61,10 @@ class BaseCatalog:
     def commits_to_newest(self) -> bool:
         """Whether commits are applied to the newest version, which may be newer than `base`."""
         return False
+
+    def namespace_location(self, namespace: Namespace) -> str:
+        """The folder in which the tables of a namespace get theirs."""
+        return namespace_folder(self._warehouse, namespace)
 
     def change_mark(self) -> Hashable | None:
         """What changes with every change; None: ask about each table."""

@@ -230,6 +230,12 @@ class Catalog(Protocol):
         cannot be told without asking about each table.
         """
 
+    def namespace_location(self, namespace: Namespace) -> str:
+        """The folder in which the tables of a namespace get theirs; no other namespace has it.
+
+        Raises InvalidIdentifierError where a name cannot have a folder.
+        """
+
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """A folder for a new table of this name, which no table has or had before it.
 

@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidLocationError, MaintenanceRefusedError
-from lakehouse.spec.identifier import Identifier
+from lakehouse.errors import (
+    InvalidIdentifierError,
+    InvalidLocationError,
+    MaintenanceRefusedError,
+)
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.views.view_metadata import ViewMetadata
@@ -22,6 +26,7 @@ ALLOWED_LOCATIONS = "allowed-locations"
 
 _NAME_BYTES_MAX = 255
 """Of the name of a file or folder, on the file systems in use."""
+_ENCODED = str.maketrans({one: f"%{ord(one):02X}" for one in "%/."})
 _METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
 _OWN = re.compile(r"[0-9a-f]{12}(?=/|$)")
 
@@ -31,14 +36,36 @@ def own_suffix(environment: Environment) -> str:
     return environment.new_uuid().hex[:12]
 
 
+def folder_name(level: str) -> str:
+    """The folder that a level of a name gets by default; no two have the same.
+
+    The name itself; where it has `%`, `/` or `.`, these are percent-encoded.
+    """
+    return level.translate(_ENCODED)
+
+
+def namespace_folder(warehouse: str, namespace: Namespace) -> str:
+    """Where the tables of a namespace lie by default. Raises InvalidIdentifierError: too long."""
+    folders = [folder_name(level) for level in namespace]
+    for level, folder in zip(namespace, folders, strict=True):
+        if len(folder.encode()) > _NAME_BYTES_MAX:
+            raise InvalidIdentifierError(
+                f"Namespace {dotted(namespace)[:80]}: the folder of {level[:40]!r} would have more "
+                f"than {_NAME_BYTES_MAX} bytes, each %, slash and dot taking three. Give the "
+                "location of the table."
+            )
+    return join(warehouse, *folders)
+
+
 def own_folder(warehouse: str, identifier: Identifier, environment: Environment) -> str:
     """A folder that no table has or had, whatever its name.
 
-    `<warehouse>/raw/events-0f3a59c1d2b4`.
+    `<warehouse>/raw/events-0f3a59c1d2b4`. Raises InvalidIdentifierError.
     """
     suffix = f"-{own_suffix(environment)}"
-    short = identifier.name.encode()[: _NAME_BYTES_MAX - len(suffix)].decode(errors="ignore")
-    return join(warehouse, *identifier.namespace, short + suffix)
+    name = folder_name(identifier.name).encode()
+    short = name[: _NAME_BYTES_MAX - len(suffix)].decode(errors="ignore")
+    return join(namespace_folder(warehouse, identifier.namespace), short + suffix)
 
 
 def in_own_folder_below(location: str, folder: str) -> bool:

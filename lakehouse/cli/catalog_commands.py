@@ -16,6 +16,7 @@ from lakehouse.curation.checkup import statements_about
 from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.shown_plan import human_bytes, listing
+from lakehouse.spec.identifier import dotted
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 from lakehouse.view import View
@@ -213,7 +214,7 @@ def view_description(view: View) -> dict[str, Any]:
         "version_id": version.version_id,
         "versions": len(metadata.versions),
         "default_catalog": version.default_catalog,
-        "default_namespace": ".".join(version.default_namespace),
+        "default_namespace": dotted(version.default_namespace),
         "sql": {one.dialect: one.sql for one in version.dialects().values()},
         "columns": [
             {

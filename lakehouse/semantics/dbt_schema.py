@@ -10,6 +10,7 @@ from lakehouse.errors import InvalidStatementError
 from lakehouse.semantics.binding import TableNames
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.statements import Draft
+from lakehouse.spec.identifier import split_name
 
 _REF = re.compile(r"(?:ref|source)\((.*)\)")
 _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
@@ -48,7 +49,7 @@ def parse_dbt_schema(
 def _table(name: str, tables: Mapping[str, TableNames], where: str) -> str:
     if name in tables:
         return name
-    found = [one for one in tables if one.rpartition(".")[2] == name.rpartition(".")[2]]
+    found = [one for one in tables if split_name(one)[-1] == split_name(name)[-1]]
     if len(found) != 1:
         what = f"tables {', '.join(sorted(found))} are meant" if found else "no table is"
         raise InvalidStatementError(f"{where}: by {name!r} {what}")

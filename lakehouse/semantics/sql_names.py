@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from lakehouse.errors import InvalidStatementError
+from lakehouse.spec.identifier import dotted, split_name
 
 Columns = Callable[[str], frozenset[str] | None]
 """Dotted table name -> its columns; None when there is no such table."""
@@ -67,18 +68,18 @@ def sql_renamed(sql: str, table: str | None, columns: Columns, renames: Renames)
             column.set("this", exp.to_identifier(new.rpartition(".")[2]))
             changed = True
         if owner in renames.tables and column.args.get("db"):
-            db, _, name = renames.tables[owner].rpartition(".")
-            column.set("db", exp.to_identifier(db))
+            *space, name = split_name(renames.tables[owner])
+            column.set("db", exp.to_identifier(dotted(space)))
             column.set("table", exp.to_identifier(name))
             changed = True
     for node in list(_tables(tree)):
         new_table = renames.tables.get(_dotted(node))
         if new_table is not None:
-            db, _, name = new_table.rpartition(".")
+            *space, name = split_name(new_table)
             if not node.alias:
                 node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name)))
             node.set("this", exp.to_identifier(name))
-            node.set("db", exp.to_identifier(db))
+            node.set("db", exp.to_identifier(dotted(space)))
             changed = True
     return _piece(tree, table).sql() if changed else sql
 
@@ -90,12 +91,17 @@ def _parse(sql: str, table: str | None) -> exp.Query:
             tree = sqlglot.parse_one(sql)
         else:
             piece = sqlglot.parse_one(sql)
-            tree = exp.select(piece).from_(exp.to_table(table))
+            tree = exp.select(piece).from_(_table_of(table))
     except sqlglot.errors.SqlglotError as error:
         raise InvalidStatementError(f"{sql!r} is no SQL: {str(error).splitlines()[0]}") from error
     if not isinstance(tree, exp.Query):
         raise InvalidStatementError(f"{sql!r} is no query")
     return tree
+
+
+def _table_of(name: str) -> exp.Table:
+    levels = (exp.to_identifier(one).sql() for one in split_name(name))  # quoted where they must be
+    return exp.to_table(".".join(levels))
 
 
 def _piece(tree: exp.Query, table: str | None) -> exp.Expr:
@@ -110,7 +116,7 @@ def _tables(tree: exp.Query) -> Iterator[exp.Table]:
 
 
 def _dotted(node: exp.Table) -> str:
-    return ".".join(part.name for part in node.parts)
+    return dotted([part.name for part in node.parts])
 
 
 def _columns(tree: exp.Query, columns: Columns) -> Iterator[tuple[exp.Column, str | None, str]]:
@@ -132,7 +138,7 @@ def _columns(tree: exp.Query, columns: Columns) -> Iterator[tuple[exp.Column, st
 def _owner(column: exp.Column, scope: Scope, columns: Columns) -> tuple[str | None, str] | None:
     """A column's table and path; None if it is a subquery's, or an alias of the query."""
     if column.args.get("db"):
-        name = ".".join(part.name for part in column.parts[:-1])
+        name = dotted([part.name for part in column.parts[:-1]])
         return (name if column.name in (columns(name) or ()) else None), column.name
     level: Scope | None = scope
     derived = column.name in _aliases(scope)

@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+from urllib.parse import unquote_plus
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from lakehouse.errors import InvalidIdentifierError
 from lakehouse.server.access.asked_privileges import check_asks
 from lakehouse.server.access.privileges import ANYONE, Caller
 from lakehouse.server.error_answers import HttpError, error_answer
@@ -23,6 +25,8 @@ from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
 from lakehouse.server.wire.known_targets import KnownTargets
 from lakehouse.server.wire.large_bodies import PART_BYTES, LargeAnswers, RequestBodies, may_be_large
+from lakehouse.server.wire.undecoded_paths import decoded_names
+from lakehouse.spec.identifier import dotted
 
 T = TypeVar("T")
 _THREADS, _DOOR_THREADS, _WAITING_THREADS = 32, 2, 256
@@ -69,7 +73,10 @@ class RequestAnswers:
             headers: names in lower case.
         """
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
-        found = self._known_targets.find(target)
+        try:
+            found = self._known_targets.find(target)
+        except InvalidIdentifierError:  # whoever has the time to tell what is wrong finds it again
+            return None
         if found is None or found.operation.at_once is None:
             return None
         named = {key.decode("latin-1"): value.decode("latin-1") for key, value in reversed(headers)}
@@ -80,7 +87,7 @@ class RequestAnswers:
         names: list[str] = []
         try:
             answer = self._run(found.operation.at_once, operation, call, caller, names)
-        # whoever has the time to tell what is wrong finds it again
+        # this, too
         except Exception:  # noqa: BLE001
             return None
         if answer is None or len(answer.body) > PART_BYTES:
@@ -96,7 +103,8 @@ class RequestAnswers:
 
     async def _answer(self, operation: Operation, request: Request) -> Response:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
-        status, caller, names = _CLIENT_LEFT, ANYONE, list(request.path_params.values())
+        status, caller = _CLIENT_LEFT, ANYONE
+        names = [unquote_plus(one) for one in request.path_params.values()]
         is_read = False
         try:
             _check_not_scripted(request)
@@ -104,9 +112,8 @@ class RequestAnswers:
             # of callers that are not known nothing more is read
             async with self._bodies.body(request, operation.body_max) as body:
                 is_read = True
-                call = Call(
-                    request.path_params, dict(request.query_params), dict(request.headers), body
-                )
+                parts = decoded_names(request.path_params)
+                call = Call(parts, dict(request.query_params), dict(request.headers), body)
                 found: Answer | None = None
                 if operation.at_once is not None:
                     found = self._run(operation.at_once, operation, call, caller, names)
@@ -180,7 +187,7 @@ class RequestAnswers:
         served = self._served
         if not operation.for_anybody:
             asks = operation.asks(call)
-            names[:] = dict.fromkeys(".".join(one.path) for one in asks)
+            names[:] = dict.fromkeys(dotted(one.path) for one in asks)
             if caller is not ANYONE:
                 check_asks(caller, asks)
                 served = served.for_caller(caller)

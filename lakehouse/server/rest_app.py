@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.lake import Lakehouse
@@ -37,6 +37,7 @@ from lakehouse.server.repeated_requests import LIFETIME
 from lakehouse.server.request_answers import RequestAnswers, response
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
+from lakehouse.server.wire.undecoded_paths import UndecodedPaths
 
 
 def rest_app(
@@ -75,7 +76,7 @@ def rest_app(
         for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
     routed = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
-    return RestApp(routed, answers)
+    return RestApp(UndecodedPaths(routed), answers)
 
 
 class RestApp:
@@ -86,7 +87,7 @@ class RestApp:
         answers: what answers it.
     """
 
-    def __init__(self, routed: Starlette, answers: RequestAnswers) -> None:
+    def __init__(self, routed: ASGIApp, answers: RequestAnswers) -> None:
         self._routed, self._answers = routed, answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import orjson
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.errors import NoSuchTableError
+from lakehouse.errors import NoSuchFileError, NoSuchTableError
 from lakehouse.kept_by_bytes import KeptByBytes
+from lakehouse.server.error_answers import HttpError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.metadata_text import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
+from lakehouse.storage.location import parse
+from lakehouse.storage.storage_protocol import path_on_disk
 
 _TABLE_BYTES = 32_768
 """What a table takes beside the text of its history: schemas, properties, statistics."""
@@ -24,8 +28,20 @@ snapshots and metadata files the newest file alone."""
 @dataclass(slots=True)
 class _Known:
     version: TableVersion
+    path: Path | None  # of its metadata file, on a disk of this machine
     mark: Hashable | None = None
     bodies: dict[str, bytes] = field(default_factory=dict)
+
+    def is_there(self) -> bool:
+        """Whether nobody deleted its file: takes microseconds on a disk, and is not asked else."""
+        if self.path is not None:
+            try:
+                self.path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except OSError:  # no word of the file
+                return True
+        return True
 
     def size(self) -> int:
         """Bytes that it takes: its history is text, and objects where somebody looked at it."""
@@ -52,7 +68,10 @@ class ServedTables:
         self.known: KeptByBytes[Identifier, _Known] = KeptByBytes(bytes_max)
 
     def newest(self, identifier: Identifier) -> TableVersion:
-        """The newest version of the table. Raises NoSuchTableError."""
+        """The newest version of the table.
+
+        Raises NoSuchTableError; HttpError, 404: somebody deleted its metadata file.
+        """
         return self._newest(identifier).version
 
     def recent(self, identifier: Identifier) -> TableVersion:
@@ -80,7 +99,7 @@ class ServedTables:
         known = self.known.get(identifier)
         if known is None or known.mark is None or snapshots not in known.bodies:
             return None
-        if known.mark != self._catalog.change_mark():
+        if known.mark != self._catalog.change_mark() or not known.is_there():
             return None
         return known.version, known.bodies[snapshots]
 
@@ -103,6 +122,8 @@ class ServedTables:
     def _newest(self, identifier: Identifier) -> _Known:
         known = self.known.get(identifier)
         mark = self._catalog.change_mark()
+        if known is not None and not known.is_there():
+            known = None  # a newer version came, or somebody deleted it
         if known is not None and mark is not None and known.mark == mark:
             return known
         try:
@@ -114,15 +135,31 @@ class ServedTables:
         except NoSuchTableError:
             self.known.remove(identifier)
             raise
+        except NoSuchFileError as error:
+            self.known.remove(identifier)
+            raise _file_is_gone(identifier, error) from error
         if known is not None and version is known.version:
             known.mark = mark  # of before it was asked
             return known
         return self._keep(version, mark)
 
     def _keep(self, version: TableVersion, mark: Hashable | None = None) -> _Known:
-        known = _Known(version, mark)
+        known = _Known(version, self._path(version.metadata_location), mark)
         self.known.put(version.identifier, known, known.size())
         return known
+
+    def _path(self, location: str) -> Path | None:
+        if not parse(location).is_local:
+            return None
+        path = path_on_disk(self._catalog.storage(location), location)
+        return None if path is None else Path(path)
+
+
+def _file_is_gone(identifier: Identifier, error: NoSuchFileError) -> HttpError:
+    """A table whose metadata file somebody deleted, in the words of Iceberg's Java."""
+    location = error.context.get("location")
+    message = f"Failed to open input stream for file: {location}, of table {identifier}."
+    return HttpError(404, "NotFoundException", message)
 
 
 def with_named_snapshots(metadata: TableMetadata) -> TableMetadata:

@@ -11,6 +11,7 @@ from lakehouse.spark.catalog.table_names import NamedTable, find_table
 from lakehouse.spark.connect import path_reader
 from lakehouse.spark.reading.metadata_frames import as_text
 from lakehouse.spark.reading.scan_frame import read
+from lakehouse.spec.identifier import split_name
 from lakehouse.table.times import Moment, to_ms
 
 
@@ -82,7 +83,7 @@ class LakehouseSession:
             raise InvalidInputError(
                 f"{name}: give ref, snapshot_id or as_of, not two of them", table=name
             )
-        *namespace, last = name.split(".")
+        *namespace, last = split_name(name)
         found = find_table(self.lake, namespace, last)
         if found is None:
             raise NoSuchTableError(f"There is no table {name!r} in {self.lake!r}.", table=name)

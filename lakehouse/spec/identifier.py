@@ -1,7 +1,12 @@
-"""Names of tables and namespaces."""
+r"""Names of tables and namespaces.
+
+A name as text is its levels with dots between them; a dot that belongs to a level is written `\.`,
+so that `raw.v1\.2` is the table `v1.2` of the namespace `raw`, and nothing else.
+"""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +14,18 @@ from dataclasses import dataclass
 from lakehouse.errors import InvalidIdentifierError
 
 MAX_PART_LENGTH = 255
+_BETWEEN_LEVELS = re.compile(r"(?<!\\)\.")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Identifier:
-    """The name of a table: a namespace of one or more levels, then a name.
+    r"""The name of a table: a namespace of one or more levels, then a name.
 
-    Every part is safe as one folder name: not empty, not `.` or `..`, without slashes, backslashes,
-    dots, control characters or surrounding blanks.
+    No part is empty, `.` or `..`, or has backslashes, control characters or surrounding blanks.
+    Dots and slashes are for the catalog to keep: those on a filesystem refuse them.
+
+    >>> str(Identifier(("raw", "eu.west"), "events")), Identifier.parse("raw.events").namespace
+    ('raw.eu\\.west.events', ('raw',))
 
     Raises:
         InvalidIdentifierError: when a part is not.
@@ -35,7 +44,9 @@ class Identifier:
 
     @classmethod
     def parse(cls, value: str | Sequence[str] | Identifier) -> Identifier:
-        """Read `"raw.events"`, `("raw", "events")` or an Identifier.
+        r"""Read `"raw.events"`, `("raw", "events")` or an Identifier.
+
+        Dots of text stand between levels, but for those written `\.`; those of a tuple never do.
 
         Raises:
             InvalidIdentifierError: when a part is missing or not allowed.
@@ -50,11 +61,33 @@ class Identifier:
         return cls(parts[:-1], parts[-1])
 
     def __str__(self) -> str:
-        return ".".join((*self.namespace, self.name))
+        return dotted((*self.namespace, self.name))
+
+
+def dotted(levels: Sequence[str]) -> str:
+    r"""Levels as text that `split_name` reads again: no two names have the same.
+
+    >>> dotted(("raw", "events")), dotted(("raw", "v1.2"))
+    ('raw.events', 'raw.v1\\.2')
+    """
+    return ".".join(one.replace(".", "\\.") for one in levels)
+
+
+def split_name(text: str) -> tuple[str, ...]:
+    r"""The levels of a name as text; none of them is checked.
+
+    >>> split_name("raw.events"), split_name(r"raw.v1\.2")
+    (('raw', 'events'), ('raw', 'v1.2'))
+    """
+    if "\\" not in text:
+        return tuple(text.split("."))
+    return tuple(one.replace("\\.", ".") for one in _BETWEEN_LEVELS.split(text))
 
 
 def parse_namespace(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Read `"raw"`, `"raw.eu"` or `("raw", "eu")` and check every level.
+    r"""Read `"raw"`, `"raw.eu"` or `("raw", "eu")` and check every level.
+
+    Dots of text stand between levels, but for those written `\.`.
 
     Raises:
         InvalidIdentifierError: when a level is not allowed.
@@ -68,10 +101,7 @@ def parse_namespace(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_part(part: object) -> None:
-    """Raise InvalidIdentifierError unless `part` can be a level of a name everywhere.
-
-    Every catalog and every storage has to take it.
-    """
+    """Raise InvalidIdentifierError unless `part` can be a level of a name."""
     if not isinstance(part, str):
         raise InvalidIdentifierError(
             f"A name must be a string, not {type(part).__name__}: {part!r}."
@@ -83,7 +113,7 @@ def check_part(part: object) -> None:
     if part != part.strip():
         raise InvalidIdentifierError(f"Name {part!r} begins or ends with a blank.")
     for character in part:
-        if character in "/\\." or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
+        if character == "\\" or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
             raise InvalidIdentifierError(
                 f"Name {part!r} holds the character {character!r}, which is not allowed in names."
             )
@@ -95,7 +125,7 @@ def check_part(part: object) -> None:
 
 def _parts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
-        return tuple(value.split("."))
+        return split_name(value)
     if isinstance(value, Sequence):
         return tuple(value)
     raise InvalidIdentifierError(

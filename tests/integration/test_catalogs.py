@@ -211,12 +211,50 @@ def test_rename(catalog):
         catalog.rename(EVENTS, target)
 
 
-@pytest.mark.parametrize("name", ["../../../escape", "a/b", "..", ".", "", "a\x00b", " a", "a\\b"])
+@pytest.mark.parametrize("name", ["..", ".", "", "a\x00b", " a", "a\\b", "a\x1fb"])
 def test_names_cannot_escape(catalog, name):
     with pytest.raises(InvalidIdentifierError):
         catalog.create_namespace((name,))
     with pytest.raises(InvalidIdentifierError):
         create_table(catalog, Identifier(("raw",), name))
+
+
+@pytest.mark.parametrize("name", ["../../../escape", "a/b", "a.b", ".hidden", "/", "a.", "..."])
+def test_dots_and_slashes_are_parts_of_names_or_refused(catalog, name):
+    identifier = Identifier(("raw", name), name)
+    if isinstance(catalog, FilesystemCatalog):
+        for attempt in (
+            lambda: catalog.create_namespace((name,)),
+            lambda: catalog.default_location(Identifier(("raw",), name)),
+            lambda: catalog.table_exists(Identifier(("raw",), name)),
+            lambda: catalog.views.exists(Identifier(("raw",), name)),
+        ):
+            with pytest.raises(InvalidIdentifierError, match="filesystem"):
+                attempt()
+        return
+    catalog.create_namespace(("raw", name), {"owner": "ada"})
+    made = create_table(catalog, identifier)
+    assert made.metadata.location.startswith(f"{catalog.warehouse}/raw/")
+    assert made.metadata.location.count("/") == f"{catalog.warehouse}/raw/x/y".count("/")
+    assert catalog.list_namespaces() == [("raw",)]
+    assert catalog.list_namespaces(("raw",)) == [("raw", name)]
+    assert catalog.namespace_properties(("raw", name)) == {"owner": "ada"}
+    assert catalog.list_tables(("raw", name)) == [identifier]
+    # what looks the same with dots between levels is something else
+    for other in (name.split("."), name.split("/")):
+        if len(other) > 1 and all(other) and ".." not in other:
+            assert not catalog.namespace_exists(("raw", *other))
+            assert not catalog.table_exists(Identifier(("raw", name, *other[:-1]), other[-1]))
+    changed = catalog.commit(identifier, made, (), [SetProperties({"comment": "new"})])
+    assert catalog.load(identifier).metadata == changed.metadata
+    target = Identifier(("raw", name), f"b{name}c")
+    catalog.rename(identifier, target)
+    assert catalog.list_tables(("raw", name)) == [target]
+    with pytest.raises(NamespaceNotEmptyError):
+        catalog.drop_namespace(("raw", name))
+    catalog.drop(target, purge=True)
+    catalog.drop_namespace(("raw", name))
+    assert not catalog.namespace_exists(("raw", name))
 
 
 def test_locations_are_confined(catalog):

@@ -19,7 +19,7 @@ from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
-from tests.integration.spark_support import configured, lake, session, sql
+from tests.integration.spark_support import configured, lake, rows_in, session, sql
 
 __all__ = ["lake", "session", "sql"]
 
@@ -302,3 +302,40 @@ def test_exchanges_are_reused(spark, session, table):
 def test_scan_to_spark_carries_its_filter_and_projection(spark, table):
     frame = table.scan(where="id >= 2 and k != 'c'", select=["k"]).to_spark(spark)
     assert [tuple(row) for row in frame.collect()] == [("b",)]
+
+
+def test_names_with_dots_and_slashes_are_quoted(spark, tmp_path):
+    """Each is one name, in every statement; on a filesystem there is none such."""
+    uri = f"sqlite:///{tmp_path}/dotted.db"
+    dotted = load_catalog(uri, warehouse=f"file://{tmp_path}/w", name="dotted")
+    attach(spark, dotted, name="dotted")
+    sql = rows_in(spark)
+    sql("CREATE NAMESPACE dotted.`eu.west`")
+    name = "dotted.`eu.west`.`v1.2/a%2Fb`"
+    sql(f"CREATE TABLE {name} (id BIGINT, day STRING) PARTITIONED BY (day)")
+    sql(f"INSERT INTO {name} VALUES (1, 'a.b'), (2, 'a/b'), (3, 'a%2Fb')")
+    sql(f"UPDATE {name} SET id = 20 WHERE id = 2")
+    sql(f"MERGE INTO {name} t USING (SELECT 3 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    assert sorted(sql(f"SELECT * FROM {name}")) == [(1, "a.b"), (20, "a/b")]
+    assert sql(f"SELECT count(*) FROM {name}.snapshots") == [(3,)]
+    assert dotted.list_tables() == ["eu\\.west.v1\\.2/a%2Fb"]
+    table = dotted.load_table(("eu.west", "v1.2/a%2Fb"))
+    assert table.scan(where="day = 'a/b'").to_arrow()["id"].to_pylist() == [20]
+    assert "/w/eu%2Ewest/v1%2E2%2Fa%252Fb-" in table.location
+    assert sql("SHOW TABLES IN dotted.`eu.west`")[0][:2] == ("`eu.west`", "v1.2/a%2Fb")
+    assert sql("SHOW NAMESPACES IN dotted") == [("`eu.west`",)]
+    sql(f"ALTER TABLE {name} RENAME TO `eu.west`.`b.c`")
+    sql("CREATE VIEW dotted.`eu.west`.`seen.by` AS SELECT id FROM dotted.`eu.west`.`b.c`")
+    assert sorted(sql("SELECT * FROM dotted.`eu.west`.`seen.by`")) == [(1,), (20,)]
+    assert not spark.catalog.tableExists("dotted.eu.west.b.c")
+    sql("CALL dotted.system.rewrite_data_files('eu\\\\.west.b\\\\.c')")
+    sql("DROP VIEW dotted.`eu.west`.`seen.by`")
+    sql("DROP TABLE dotted.`eu.west`.`b.c` PURGE")
+    sql("DROP NAMESPACE dotted.`eu.west`")
+
+
+def test_a_filesystem_catalog_has_no_names_with_dots(sql):
+    sql("CREATE NAMESPACE lake.raw")
+    for text in ("CREATE TABLE lake.raw.`a.b` (id BIGINT)", "SELECT * FROM lake.raw.`a/b`"):
+        with pytest.raises(IllegalArgumentException, match="filesystem catalog"):
+            sql(text)

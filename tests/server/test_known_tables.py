@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import requests
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 
 import lakehouse as lh
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
+from lakehouse.server.served_tables import ServedTables
+from lakehouse.spec.identifier import Identifier
+from lakehouse.storage.memory import MemoryStorage
 from tests.server.conftest import Rest, open_lake, serve
 from tests.servers import postgres
 
@@ -114,3 +121,48 @@ def test_nobody_waits_for_a_mark(tmp_path):
     assert changes.mark() != before  # of another connection: nothing can be said
     changes.close()
     connection.close()
+
+
+def test_a_metadata_file_that_somebody_deleted_is_missed(served):
+    rest, lake = served, served.lake
+    for name in ("t", "u"):
+        lake.create_table(f"ns.{name}", pa.schema({"id": pa.int64()}))
+        assert [version(rest, name), version(rest, name)] == [None] * 2
+    file = Path(lake.load_table("ns.t").metadata_location)
+    aside = file.rename(file.with_name("aside"))
+    answers = [rest.get("/namespaces/ns/tables/t"), rest.get("/namespaces/ns/tables/t")]
+    change = {"updates": [{"action": "set-properties", "updates": {"n": "1"}}]}
+    answers.append(rest.post("/namespaces/ns/tables/t", change))
+    if isinstance(lake.catalog, FilesystemCatalog):  # without versions there is no table
+        assert {one.json()["error"]["type"] for one in answers} == {"NoSuchTableException"}
+    else:
+        told = [one.json()["error"] for one in answers]
+        assert {(one["code"], one["type"]) for one in told} == {(404, "NotFoundException")}
+        assert all(str(file) in one["message"] for one in told)
+        assert rest.ask("HEAD", "/namespaces/ns/tables/t").status_code == 204
+    with pytest.raises(NoSuchTableError):
+        RestCatalog("theirs", uri=rest.url).load_table("ns.t")
+    assert version(rest, "u") is None
+    assert rest.get("/namespaces/ns/tables/u").status_code == 200
+    aside.rename(file)
+    assert rest.post("/namespaces/ns/tables/t", change).status_code == 200
+    assert version(rest) == "1"
+
+
+def test_object_stores_are_not_asked_for_tables_in_memory(tmp_path, monkeypatch):
+    lake = lh.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://known/wh")
+    asked = []
+    for name in ("read", "exists", "size", "read_range"):
+        one = getattr(MemoryStorage, name)
+
+        def noted(self, *more, one=one):
+            asked.append(more[0])
+            return one(self, *more)
+
+        monkeypatch.setattr(MemoryStorage, name, noted)
+    tables = ServedTables(lake.catalog, {}, 1 << 20)
+    lake.create_table("ns.t", pa.schema({"id": pa.int64()}))
+    first, _ = tables.body(Identifier.parse("ns.t"))
+    asked.clear()
+    assert tables.body(Identifier.parse("ns.t"))[0] is first
+    assert asked == []

@@ -30,7 +30,7 @@ from lakehouse.catalog.confinement import (
     own_suffix,
 )
 from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
-from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
+from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces, plain_folder
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
 from lakehouse.catalog.filesystem.request_files import RequestFiles, RequestRun
 from lakehouse.catalog.filesystem.version_files import (
@@ -202,6 +202,10 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         if is_newest and self._store.exists(version.metadata_location):
             return version
         return self.load(version.identifier)
+
+    def namespace_location(self, namespace: Namespace) -> str:
+        """The folder of the namespace's name."""
+        return self._namespaces.folder(namespace)
 
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """A folder for a new table of this name, unused by any other.
@@ -451,7 +455,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
 
     def _folder(self, identifier: Identifier) -> str:
         """The folder of a name: its versions are in `metadata/` below."""
-        return join(self._warehouse, *identifier.namespace, identifier.name)
+        return plain_folder(self._warehouse, (*identifier.namespace, identifier.name))
 
     def _is_live(self, folder: str) -> bool:
         """Whether it is the folder of a table or of a view."""

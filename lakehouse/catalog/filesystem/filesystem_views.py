@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_locations, in_own_folder_below
-from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
+from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces, plain_folder
 from lakehouse.catalog.filesystem.version_files import (
     VersionFiles,
     VersionKind,
@@ -32,7 +32,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.views.view_json import parse_view, serialize_view
 from lakehouse.spec.views.view_metadata import ViewMetadata
 from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
-from lakehouse.storage.location import canonical, join
+from lakehouse.storage.location import canonical
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -160,7 +160,7 @@ class FilesystemViews:
         return StoredView(identifier, metadata, location)
 
     def _folder(self, identifier: Identifier) -> str:
-        return join(self._warehouse, *identifier.namespace, identifier.name)
+        return plain_folder(self._warehouse, (*identifier.namespace, identifier.name))
 
 
 def check_free(identifier: Identifier, found: VersionKind, wanted: VersionKind) -> None:

@@ -11,12 +11,13 @@ from lakehouse.catalog.confinement import in_own_folder_below
 from lakehouse.errors import (
     CorruptMetadataError,
     FileAlreadyExistsError,
+    InvalidIdentifierError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NoSuchFileError,
     NoSuchNamespaceError,
 )
-from lakehouse.spec.identifier import parse_namespace
+from lakehouse.spec.identifier import dotted, parse_namespace
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
@@ -53,15 +54,15 @@ class FolderNamespaces:
 
     def folder(self, namespace: Namespace) -> str:
         """Where a namespace is. Raises InvalidIdentifierError for a name that could escape."""
-        return join(self._warehouse, *parse_namespace(namespace)) if namespace else self._warehouse
+        return plain_folder(self._warehouse, parse_namespace(namespace) if namespace else ())
 
     def require(self, namespace: Namespace) -> str:
         """Its folder. Raises NoSuchNamespaceError."""
         folder = self.folder(namespace)
         if not self.exists(namespace):
             raise NoSuchNamespaceError(
-                f"No namespace {'.'.join(namespace)} in {self._warehouse}.",
-                namespace=".".join(namespace),
+                f"No namespace {dotted(namespace)} in {self._warehouse}.",
+                namespace=dotted(namespace),
             )
         return folder
 
@@ -77,7 +78,7 @@ class FolderNamespaces:
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
         """Create the namespace and its parents."""
-        folder, name = self.folder(namespace), ".".join(namespace)
+        folder, name = self.folder(namespace), dotted(namespace)
         for depth in range(1, len(namespace)):
             if not self.exists(namespace[:depth]):
                 self._create_marker(namespace[:depth], {})
@@ -90,7 +91,7 @@ class FolderNamespaces:
 
     def drop(self, namespace: Namespace) -> None:
         """Drop the namespace if empty; files of tables dropped without purge stay."""
-        folder, name = self.require(namespace), ".".join(namespace)
+        folder, name = self.require(namespace), dotted(namespace)
         for child in self._storage.list_folders(folder):
             if self._is_live(join(folder, child)) or self.exists((*namespace, child)):
                 raise NamespaceNotEmptyError(
@@ -163,3 +164,19 @@ class FolderNamespaces:
     @staticmethod
     def _is_name(name: str) -> bool:
         return not name.startswith(".") and "." not in name and name == name.strip()
+
+
+def plain_folder(warehouse: str, levels: Sequence[str]) -> str:
+    """Where a name is in a warehouse, each level a folder of that name.
+
+    Raises InvalidIdentifierError for a dot or slash in a level: other engines find tables by their
+    folders, so that nothing can be written differently there.
+    """
+    for level in levels:
+        found = next((one for one in level if one in "./"), None)
+        if found is not None:
+            raise InvalidIdentifierError(
+                f"Name {level!r} holds the character {found!r}, which is not allowed in names of "
+                "a filesystem catalog: the folder is the name. Use a SQL catalog."
+            )
+    return join(warehouse, *levels)

@@ -50,7 +50,7 @@ from lakehouse.errors import (
 from lakehouse.rest.http_client import HttpClient, without_login
 from lakehouse.rest.refusals import CATALOG, NAMESPACE, TABLE, refusal, told
 from lakehouse.rest.rest_session import RestSession, body_of
-from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.identifier import Identifier, dotted, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_str, string_map
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -172,26 +172,26 @@ class RestCatalog(BaseCatalog):
     def drop_namespace(self, namespace: Namespace) -> None:
         """Drop an empty namespace."""
         path = self._session.path(parse_namespace(namespace))
-        self._session.answer("DELETE", path, ".".join(namespace), NAMESPACE, keyed=True)
+        self._session.answer("DELETE", path, dotted(namespace), NAMESPACE, keyed=True)
 
     def namespace_exists(self, namespace: Namespace) -> bool:
         """Whether the namespace exists."""
         path = self._session.path(parse_namespace(namespace))
         endpoint = "/namespaces/{namespace}"
-        return self._session.exists(path, endpoint, ".".join(namespace), NAMESPACE)
+        return self._session.exists(path, endpoint, dotted(namespace), NAMESPACE)
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
         """Sorted namespaces directly below `parent`."""
         query = {"parent": self._session.config.joined(parent)} if parent else {}
         found = self._session.pages(
-            "namespaces", "namespaces", ".".join(parent) or self._name, NAMESPACE, query
+            "namespaces", "namespaces", dotted(parent) or self._name, NAMESPACE, query
         )
         return sorted(tuple(require_list(one, "namespaces")) for one in found)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
         """The namespace's properties."""
         path = self._session.path(parse_namespace(namespace))
-        answer = self._session.answer("GET", path, ".".join(namespace), NAMESPACE)
+        answer = self._session.answer("GET", path, dotted(namespace), NAMESPACE)
         return string_map(answer.get("properties") or {}, "properties")
 
     def update_namespace_properties(
@@ -200,13 +200,13 @@ class RestCatalog(BaseCatalog):
         """Set and remove properties of a namespace; returns all of them."""
         path = self._session.path(parse_namespace(namespace), "properties")
         body = {"removals": sorted(set(removals)), "updates": dict(updates)}
-        self._session.answer("POST", path, ".".join(namespace), NAMESPACE, body, keyed=True)
+        self._session.answer("POST", path, dotted(namespace), NAMESPACE, body, keyed=True)
         return self.namespace_properties(namespace)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""
         path = self._session.path(parse_namespace(namespace), "tables")
-        found = self._session.pages(path, "identifiers", ".".join(namespace), NAMESPACE)
+        found = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
         return sorted(
             Identifier(
                 tuple(require_list(one.get("namespace"), "identifiers.namespace")),
@@ -364,7 +364,7 @@ class RestCatalog(BaseCatalog):
 
     def _create_namespace(self, parts: Namespace, properties: Mapping[str, str]) -> None:
         body = {"namespace": list(parts), "properties": dict(properties)}
-        self._session.answer("POST", "namespaces", ".".join(parts), NAMESPACE, body, keyed=True)
+        self._session.answer("POST", "namespaces", dotted(parts), NAMESPACE, body, keyed=True)
 
     def _send_commit(self, identifier: Identifier, body: Mapping[str, Any]) -> Response:
         return self._session.send(

@@ -21,7 +21,7 @@ from lakehouse.errors import (
 )
 from lakehouse.rest.refusals import NAMESPACE, VIEW
 from lakehouse.rest.rest_session import RestSession
-from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.identifier import Identifier, dotted, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_str
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.views.view_json import version_to_json, view_from_json
@@ -50,7 +50,7 @@ class RestViews:
         if not self._serves_views:
             return []
         path = self._session.path(parse_namespace(namespace), "views")
-        found = self._session.pages(path, "identifiers", ".".join(namespace), NAMESPACE)
+        found = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
         return sorted(
             Identifier(
                 tuple(require_list(one.get("namespace"), "identifiers.namespace")),

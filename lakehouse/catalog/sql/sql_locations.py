@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from sqlalchemy import Connection
 
+from lakehouse.catalog.confinement import folder_name
 from lakehouse.catalog.metadata_files import Described, metadata_folder, read_metadata
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.catalog.view_files import read_view
 from lakehouse.errors import LakehouseError
+from lakehouse.spec.identifier import dotted, split_name
 from lakehouse.storage.location import parent
 from lakehouse.storage.storage_protocol import Storage
 
@@ -51,14 +54,14 @@ class TableLocations:
         )
         for namespace, table, pointer, found in (row for row in rows if row[2] != besides):
             for folder in self._folders(namespace, table, pointer, is_view=found == "VIEW"):
-                yield f"{namespace}.{table}", folder
+                yield f"{namespace}.{dotted((table,))}", folder
 
     def _folders(
         self, namespace: str, table: str, pointer: str, *, is_view: bool
     ) -> tuple[str, ...]:
         folder = parent(pointer).removesuffix("/metadata")
         # every creation asks this of every table: plain comparisons, no pattern for each name
-        usual = f"/{namespace.replace('.', '/')}/{table}"
+        usual = f"/{_namespace_path(namespace)}/{folder_name(table)}"
         own = folder.endswith(usual) or (
             _OWN_SUFFIX.search(folder) is not None and folder[:-_OWN_CHARACTERS].endswith(usual)
         )
@@ -80,3 +83,9 @@ class TableLocations:
             )
             return (folder,)
         return tuple(dict.fromkeys((metadata.location, metadata_folder(metadata))))
+
+
+@lru_cache(1024)
+def _namespace_path(namespace: str) -> str:
+    """The folders of a namespace, as the database has it, below the warehouse."""
+    return "/".join(folder_name(level) for level in split_name(namespace))

@@ -17,7 +17,7 @@ from lakehouse.errors import (
     NoSuchNamespaceError,
     StorageError,
 )
-from lakehouse.spec.identifier import parse_namespace
+from lakehouse.spec.identifier import dotted, parse_namespace, split_name
 
 _EXISTS = {"exists": "true"}
 
@@ -38,13 +38,13 @@ class SqlNamespaces:
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
         """Create it; its parents exist by its name."""
-        name = dotted(namespace)
+        name = stored_name(namespace)
         _check_properties(name, properties)
         with self._database.write() as connection:
             self._database.alone(connection)
             if self._is_there(connection, name):
                 raise NamespaceAlreadyExistsError(f"Namespace {name} exists.", namespace=name)
-            if self._is_table(connection, name):
+            if self._is_table(connection, namespace):
                 raise NamespaceAlreadyExistsError(f"{name} is a table.", namespace=name)
             try:
                 self._insert(connection, name, {**_EXISTS, **properties})
@@ -84,7 +84,7 @@ class SqlNamespaces:
     def exists(self, namespace: Namespace) -> bool:
         """Whether it, a table in it or a namespace below it was created."""
         with self._database.read() as connection:
-            return self._is_there(connection, dotted(namespace))
+            return self._is_there(connection, stored_name(namespace))
 
     def children(self, parent: Namespace) -> list[Namespace]:
         """Sorted namespaces directly below."""
@@ -93,7 +93,7 @@ class SqlNamespaces:
         with self._database.read() as connection:
             names = self._all(connection)
         depth = len(parent)
-        split = (tuple(name.split(".")) for name in names)
+        split = map(split_name, names)
         return sorted(
             {
                 parts[: depth + 1]
@@ -122,8 +122,8 @@ class SqlNamespaces:
             ) from error
 
     def require(self, namespace: Namespace) -> str:
-        """Its dotted name. Raises NoSuchNamespaceError."""
-        name = dotted(namespace)
+        """Its name as the database keeps it. Raises NoSuchNamespaceError."""
+        name = stored_name(namespace)
         with self._database.read() as connection:
             if not self._is_there(connection, name):
                 raise NoSuchNamespaceError(
@@ -160,15 +160,14 @@ class SqlNamespaces:
     def _is_there(self, connection: Connection, name: str) -> bool:
         return any(found == name or found.startswith(name + ".") for found in self._all(connection))
 
-    def _is_table(self, connection: Connection, name: str) -> bool:
-        namespace, _, table = name.rpartition(".")
+    def _is_table(self, connection: Connection, namespace: Namespace) -> bool:
         rows = self._database.rows(
             connection,
             "SELECT 1 FROM iceberg_tables WHERE catalog_name = :catalog "
             "AND table_namespace = :namespace AND table_name = :table",
             catalog=self._catalog,
-            namespace=namespace,
-            table=table,
+            namespace=dotted(namespace[:-1]),
+            table=namespace[-1],
         )
         return bool(rows)
 
@@ -205,9 +204,15 @@ class SqlNamespaces:
             )
 
 
-def dotted(namespace: Namespace) -> str:
-    """The name as the database keeps it. Raises InvalidIdentifierError when it does not fit."""
-    name = ".".join(parse_namespace(namespace))
+def stored_name(namespace: Namespace) -> str:
+    r"""The name as the database keeps it.
+
+    Levels are joined by dots, as Iceberg's JDBC catalog does it, which takes dots in levels for
+    more of these; here they are `\.`, so that no two namespaces have one name.
+
+    Raises InvalidIdentifierError when it does not fit.
+    """
+    name = dotted(parse_namespace(namespace))
     if len(name) > NAME_MAX:
         raise InvalidIdentifierError(
             f"Namespace {name[:40]}... has {len(name)} characters with its levels; a SQL catalog "

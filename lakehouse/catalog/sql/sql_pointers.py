@@ -24,7 +24,7 @@ from lakehouse.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.storage.storage_protocol import Storage
 
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
@@ -187,7 +187,7 @@ class SqlPointers:
                     connection,
                     "UPDATE iceberg_tables SET table_namespace = :new_namespace, "
                     f"table_name = :new_table WHERE {_KEY}{self._of_kind(connection)}",
-                    new_namespace=".".join(target.namespace),
+                    new_namespace=dotted(target.namespace),
                     new_table=target.name,
                     **self._key(source),
                 )
@@ -205,7 +205,7 @@ class SqlPointers:
     def _key(self, identifier: Identifier) -> dict[str, str]:
         return {
             "catalog": self._catalog,
-            "namespace": ".".join(identifier.namespace),
+            "namespace": dotted(identifier.namespace),
             "table": identifier.name,
         }
 

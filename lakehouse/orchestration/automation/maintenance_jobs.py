@@ -48,6 +48,7 @@ from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.run_log import as_text, progress_lines
 from lakehouse.orchestration.state.state_asset import STATE_KEY
+from lakehouse.spec.identifier import split_name
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
@@ -296,7 +297,7 @@ def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request:
     moved = isinstance(report, OrphanResult) and bool(report.moved_files)
     if table.refresh().metadata_location != location or moved:
         metadata = event_metadata(context.job_name, report, before, measures(table))
-        context.log_event(dg.AssetObservation(asset_key=table.name.split("."), metadata=metadata))
+        context.log_event(dg.AssetObservation(asset_key=split_name(table.name), metadata=metadata))
 
 
 def measures(table: Table) -> dict[str, int]:

@@ -16,6 +16,7 @@ from lakehouse.curation.survey import survey
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.semantics.states import State
+from lakehouse.spec.identifier import split_name
 
 CHECK = "statements_hold"
 JOB = "check_statements"
@@ -33,7 +34,7 @@ def statement_checks(tables: Sequence[str]) -> list[dg.AssetChecksDefinition]:
 
 def statement_job(tables: Sequence[str]) -> Any:
     """The job that runs these checks alone."""
-    checks = [dg.AssetCheckKey(dg.AssetKey(name.split(".")), CHECK) for name in tables]
+    checks = [dg.AssetCheckKey(dg.AssetKey(split_name(name)), CHECK) for name in tables]
     return dg.define_asset_job(
         JOB,
         selection=dg.AssetSelection.checks(*checks),
@@ -58,7 +59,7 @@ def statement_sensor(tables: Sequence[str]) -> dg.SensorDefinition:
         waiting, mark = statements_waiting(lakehouse, tables)
         if not waiting:
             return dg.SkipReason("metadata decides every statement")
-        keys = [dg.AssetCheckKey(dg.AssetKey(name.split(".")), CHECK) for name in waiting]
+        keys = [dg.AssetCheckKey(dg.AssetKey(split_name(name)), CHECK) for name in waiting]
         context.log.info(f"rows changed under statements about {', '.join(waiting)}")
         request = dg.RunRequest(run_key=mark, asset_selection=[], asset_check_keys=keys)
         return dg.SensorResult(run_requests=[request])
@@ -123,7 +124,7 @@ def statement_markdown(results: Sequence[Checked]) -> str:
 def _check(name: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         pool=JOB,
-        asset=dg.AssetKey(name.split(".")),
+        asset=dg.AssetKey(split_name(name)),
         name=CHECK,
         description=(
             "Statements about the table still hold: by metadata, and by evidence where rows "

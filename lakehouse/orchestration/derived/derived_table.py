@@ -48,6 +48,7 @@ from lakehouse.orchestration.lineage.partition_records import record_again, reco
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
@@ -142,7 +143,7 @@ class DerivedTable:
     @property
     def key(self) -> dg.AssetKey:
         """The asset's key."""
-        return dg.AssetKey(self.name.split("."))
+        return dg.AssetKey(split_name(self.name))
 
     @property
     def op_name(self) -> str:
@@ -230,7 +231,7 @@ class DerivedTable:
             specs=[
                 dg.AssetSpec(
                     self.key,
-                    deps=[dg.AssetKey(name.split(".")) for name in self.inputs],
+                    deps=[dg.AssetKey(split_name(name)) for name in self.inputs],
                     group_name=self.name.split(".", maxsplit=1)[0],
                     kinds={"iceberg", self.engine},
                     description=self.description,

@@ -17,6 +17,7 @@ from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.model_engines import EngineName, Frames, engine_name
 from lakehouse.orchestration.derived.portable_sql import check_portable, translated
 from lakehouse.orchestration.lineage.materialization import ColumnSources
+from lakehouse.spec.identifier import dotted
 
 _GRAMMAR = {"spark": "spark", "duckdb": "duckdb", "datafusion": "postgres", "polars": "postgres"}
 
@@ -147,7 +148,7 @@ def _tables(tree: exp.Expr) -> list[exp.Table]:
 
 
 def _dotted(table: exp.Table) -> str:
-    return ".".join(part.name for part in table.parts)
+    return dotted([part.name for part in table.parts])
 
 
 def _span(table: exp.Table) -> tuple[int, int]:

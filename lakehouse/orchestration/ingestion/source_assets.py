@@ -40,6 +40,7 @@ from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.run_log import progress_lines
 from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
 
 # where Dagster keeps the version of what was materialized
@@ -81,17 +82,17 @@ class SourceAssets:
     @property
     def raw_key(self) -> dg.AssetKey:
         """Key of the raw asset."""
-        return dg.AssetKey(self.source.table.split("."))
+        return dg.AssetKey(split_name(self.source.table))
 
     @property
     def quarantine_key(self) -> dg.AssetKey:
         """Key of the quarantine asset."""
-        return dg.AssetKey(self.source.quarantine_table.split("."))
+        return dg.AssetKey(split_name(self.source.quarantine_table))
 
     @property
     def ledger_key(self) -> dg.AssetKey:
         """Key of the ledger asset."""
-        return dg.AssetKey(self.source.ledger_table.split("."))
+        return dg.AssetKey(split_name(self.source.ledger_table))
 
     @property
     def suites(self) -> tuple[Suite, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from lakehouse.curation.standard_fields import COMMENT
+from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
@@ -69,7 +70,7 @@ def materialization_metadata(
                 {
                     name: [
                         dg.TableColumnDep(
-                            asset_key=dg.AssetKey(source.split(".")), column_name=column
+                            asset_key=dg.AssetKey(split_name(source)), column_name=column
                         )
                         for source, column in sources
                     ]

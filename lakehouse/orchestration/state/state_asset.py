@@ -10,6 +10,7 @@ from lakehouse.maintenance.health.table_health import TableHealth
 from lakehouse.orchestration.automation.run_requests import STATE_JOB
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state.state_page import TableState, state_markdown, table_state
+from lakehouse.spec.identifier import split_name
 
 STATE_KEY = dg.AssetKey(["lakehouse", "state"])
 BEYOND_SINCE = "lakehouse/beyond_policy_since_ms"
@@ -62,7 +63,7 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
             context.log.info(f"measured {name}: {len(found[name].actions)} things to do")
             context.log_event(
                 dg.AssetObservation(
-                    asset_key=name.split("."), metadata=health_metadata(found[name].health)
+                    asset_key=split_name(name), metadata=health_metadata(found[name].health)
                 )
             )
         now_ms = time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ from lakehouse.spec.metadata.table_updates import (
     SetProperties,
     Update,
 )
-from lakehouse.storage.location import is_within, join, lies_within
+from lakehouse.storage.location import is_within, lies_within
 from lakehouse.storage.storage_protocol import Storage
 
 _PATHS = ("write.data.path", "write.metadata.path")
@@ -82,7 +82,7 @@ def check_updates(
 
 def check_location(catalog: Catalog, caller: Caller, identifier: Identifier, location: str) -> None:
     """Raise HttpError, 403, where the caller may not put a new table there."""
-    home = join(catalog.warehouse, *identifier.namespace)
+    home = catalog.namespace_location(identifier.namespace)
     outside = not is_within(location, home) or is_within(home, location)
     if caller.may(Privilege.MANAGE, ()):
         return

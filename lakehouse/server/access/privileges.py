@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lakehouse.spec.identifier import dotted
+
 Path = tuple[str, ...]
 """Names from the top down: () is the catalog; a namespace or a table below it."""
 
@@ -64,7 +66,7 @@ class Ask:
     path: Path
 
     def __str__(self) -> str:
-        where = ".".join(self.path) or "the catalog"
+        where = dotted(self.path) or "the catalog"
         return f"{self.privilege or 'see'} {where}"
 
 

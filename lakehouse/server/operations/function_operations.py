@@ -8,6 +8,7 @@ from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.namespace_operations import no_such_namespace
 from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.spec.identifier import dotted
 
 
 def list_functions(served: Served, call: Call) -> Answer:
@@ -20,7 +21,7 @@ def list_functions(served: Served, call: Call) -> Answer:
 def load_function(served: Served, call: Call) -> Answer:
     """Raises HttpError, 404."""
     _check_namespace(served, call)
-    name = ".".join((*call.namespace(), call.names["function"]))
+    name = dotted((*call.namespace(), call.names["function"]))
     raise HttpError(404, "NoSuchFunctionException", f"Function does not exist: {name}")
 
 

@@ -11,7 +11,7 @@ from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call, json_answer, names_from_json
 from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
-from lakehouse.spec.identifier import parse_namespace
+from lakehouse.spec.identifier import dotted, parse_namespace
 from lakehouse.spec.json_fields import optional_list, string_map
 
 
@@ -104,7 +104,7 @@ def _updated(updates: Iterable[str], removals: Iterable[str], missing: Iterable[
 
 def no_such_namespace(namespace: tuple[str, ...]) -> NoSuchNamespaceError:
     """For a name that is none."""
-    name = ".".join(namespace)
+    name = dotted(namespace)
     return NoSuchNamespaceError(f"No namespace {name}.", namespace=name)
 
 

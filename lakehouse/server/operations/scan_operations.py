@@ -21,8 +21,8 @@ from lakehouse.server.access.asked_privileges import on_table
 from lakehouse.server.access.confined_tables import check_manifests
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError, error_answer
-from lakehouse.server.filter_json import filter_from_json
 from lakehouse.server.http_messages import Answer, Call, json_answer
+from lakehouse.server.operations.filter_json import filter_from_json
 from lakehouse.server.operations.plans_under_way import NO_SUCH_PLAN, PlansUnderWay
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier

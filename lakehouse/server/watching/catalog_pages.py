@@ -17,7 +17,7 @@ from lakehouse.errors import InvalidIdentifierError, LakehouseError, NoSuchTable
 from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of, reads
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
@@ -69,7 +69,7 @@ def catalog_page(served: Served, _call: Call) -> Answer:
         ]
         taken = tables[: max(TABLES_MAX - shown, 0)]
         shown, left = shown + len(taken), left + len(tables) - len(taken)
-        spaces.append((".".join(namespace), [(one.name, _path(one)) for one in taken]))
+        spaces.append((dotted(namespace), [(one.name, _path(one)) for one in taken]))
     return _page(
         "catalog.html",
         catalog=served.lake.name,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from httptools import parse_url
 from starlette.datastructures import QueryParams
@@ -15,6 +14,7 @@ from starlette.routing import Match, Route
 
 from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.server.rest_operation import Operation
+from lakehouse.server.wire.undecoded_paths import decoded_names
 
 _BYTES_MAX = 4 * 1024 * 1024
 _TARGET_BYTES = 1024
@@ -49,7 +49,10 @@ class KnownTargets:
         self._routes.append((route, operation))
 
     def find(self, target: bytes) -> KnownTarget | None:
-        """What is asked for by this target; None where none of the operations is."""
+        """What is asked for by this target; None where none of the operations is.
+
+        Raises InvalidIdentifierError: a name in it is no text.
+        """
         known = self._found.get(target)
         if known is None:
             known = self._look(target)
@@ -61,12 +64,13 @@ class KnownTargets:
         if not target.isascii():
             return None
         parsed = parse_url(target)  # as uvicorn reads it
-        path, query = unquote(parsed.path.decode()), (parsed.query or b"").decode()
+        path, query = parsed.path.decode(), (parsed.query or b"").decode()
         scope = {"type": "http", "method": "GET", "path": path, "headers": []}
         for route, operation in self._routes:
             match, inside = route.matches(scope)
             if match is Match.FULL:
-                return KnownTarget(operation, inside["path_params"], dict(QueryParams(query)))
+                names = decoded_names(inside["path_params"])
+                return KnownTarget(operation, names, dict(QueryParams(query)))
         return None
 
 

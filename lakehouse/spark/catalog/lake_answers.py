@@ -33,7 +33,7 @@ from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, dotted
 
 PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
 """What tables are made `USING`; `parquet` is what Spark takes where a frame names nothing."""
@@ -189,7 +189,7 @@ class LakeAnswers(Answers):
         found = self._find(told)
         if found is None or found.branch is None:
             raise InvalidInputError(
-                f"{'.'.join((*told['namespace'], told['name']))} is no table: alter the one that "
+                f"{dotted((*told['namespace'], told['name']))} is no table: alter the one that "
                 "it is a part of"
             )
         alter_table(found.table, told["changes"], self._session())
@@ -226,7 +226,7 @@ class LakeAnswers(Answers):
         found = PROCEDURES.get(told["name"])
         if found is None or [one.lower() for one in told["namespace"]] != ["system"]:
             raise InvalidInputError(
-                f"there is no procedure {'.'.join((*told['namespace'], told['name']))}; CALL "
+                f"there is no procedure {dotted((*told['namespace'], told['name']))}; CALL "
                 f"{self._name}.system. knows {', '.join(sorted(PROCEDURES))}"
             )
         return found.told()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakehouse.errors import InvalidIdentifierError
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.table.scan import TableScan
 from lakehouse.table.table import Table
 
@@ -65,7 +65,7 @@ def find_table(lake: Lakehouse, namespace: Sequence[str], name: str) -> NamedTab
     or a point in its history: `branch_audit`, `tag_first`, `snapshot_id_8124`,
     `at_timestamp_1780272000000`.
     """
-    shown = ".".join((*namespace, name))
+    shown = dotted((*namespace, name))
     table = _load(lake, namespace, name)
     if table is not None:
         return NamedTable(table, shown)
@@ -94,6 +94,7 @@ def _part(table: Table, shown: str, name: str) -> NamedTable | None:
 def _load(lake: Lakehouse, namespace: Sequence[str], name: str) -> Table | None:
     try:
         identifier = Identifier(tuple(namespace), name)
-    except InvalidIdentifierError:
+        is_there = lake.table_exists(identifier)
+    except InvalidIdentifierError:  # no catalog, or not this one, has such names
         return None
-    return lake.load_table(identifier) if lake.table_exists(identifier) else None
+    return lake.load_table(identifier) if is_there else None

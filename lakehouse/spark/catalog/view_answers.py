@@ -24,7 +24,7 @@ from lakehouse.expressions.sql.dialects import output_names
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.spark_types import quoted, shown_schema, to_iceberg_schema
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.spec.metadata.table_updates import RemoveProperties, SetProperties
 from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewVersion
 from lakehouse.spec.views.view_updates import ViewUpdate, new_view_metadata, version_updates
@@ -140,7 +140,7 @@ class ViewAnswers:
     def _version(self, told: Arguments) -> ViewVersion:
         if told["properties"].get("table_type", "VIEW") != "VIEW":
             raise UnsupportedFeatureError(
-                f"{'.'.join((*told['namespace'], told['name']))}: views of a lakehouse are plain "
+                f"{dotted((*told['namespace'], told['name']))}: views of a lakehouse are plain "
                 f"ones, not {told['properties']['table_type']}."
             )
         summary = {"engine-name": "Spark", "engine-version": pyspark.__version__}

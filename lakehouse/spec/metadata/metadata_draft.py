@@ -20,13 +20,18 @@ from lakehouse.errors import (
     NoSuchSnapshotError,
 )
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from lakehouse.spec.metadata.snapshot_numbers import (
+    check_field_numbers,
+    check_sequence_number,
+    next_row_id,
+)
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef, check_ref_name
 from lakehouse.spec.metadata.table_metadata import (
     TableMetadata,
-    check_writable_version,
+    check_format_version,
     empty_metadata,
     refuse_encrypted,
-    refuse_v1,
+    snapshot_list,
     snapshot_log,
     upgrade_v1,
 )
@@ -91,8 +96,8 @@ class MetadataDraft:
 
     def upgrade_format_version(self, version: int) -> None:
         """Raise the format version."""
-        check_writable_version(version)
-        if version < self._m.format_version:
+        check_format_version(version)
+        if version < self._m.format_version and not self._is_blank():
             raise InvalidInputError(
                 f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to "
                 f"v{version}."
@@ -101,6 +106,12 @@ class MetadataDraft:
             if self._m.format_version == 1:
                 self._m = upgrade_v1(self._m)
             self._set(format_version=version, next_row_id=0 if version >= 3 else None)
+        if self._is_blank():
+            self._set(snapshots=snapshot_list((), version))
+
+    def _is_blank(self) -> bool:
+        """Whether the table is new, and nothing was said that a format version decides about."""
+        return self._base is None and not (self._m.schemas or self._m.partition_specs)
 
     def set_location(self, location: str) -> None:
         """Set the base location."""
@@ -179,6 +190,7 @@ class MetadataDraft:
         _refuse_unknown(spec)
         check_spec(spec, self._schema())
         self._check_field_ids(spec)
+        check_field_numbers(self._m, spec)
         taken = {known.spec_id for known in self._m.partition_specs}
         spec_id = max(taken) + 1 if taken else 0
         fresh = PartitionSpec(*spec.fields, spec_id=spec_id)
@@ -256,10 +268,7 @@ class MetadataDraft:
     # Snapshots and refs
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Add a snapshot; its timestamp is raised to those of its parent and of the table.
-
-        One without a parent holds no file of others: its sequence number may be taken.
-        """
+        """Add a snapshot; its timestamp is raised to those of its parent and of the table."""
         m = self._m
         if not m.schemas or not m.partition_specs:
             raise InvalidInputError("A snapshot needs a table with a schema and a partition spec.")
@@ -268,19 +277,12 @@ class MetadataDraft:
                 f"Not committed: table {m.location} has a snapshot {snapshot.snapshot_id} already.",
                 snapshot_id=snapshot.snapshot_id,
             )
-        has_parent = snapshot.parent_snapshot_id is not None
-        if has_parent and snapshot.sequence_number <= m.last_sequence_number:
-            raise CommitConflictError(
-                f"Not committed: sequence number {snapshot.sequence_number} is taken, table "
-                f"{m.location} is at {m.last_sequence_number}. Refresh the table and apply the "
-                "change again."
-            )
+        check_sequence_number(m, snapshot)
         parent = (
             None
             if snapshot.parent_snapshot_id is None
             else m.snapshots.find(snapshot.parent_snapshot_id)
         )
-        refuse_v1(m)
         refuse_encrypted(m.location, m.properties, parent)
         earliest = max(
             m.last_updated_ms if self._base is not None else 0, parent.timestamp_ms if parent else 0
@@ -293,24 +295,9 @@ class MetadataDraft:
             ),
             last_sequence_number=max(snapshot.sequence_number, m.last_sequence_number),
             last_updated_ms=snapshot.timestamp_ms,
-            next_row_id=self._next_row_id(snapshot),
+            next_row_id=next_row_id(m, snapshot),
         )
         self._added_snapshots.add(snapshot.snapshot_id)
-
-    def _next_row_id(self, snapshot: Snapshot) -> int | None:
-        if self._m.format_version < 3:
-            return None
-        if snapshot.first_row_id is None or snapshot.added_rows is None or snapshot.added_rows < 0:
-            raise InvalidInputError(
-                f"Snapshot {snapshot.snapshot_id} of a v3 table needs first-row-id and added-rows."
-            )
-        free = self._m.next_row_id or 0
-        if snapshot.first_row_id < free:
-            raise CommitConflictError(
-                f"Not committed: first-row-id {snapshot.first_row_id} is taken, table "
-                f"{self._m.location} is at {free}. Refresh the table and apply the change again."
-            )
-        return snapshot.first_row_id + snapshot.added_rows
 
     def set_ref(self, name: str, ref: SnapshotRef) -> None:
         """Create or move a branch or tag."""

@@ -31,7 +31,10 @@ from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
 from lakehouse.spec.table_properties import ENCRYPTION_KEY, TableProperties, check_property_texts
 
 DEFAULT_FORMAT_VERSION = 2
+FORMAT_VERSIONS = (1, 2, 3)
+"""That table metadata are written in."""
 WRITABLE_FORMAT_VERSIONS = (2, 3)
+"""That data files and manifests are written for."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -306,8 +309,14 @@ class TableMetadata:
         return max(now_ms, self.last_updated_ms, parent.timestamp_ms if parent else 0)
 
 
+def check_format_version(format_version: int) -> None:
+    """Raise InvalidInputError unless table metadata are written in this format version."""
+    if format_version not in FORMAT_VERSIONS:
+        raise InvalidInputError(f"format-version {format_version} cannot be written: use 2 or 3.")
+
+
 def check_writable_version(format_version: int) -> None:
-    """Raise InvalidInputError unless new tables can be written in this format version."""
+    """Raise InvalidInputError unless we write rows into tables of this format version."""
     if format_version not in WRITABLE_FORMAT_VERSIONS:
         raise InvalidInputError(f"format-version {format_version} cannot be written: use 2 or 3.")
 
@@ -322,9 +331,10 @@ def iso_text(timestamp_ms: int) -> str:
 
 
 def refuse_v1(metadata: TableMetadata) -> None:
-    """Raise UnsupportedFeatureError for a v1 table.
+    """Raise UnsupportedFeatureError for a v1 table, where rows or manifests are to be written.
 
-    This version reads v1, and upgrades only when it is asked to.
+    This version reads v1, takes what other writers made for it, and upgrades only when it is asked
+    to.
     """
     if metadata.format_version == 1:
         raise UnsupportedFeatureError(
@@ -388,7 +398,7 @@ def new_table_metadata(
     `sort_order` follow their columns; partition field ids count from 1000.
 
     Raises:
-        InvalidInputError: a format version that is not written.
+        InvalidInputError: no format version.
         InvalidSchemaError | InvalidPartitionSpecError | InvalidPropertyError: what cannot be stored
         in that version. UnsupportedFeatureError: a table that is to be encrypted.
     """
@@ -400,7 +410,7 @@ def new_table_metadata(
         raise InvalidInputError(
             f"Property format-version = {stated} contradicts format version {format_version}."
         )
-    check_writable_version(format_version)
+    check_format_version(format_version)
     TableProperties(properties).validate()
     fresh, new_ids = assign_fresh_ids(schema)
     check_schema_for_version(fresh, format_version)
@@ -422,6 +432,7 @@ def new_table_metadata(
         sort_orders=(fresh_order,),
         default_sort_order_id=fresh_order.order_id,
         properties=properties,
+        snapshots=snapshot_list((), format_version),
         next_row_id=0 if format_version >= 3 else None,
     )
 

@@ -419,7 +419,7 @@ def apply_updates(
 ) -> TableMetadata:
     """The metadata after a commit.
 
-    A v1 base stays v1 until `UpgradeFormatVersion` is among the updates; it gets no snapshots.
+    A v1 base stays v1 until `UpgradeFormatVersion` is among the updates.
     `last_updated_ms`, snapshot timestamps and snapshot-log entries never precede what the base (or
     the parent snapshot) carries, even if `now_ms` does. The cost does not depend on the number of
     snapshots, except when snapshots are removed.

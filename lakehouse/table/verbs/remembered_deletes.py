@@ -21,7 +21,7 @@ from lakehouse.dml.changes.change_merge import older_than
 from lakehouse.dml.merge.target_rows import TargetRows
 from lakehouse.errors import InvalidInputError, TableAlreadyExistsError, ValidationConflictError
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.metadata.table_metadata import new_table_metadata, refuse_v1
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
@@ -158,6 +158,7 @@ class RememberedDeletes:
 
     def _create(self) -> _Beside:
         schema, catalog = self._schema(), self._table.catalog
+        refuse_v1(self._table.metadata)
         metadata = new_table_metadata(
             schema=schema,
             spec=parse_partition_spec([f"day({REMEMBERED_AT})"], schema),

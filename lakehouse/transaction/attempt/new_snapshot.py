@@ -11,6 +11,7 @@ from lakehouse.spec.manifests.manifest_list import (
     write_manifest_list,
 )
 from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import refuse_v1
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
 from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef
 from lakehouse.spec.table_properties import TableProperties
@@ -18,7 +19,6 @@ from lakehouse.transaction.attempt.merged_manifests import merge_manifests
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.removed_files import has_live
 from lakehouse.transaction.attempt.snapshot_summary import RETRIES, SummaryBuilder
-from lakehouse.transaction.attempt.uncommitted_files import MIN_FORMAT_VERSION
 
 
 def add_snapshot(
@@ -37,13 +37,15 @@ def add_snapshot(
         attempt: gets the updates.
         key: names the operation, so that every attempt makes the same snapshot id.
         operation: append, replace, overwrite or delete.
-        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out
-            here.
+        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out.
         summary: counts.
         extra: further summary entries.
         merge: whether small manifests may be merged, as `commit.manifest-merge.enabled` says.
+
+    Raises UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
     """
     metadata, workspace = attempt.metadata, attempt.workspace
+    refuse_v1(metadata)
     parent = attempt.head()
     snapshot_id = workspace.new_snapshot_id(metadata, key)
     kept = [one for one in manifests if one.added_snapshot_id == snapshot_id or has_live(one)]
@@ -51,12 +53,12 @@ def add_snapshot(
         kept = merge_manifests(workspace, metadata, kept, snapshot_id=snapshot_id)
     sequence_number = metadata.next_sequence_number()
     first_row_id = metadata.next_row_id
-    version = max(MIN_FORMAT_VERSION, metadata.format_version)
+    version = metadata.format_version
     numbers: dict[str, Any] = {
         "snapshot_id": snapshot_id,
         "sequence_number": sequence_number,
         "format_version": version,
-        "first_row_id": first_row_id if version > MIN_FORMAT_VERSION else None,
+        "first_row_id": first_row_id if version >= 3 else None,
     }
     listed, next_row_id = listed_manifests(kept, **numbers)
     data, _ = write_manifest_list(

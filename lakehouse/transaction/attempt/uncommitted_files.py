@@ -26,7 +26,7 @@ from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile, has_counts
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MIN_FORMAT_VERSION = 2
 TWIN_MIN_ENTRIES = 32
 _BUFFER_BYTES = 32 << 20
 
@@ -91,8 +90,12 @@ class Workspace:
     def write_manifest(
         self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
     ) -> ManifestFile:
-        """Write a manifest, and its columnar twin where there is enough in it to prune."""
-        version = max(MIN_FORMAT_VERSION, metadata.format_version)
+        """Write a manifest, and its columnar twin where there is enough in it to prune.
+
+        Raises UnsupportedFeatureError: a v1 table.
+        """
+        refuse_v1(metadata)
+        version = metadata.format_version
         data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
         with_twin = entries if len(entries) >= TWIN_MIN_ENTRIES else None
         location = self._write_manifest(data, with_twin, metadata)

@@ -26,18 +26,11 @@ PACKAGE = "org.apache.iceberg.rest"
 # the kit's own tests, and those that it leaves out
 CLASSES = ("WholeCatalogTests", "WholeViewCatalogTests")
 # What the kit asks of a server and this one does not do, and why.
+# Of a server that says yes to the creation these fail as well: what the tests do next,
+# RESTSessionCatalog refuses before it sends anything, by checkNamespaceIsValid ("Invalid
+# namespace: "; namespaceExists is false by it), checkIdentifierIsValid ("Invalid table
+# identifier: table_1") and checkViewIdentifierIsValid. The kit itself leaves them out, too.
 EXPECTED = {
-    "createTableTransaction": "tables of format version 1 are not created",
-    "replaceTableTransaction": "tables of format version 1 are not created",
-    **dict.fromkeys(
-        (
-            "testNamespaceWithDot",
-            "testNamespaceWithSlash",
-            "testTableNameWithDot",
-            "testTableNameWithSlash",
-        ),
-        "names with dots and slashes are refused: a name is one folder, dots stand between levels",
-    ),
     **dict.fromkeys(
         (
             "createAndDropEmptyNamespace",
@@ -45,10 +38,8 @@ EXPECTED = {
             "listTablesInEmptyNamespace",
             "listViewsInEmptyNamespace",
         ),
-        "a namespace without a name cannot be created; nor does Iceberg's client ask for one",
+        "Iceberg's own client sends nothing about a namespace without a name but its creation",
     ),
-    "testLoadTableWithMissingMetadataFile": "a table is answered from memory when somebody "
-    "deleted its newest metadata file",
 }
 FAILURE = re.compile(r"className = '[\w.]*\.(\w+)', methodName = '([^']+)'[^\n]*\n\s+=> ([^\n]*)")
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import InvalidIdentifierError
-from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.identifier import Identifier, dotted, parse_namespace, split_name
 
 
 def test_text_tuple_and_identifier_mean_the_same():
@@ -25,9 +25,9 @@ def test_text_tuple_and_identifier_mean_the_same():
         "../../../escape",
         ("raw", ".."),
         ("raw", "."),
-        ("raw", "a/b"),
         ("raw", "a\\b"),
-        ("raw", "a.b"),
+        "raw.a\\b",
+        "raw.a\\\\.b",
         ("raw", "a\x00b"),
         ("raw", "a\nb"),
         ("raw", " a"),
@@ -54,12 +54,35 @@ def test_namespaces_are_held_to_the_same_rules():
             parse_namespace(bad)
 
 
-@given(st.text(min_size=1, max_size=40))
-def test_a_name_that_passes_is_one_folder(name):
+TRICKY = st.text("ab./%\\\x1f 2eEF", min_size=1, max_size=6)
+
+
+@given(st.text(min_size=1, max_size=40) | TRICKY)
+def test_a_name_that_passes_reads_back(name):
     try:
         parsed = Identifier(("raw",), name)
     except InvalidIdentifierError:
         return
-    assert "/" not in parsed.name
     assert parsed.name not in {".", "..", ""}
     assert Identifier.parse(str(parsed)) == parsed
+
+
+@given(st.lists(TRICKY, min_size=2, max_size=4), st.lists(TRICKY, min_size=2, max_size=4))
+def test_no_two_names_are_written_alike(one, other):
+    try:
+        first, second = Identifier.parse(one), Identifier.parse(other)
+    except InvalidIdentifierError:
+        return
+    assert (str(first) == str(second)) == (first == second)
+
+
+@given(st.text("ab.\\", max_size=8))
+def test_names_in_a_database_that_others_wrote_read_back(text):
+    assert dotted(split_name(text)) == text
+
+
+def test_dots_of_text_stand_between_levels():
+    assert Identifier.parse("raw.v1.2") == Identifier(("raw", "v1"), "2")
+    assert Identifier.parse("raw.v1\\.2") == Identifier(("raw",), "v1.2")
+    assert str(Identifier(("eu.west", "raw"), "a/b.c")) == "eu\\.west.raw.a/b\\.c"
+    assert parse_namespace("eu\\.west.raw") == ("eu.west", "raw")

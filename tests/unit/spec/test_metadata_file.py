@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -132,13 +133,11 @@ def test_a_commit_keeps_v1_until_it_is_upgraded():
     kept = commit(parse(orjson.dumps(v1_document()), "m"), SetProperties({"k": "v"}), now=6_000)
     assert document_of(kept)["format-version"] == 1
     assert document_of(kept)["snapshots"] == v1_document()["snapshots"]
-    with pytest.raises(UnsupportedFeatureError, match="'format-version': '2'"):
-        commit(
-            kept,
-            AddSnapshot(
-                Snapshot(snapshot_id=9, sequence_number=1, timestamp_ms=1, manifest_list="l")
-            ),
-        )
+    added = Snapshot(snapshot_id=9, parent_snapshot_id=1, timestamp_ms=1, manifest_list="l")
+    with pytest.raises(InvalidInputError, match="version 1"):
+        commit(kept, AddSnapshot(replace(added, sequence_number=1)))
+    last = document_of(commit(kept, AddSnapshot(added), now=6_000))["snapshots"][-1]
+    assert (last["snapshot-id"], "sequence-number" in last) == (9, False)
     after = document_of(commit(kept, UpgradeFormatVersion(2), now=6_000))
     assert after["format-version"] == 2
     assert "schema" not in after

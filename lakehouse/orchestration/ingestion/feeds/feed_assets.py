@@ -15,6 +15,7 @@ from lakehouse.orchestration.ingestion.feeds.feed_run import (
 from lakehouse.orchestration.ingestion.landing_listing import digest, landed
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.spec.identifier import split_name
 
 _SHOWN = 10
 
@@ -24,8 +25,8 @@ def feed_assets(feed: ChangeFeed) -> dg.AssetsDefinition:
 
     Each run applies what waits.
     """
-    key = dg.AssetKey(feed.table.split("."))
-    ledger_key = dg.AssetKey(feed.ledger_table.split("."))
+    key = dg.AssetKey(split_name(feed.table))
+    ledger_key = dg.AssetKey(split_name(feed.ledger_table))
 
     @dg.multi_asset(
         name=f"apply__{feed.name}",
@@ -75,8 +76,8 @@ def feed_assets(feed: ChangeFeed) -> dg.AssetsDefinition:
 
 def feed_sensor(feed: ChangeFeed) -> dg.SensorDefinition:
     """Asks for a run when files wait that no run was asked for yet."""
-    key = dg.AssetKey(feed.table.split("."))
-    ledger_key = dg.AssetKey(feed.ledger_table.split("."))
+    key = dg.AssetKey(split_name(feed.table))
+    ledger_key = dg.AssetKey(split_name(feed.ledger_table))
 
     @dg.sensor(
         name=f"landed_{feed.name}",
