@@ -5,24 +5,31 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
+from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.derived.staleness import (
     REFRESH_STATE,
     RefreshState,
     Staleness,
+    refresh_state,
     staleness,
 )
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.table import Table
 
 DAYS = [dt.date(2026, 6, number) for number in range(1, 13)]
+CHANGES = {STATUS_ADDED: "added", STATUS_DELETED: "removed"}
 SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
 
 
@@ -38,6 +45,10 @@ def by_day(table: Table) -> dict[dt.date, list[int]]:
     return {one: sorted(ids) for one, ids in found.items()}
 
 
+def shown(days: Iterable[dt.date]) -> str:
+    return ", ".join(map(str, sorted(days)))
+
+
 @dataclass
 class Pair:
     """An input, and a table that copies it day by day."""
@@ -51,6 +62,8 @@ class Pair:
     # days that snapshots changed since they were copied, and whether any did since the last copy
     touched: set[dt.date] = field(default_factory=set)
     changed: bool = False
+    # what was done, for who reads why a test failed
+    steps: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("raw.events", "clean.events"):
@@ -73,6 +86,7 @@ class Pair:
     def append(self, days: list[dt.date] | None = None) -> None:
         days = self.some_days() if days is None else days
         self.serial += 100
+        self.steps.append(f"append {self.serial}: {shown(days)}")
         self.raw.append(rows(days, self.serial))
         self.touched |= set(days)
         self.changed = True
@@ -80,6 +94,7 @@ class Pair:
     def overwrite(self) -> None:
         days = self.some_days()
         self.serial += 100
+        self.steps.append(f"overwrite {self.serial}: {shown(days)}")
         self.raw.overwrite(rows(days, self.serial), event_ts_in(days))
         self.touched |= set(days)
         self.changed = True
@@ -88,16 +103,20 @@ class Pair:
         day = self.rng.choice(DAYS)
         ids = by_day(self.raw).get(day, [])
         if ids:
-            self.raw.delete(f"id = {self.rng.choice(ids)}")
+            gone = self.rng.choice(ids)
+            self.steps.append(f"delete {gone} of {ids}: {shown([day])}")
+            self.raw.delete(f"id = {gone}")
             self.touched.add(day)
             self.changed = True
 
     def rewrite(self) -> None:
+        self.steps.append("rewrite")
         self.raw.compact()
         self.raw.rewrite_manifests()
 
     def refresh(self, days: list[dt.date]) -> None:
         """What a run does: it copies days, and says from what."""
+        self.steps.append(f"refresh: {shown(days)}")
         found = self.stale()
         data = self.raw.scan(event_ts_in(days)).to_arrow().cast(SCHEMA)
         summary = {REFRESH_STATE: found.after(days).to_json()}
@@ -111,6 +130,43 @@ class Pair:
         now = by_day(self.raw)
         return {day for day in DAYS if now.get(day, []) != self.seen.get(day, [])}
 
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Beside an error stands what led to it: ids and the order of files are new every time."""
+        try:
+            yield
+        except BaseException as error:
+            for line in self.story():
+                error.add_note(line)
+            raise
+
+    def story(self) -> Iterator[str]:
+        """What was done, what there is, and what is said to be stale."""
+        yield from self.steps
+        yield f"touched: {shown(self.touched)}; changed: {self.changed}"
+        for table in (self.raw, self.clean):
+            yield f"{table.name}, {table.metadata_location}"
+            for one in table.metadata.ancestors(table.metadata.current_snapshot_id):
+                yield f"  {one.snapshot_id} {one.timestamp_ms} {one.operation} {one.summary}"
+        for entry in self.raw.inspect.all_entries().to_pylist():
+            if entry["status"] != STATUS_EXISTING:
+                name = entry["data_file"]["file_path"].partition("/data/")[2]
+                yield f"  {entry['snapshot_id']} {CHANGES[entry['status']]} {name}"
+        yield f"rows: {by_day(self.raw)}"
+        yield f"rows when they were copied: {self.seen}"
+        yield f"rows of the copy: {by_day(self.clean)}"
+        yield f"state: {refresh_state(self.clean)}"
+        yield f"stale: {self.stale()}; as a whole: {self.stale(None)}"
+
+
+def lake_of(folder: Path, chance: int) -> Lakehouse:
+    """Ids of snapshots and names of files, and thereby their order, follow from a number."""
+    drawn = random.Random(chance)
+    environment = replace(
+        Environment.system(), new_uuid=lambda: UUID(int=drawn.getrandbits(128), version=4)
+    )
+    return load_catalog((folder / "warehouse").as_uri(), environment=environment)
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lakehouse:
@@ -119,9 +175,17 @@ def lake(tmp_path: Path) -> Lakehouse:
 
 @pytest.mark.parametrize("partition_by", [["day(event_ts)"], ["month(event_ts)"], []])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_stale_is_what_changed(lake: Lakehouse, seed: int, partition_by: list[str]) -> None:
+def test_what_is_stale_is_what_changed(tmp_path: Path, seed: int, partition_by: list[str]) -> None:
     rng = random.Random(seed)
-    pair = Pair(lake, rng, partition_by)
+    chance = random.SystemRandom().getrandbits(32)
+    pair = Pair(lake_of(tmp_path, chance), rng, partition_by)
+    pair.steps.append(f"ids follow from {chance}")
+    with pair.told():
+        live(pair, rng)
+
+
+def live(pair: Pair, rng: random.Random) -> None:
+    """A random history of the input, looked at after every change."""
     pair.append(DAYS)
     mode = rng.choice(["copy-on-write", "merge-on-read"])
     pair.raw.set_properties({"write.delete.mode": mode})
@@ -130,7 +194,7 @@ def test_what_is_stale_is_what_changed(lake: Lakehouse, seed: int, partition_by:
         rng.choice([pair.append, pair.append, pair.overwrite, pair.delete, pair.rewrite])()
         found = set(pair.stale().days)
         assert pair.differ() <= found
-        if partition_by == ["day(event_ts)"]:
+        if pair.partition_by == ["day(event_ts)"]:
             assert found == pair.touched
         assert pair.stale(None).whole == pair.changed
         if rng.random() < 0.3:
