@@ -235,13 +235,12 @@ def test_credentials_are_renewed_while_a_table_is_open(tmp_path):
             worker = pickle.loads(sent)  # noqa: S301
             until = time.monotonic() + 9
             appended = 0
-            while time.monotonic() < until:
+            while time.monotonic() < until or appended < 9:
                 table.append(ROWS)
                 appended += 3
                 assert table.scan().count() == appended
                 time.sleep(0.5)
                 assert worker.read(table.metadata_location)
-            assert appended >= 9
 
 
 def test_a_secret_is_in_no_error(server, store, table, caplog):

@@ -40,7 +40,7 @@ def start(catalog: str, warehouse: str, port: int, *more: str) -> subprocess.Pop
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + 200
     while time.monotonic() < until:
         try:
             requests.get(f"http://127.0.0.1:{port}/v1/config", timeout=5).close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
-import threading
 import time
 from html.parser import HTMLParser
 from itertools import islice
@@ -250,25 +251,25 @@ def test_sigterm_finishes_the_commit_that_is_under_way(tmp_path):
     lake = lh.load_catalog(uri, warehouse=warehouse)
     lake.create_table("ns.t", pa.schema({"id": pa.int64()}))
     server = start(uri, warehouse, port)
-    path = f"http://127.0.0.1:{port}/v1/namespaces/ns/tables/t"
-    assert requests.get(path, timeout=30).status_code == 200
+    path = "/v1/namespaces/ns/tables/t"
+    assert requests.get(f"http://127.0.0.1:{port}{path}", timeout=30).status_code == 200
+    body = json.dumps(change("k")).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     holder = sqlite3.connect(tmp_path / "c.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    answers: list[int] = []
-    client = threading.Thread(
-        target=lambda: answers.append(requests.post(path, json=change("k"), timeout=60).status_code)
-    )
-    client.start()
-    time.sleep(0.7)  # long enough to be there, shorter than the database's patience
-    server.send_signal(signal.SIGTERM)
-    time.sleep(0.7)
-    assert server.poll() is None
-    assert answers == []
-    holder.execute("COMMIT")
-    holder.close()
-    client.join(30)
-    assert answers == [200]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert client.recv(65536).startswith(b"HTTP/1.1 100 ")  # it has begun with the request
+        client.sendall(body)
+        time.sleep(0.7)  # mostly long enough to wait for the database, shorter than its patience
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.7)
+        assert server.poll() is None
+        assert not select.select([client], [], [], 0)[0]
+        holder.execute("COMMIT")
+        holder.close()
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
     assert server.wait(30) == 0
     assert lake.load_table("ns.t").properties["k"] == "1"
     with pytest.raises(requests.ConnectionError):
-        requests.get(path, timeout=5)
+        requests.get(f"http://127.0.0.1:{port}{path}", timeout=5)
