@@ -144,8 +144,8 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
             ]
         except Exception as error:
             raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
-    found = sum(batch.num_rows for batch in batches)
-    if found != rows:
+    found = [batch.num_rows for batch in batches]
+    if found != [rows]:
         raise BulkRefusedError(f"DataFusion found {found} entries in blocks of {rows}")
     batch: pa.RecordBatch = batches[0]
     return batch
