@@ -111,4 +111,5 @@ def _counts(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.in
     column = _column(table, name)
     if column is None:
         return np.full(table.num_rows, -1, np.int64)
-    return np.maximum(np.asarray(pc.fill_null(column, -1)).astype(np.int64), -1)
+    known = pc.fill_null(column, -1) if column.null_count else column
+    return np.maximum(np.asarray(known).astype(np.int64, copy=False), -1)
