@@ -59,11 +59,6 @@ class ParquetTaskReader(TaskReader):
         self._shared: FileShape | None = None
         with readable(self.path):
             self._columns = self._shape(rows.name_mapping)
-            self._probe = (
-                self._project(self._columns, self._scan.filter_fields, self._scan.filter_arrow)
-                if self._scan.can_probe
-                else None
-            )
             self.row_groups = self._select(self._columns)
 
     @cached_property
@@ -75,12 +70,24 @@ class ParquetTaskReader(TaskReader):
             )
         return self._opened
 
+    @cached_property
+    def _probe(self) -> Projection | None:
+        """The columns of the filter alone; None where they do not decide it."""
+        if not self._scan.can_probe:
+            return None
+        return self._project(self._columns, self._scan.filter_fields, self._scan.filter_arrow)
+
     def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
         """The file's columns and projection, shared with the last file if schemas are equal."""
         parsed, scan = self._footer.parsed, self._scan
         hint = (parsed.metadata or {}).get(_ARROW_SCHEMA)
         known = scan.shape
-        if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
+        if (
+            known is not None
+            and known.hint == hint
+            and known.name_mapping == name_mapping
+            and known.schema.equals(parsed.schema)
+        ):
             self._projection = known.projection.of(self.path)
             self._shared, self._decoded_columns = known, known.decoded
             return known.columns
@@ -90,7 +97,13 @@ class ParquetTaskReader(TaskReader):
         self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
         if self._projection.plain:
             self._shared = scan.shape = FileShape(
-                parsed.schema, hint, columns, self._projection, self._decoded_columns
+                parsed.schema,
+                hint,
+                columns,
+                self._projection,
+                self._decoded_columns,
+                name_mapping,
+                len(self._footer.data),
             )
         return columns
 
@@ -270,8 +283,8 @@ class ParquetTaskReader(TaskReader):
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
         if (
-            self._probe is None
-            or group.rows < _TWICE_ROWS
+            group.rows < _TWICE_ROWS
+            or self._probe is None
             or len(self._probe.leaves) == len(self._projection.leaves)
         ):
             return False

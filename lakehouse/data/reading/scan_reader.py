@@ -262,7 +262,7 @@ class _Session:
                 request = self._request
                 where = conjunction((request.where, residual))
                 extra = [self._field(field_id) for field_id in equality_ids]
-                columns = ScanColumns(
+                columns = ScanColumns.shared(
                     request.schema, self._table_schema, where, extra, request.specs
                 )
                 found = self._columns[key] = (residual, columns)
