@@ -66,6 +66,31 @@ def project_leaf(
     return result
 
 
+class LeafProjections:
+    """`project_leaf` for the partitions of one spec, once for each leaf and direction.
+
+    Args:
+        spec: partition spec.
+        types: field types.
+    """
+
+    def __init__(self, spec: PartitionSpec, types: FieldTypes) -> None:
+        self._spec, self._types = spec, types
+        self._known: dict[tuple[int, bool], tuple[Leaf, Bound]] = {}
+
+    def of(self, leaf: Leaf, *, strict: bool = False) -> Bound:
+        """See `project_leaf`."""
+        known = self._known.get((id(leaf), strict))  # a leaf that is kept keeps its id
+        if known is None:
+            known = leaf, project_leaf(leaf, self._spec, self._types, strict=strict)
+            self._known[id(leaf), strict] = known
+        return known[1]
+
+    def whole(self, where: Bound) -> Bound:
+        """`project` of a filter, inclusive."""
+        return map_leaves(where, self.of)
+
+
 def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool) -> Bound:
     transform = field.transform
     if not isinstance(transform, (IdentityTransform, BucketTransform, *_MONOTONIC)):
