@@ -97,7 +97,7 @@ class Names:
             raise InvalidExpressionError(
                 f"no column {name} in the schema; it has {known}", column=name
             ) from error
-        path = field_path(self._schema.as_struct(), field.field_id)
+        path = _path_of(self._schema, field)
         if path is None:
             raise InvalidExpressionError(
                 f"column {name} is inside a list or map, which a filter cannot reach", column=name
@@ -304,6 +304,13 @@ def refuse_metadata_columns(where: Bound, what: str) -> None:
                 "which belongs to files: filter a scan",
                 column=one.path[0],
             )
+
+
+def _path_of(schema: Schema, field: NestedField) -> tuple[str, ...] | None:
+    """`field_path`, without making a struct of the schema for its own columns."""
+    if any(one is field for one in schema.fields):
+        return (field.name,)
+    return field_path(schema.as_struct(), field.field_id)
 
 
 def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:

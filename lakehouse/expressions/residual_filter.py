@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.types import DateType, IntegerType, LongType, TimestampType, TimestamptzType
 
-from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, Computed, Leaf, fold, map_leaves
+from lakehouse.expressions.bound_filter import (
+    FALSE,
+    TRUE,
+    Bound,
+    Computed,
+    Leaf,
+    Op,
+    fold,
+    map_leaves,
+)
 from lakehouse.expressions.physical_comparison import matches
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
 from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.spec.types.physical_types import partition_types, physical_type, to_physical
+
+_EXACT = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
+_WHOLE_NUMBERS: dict[Op, Callable[[int, Any], bool]] = {
+    Op.LT: operator.lt,
+    Op.LTE: operator.le,
+    Op.GT: operator.gt,
+    Op.GTE: operator.ge,
+    Op.EQ: operator.eq,
+    Op.NOT_EQ: operator.ne,
+    Op.IN: lambda value, values: value in values,
+    Op.NOT_IN: lambda value, values: value not in values,
+}
+"""How values of `_EXACT` types compare, as `matches` does it for columns."""
 
 
 class Residuals:
@@ -69,6 +93,9 @@ class Residuals:
         def one(leaf: Leaf) -> bool:
             kind = self._kinds[leaf.field_id]
             value = to_physical(partition[self._positions[leaf.field_id]])
+            compared = _WHOLE_NUMBERS.get(leaf.op)
+            if compared is not None and type(value) is int and isinstance(kind, _EXACT):
+                return compared(value, leaf.value)
             return bool(matches(pa.array([value], physical_type(kind)), leaf)[0])
 
         return fold(projected, one, bool, all, any)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.types import BooleanType, IcebergType, StringType
 
@@ -105,20 +105,23 @@ class _Reader:
 
     def term(self, node: exp.Expr) -> Term:
         """What a part of the tree means; errors point at it."""
-        with self._at(node):
+        try:
             return self._term(node)
+        except InvalidExpressionError as error:
+            self._raise_at(node, error)
 
     @contextmanager
     def _at(self, node: exp.Expr) -> Iterator[None]:
         try:
             yield
         except InvalidExpressionError as error:
-            if "position" in error.context:
-                raise
-            found = span(node)
-            if found is None:
-                raise
-            raise error_at(self._text, error.message, *found) from error
+            self._raise_at(node, error)
+
+    def _raise_at(self, node: exp.Expr, error: InvalidExpressionError) -> NoReturn:
+        found = None if "position" in error.context else span(node)
+        if found is None:
+            raise error
+        raise error_at(self._text, error.message, *found) from error
 
     def _term(self, node: exp.Expr) -> Term:
         kind = type(node).__name__

@@ -23,7 +23,11 @@ from lakehouse.expressions.physical_comparison import (
     some_mask,
     starts_with,
 )
-from lakehouse.expressions.transforms.partition_projection import LeafProjections, project_leaf
+from lakehouse.expressions.transforms.partition_projection import (
+    LeafProjections,
+    is_of,
+    project_leaf,
+)
 from lakehouse.scan.pruning.column_statistics import Statistics, statistics_of_files
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.schema.field_types import FieldTypes
@@ -69,7 +73,7 @@ class EntryPruner:
 
         def leaf_mask(leaf: Leaf) -> Mask:
             partition = _partition_mask(entries, self._leaves.of(leaf))
-            if self._types.get(leaf.field_id) != leaf.type or not partition.any():
+            if not is_of(self._types, leaf) or not partition.any():
                 return partition
             return partition & leaf_may_match(
                 leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
@@ -92,7 +96,7 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
 
     def leaf_mask(leaf: Leaf) -> Mask:
         partition = _partition_mask(entries, project_leaf(leaf, entries.spec, types, strict=True))
-        if types.get(leaf.field_id) != leaf.type:
+        if not is_of(types, leaf):
             return partition
         return partition | leaf_must_match(
             leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
