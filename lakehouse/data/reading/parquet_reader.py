@@ -17,6 +17,7 @@ from lakehouse.data.reading.page_checksums import verified, verify_pages
 from lakehouse.data.reading.parquet_footer import (
     MANY_ROWS,
     ColumnChunk,
+    WholeParquet,
     column_chunks,
     load_footer,
     open_parquet,
@@ -55,14 +56,14 @@ class ParquetTaskReader(TaskReader):
         super().__init__(rows)
         self._storage = storage
         self._footer = load_footer(storage, rows.task.data_file)
-        self._opened: pq.ParquetFile | None = None
+        self._opened: pq.ParquetFile | WholeParquet | None = None
         self._shared: FileShape | None = None
         with readable(self.path):
             self._columns = self._shape(rows.name_mapping)
             self.row_groups = self._select(self._columns)
 
     @cached_property
-    def _file(self) -> pq.ParquetFile:
+    def _file(self) -> pq.ParquetFile | WholeParquet:
         """The file, opened for its only row group."""
         if self._dictionaries or self._opened is None:
             self._opened = open_parquet(
@@ -257,7 +258,7 @@ class ParquetTaskReader(TaskReader):
         return compact and all(chunk.has_dictionary for chunk in chunks)
 
     def _decoded(
-        self, source: pq.ParquetFile, group: RowGroup, columns: Sequence[int]
+        self, source: pq.ParquetFile | WholeParquet, group: RowGroup, columns: Sequence[int]
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         """Decoded batches and their rows; no batch when no column of the file is needed."""
         if not columns:
@@ -293,7 +294,7 @@ class ParquetTaskReader(TaskReader):
         first = sum(chunks[leaf].compressed_bytes for leaf in self._probe.leaves)
         return everything >= (_PROBE_RATIO + 1) * first
 
-    def _any_match(self, source: pq.ParquetFile, group: RowGroup) -> bool:
+    def _any_match(self, source: pq.ParquetFile | WholeParquet, group: RowGroup) -> bool:
         if self._probe is None:
             return True
         for batch, rows in self._decoded(source, group, self._probe.leaves):

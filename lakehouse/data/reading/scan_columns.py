@@ -107,7 +107,7 @@ class ScanColumns:
         self._last = _LastShape()
         self.types = field_types(table_schema)
         self._fields = schema.fields
-        self._arrow = schema_to_arrow(schema)
+        self._arrow = arrow_of(schema)
         self._specs = specs
         asked = _asked(where)
         filter_ids = {one for one in asked if one not in _BY_ID}
@@ -273,6 +273,16 @@ class ScanColumns:
         return pc.coalesce(stored, pc.add(working.column(_POSITION), task.data_file.first_row_id))
 
 
+def arrow_of(schema: Schema) -> pa.Schema:
+    """`schema_to_arrow`, once for a schema."""
+    return _ARROW.of(
+        (schema,),
+        None,
+        lambda: schema_to_arrow(schema),
+        lambda _: _FIELD_BYTES * (1 + len(index_by_id(schema))),
+    )
+
+
 def _asked(where: Bound) -> frozenset[int]:
     """Ids of the columns that a filter asks for."""
     return frozenset(one.field_id for one in columns_of(where))
@@ -326,4 +336,5 @@ def _schema_of(fields: Sequence[NestedField]) -> Schema:
     return Schema(*fields)
 
 
+_ARROW: MadeOnce[pa.Schema] = MadeOnce(16 * 1024 * 1024)
 _SHARED: MadeOnce[ScanColumns] = MadeOnce(32 * 1024 * 1024)

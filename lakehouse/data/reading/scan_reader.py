@@ -25,7 +25,7 @@ from lakehouse.data.reading.file_columns import file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.reading.parquet_reader import ParquetTaskReader
 from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
-from lakehouse.data.reading.scan_columns import ScanColumns
+from lakehouse.data.reading.scan_columns import ScanColumns, arrow_of
 from lakehouse.data.reading.task_reader import TaskReader, WantedRows
 from lakehouse.data.reading.whole_files import WholeFiles, together
 from lakehouse.errors import InvalidSchemaError
@@ -154,7 +154,7 @@ def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Sto
         batches = list(Pipeline(openers, threads, None))
     else:
         batches = list(_stream(listed, whole, storage, None))
-    schema = schema_to_arrow(request.schema)
+    schema = arrow_of(request.schema)
     if not len(schema):
         rows = sum(batch.num_rows for batch in batches)
         return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))

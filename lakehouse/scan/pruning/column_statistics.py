@@ -95,7 +95,8 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
 
 
 def _column(table: pa.Table, name: str) -> Column | None:
-    return table[name] if name in table.column_names else None
+    place = table.schema.get_field_index(name)
+    return None if place < 0 else table.column(place)
 
 
 def _row_groups(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
