@@ -34,6 +34,7 @@ from lakehouse.expressions.bound_filter import (
     columns,
     conjunction,
     disjunction,
+    leaves,
     map_leaves,
 )
 from lakehouse.expressions.filter_terms import Call, Column, Term, Value
@@ -271,6 +272,9 @@ def widen(where: Bound, types: FieldTypes) -> Bound:
     Only promotions under which every value stays the same value: int to long, float to double,
     decimals of one scale.
     """
+    kinds = ((leaf.type, types.get(leaf.field_id)) for leaf in leaves(where))
+    if all(now is None or now is bound or not _promotes(bound, now) for bound, now in kinds):
+        return where
 
     def one(leaf: Leaf) -> Bound:
         now = types.get(leaf.field_id)

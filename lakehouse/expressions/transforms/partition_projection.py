@@ -56,12 +56,16 @@ def project_leaf(
     leaf: Leaf, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False
 ) -> Bound:
     """`project` of one leaf: all fields of the spec that derive from its column, together."""
-    result: Bound = FALSE if strict else TRUE
+    neutral = FALSE if strict else TRUE
+    result: Bound = neutral
     for field in spec.fields:
         if field.source_id != leaf.field_id or not is_of(types, leaf):
             continue
         one = _project(leaf, field, leaf.type, strict)
-        result = disjunction((result, one)) if strict else conjunction((result, one))
+        if result is neutral:
+            result = one
+        else:
+            result = disjunction((result, one)) if strict else conjunction((result, one))
     return result
 
 
@@ -76,6 +80,7 @@ class LeafProjections:
     def __init__(self, spec: PartitionSpec, types: FieldTypes) -> None:
         self._spec, self._types = spec, types
         self._known: dict[tuple[int, bool], tuple[Leaf, Bound]] = {}
+        self._whole: tuple[Bound, Bound] | None = None
 
     def of(self, leaf: Leaf, *, strict: bool = False) -> Bound:
         """See `project_leaf`."""
@@ -87,7 +92,10 @@ class LeafProjections:
 
     def whole(self, where: Bound) -> Bound:
         """`project` of a filter, inclusive."""
-        return map_leaves(where, self.of)
+        known = self._whole
+        if known is None or known[0] is not where:
+            known = self._whole = where, map_leaves(where, self.of)
+        return known[1]
 
 
 def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool) -> Bound:
