@@ -215,9 +215,17 @@ class _Session:
         self._request = request
         self._storage = storage
         self._table_schema = request.table_schema or request.schema
-        self._deletes = DeleteLoader(storage, self._read_delete_file)
+        self._loader: DeleteLoader | None = None
         self._lock = threading.Lock()
         self._columns: dict[tuple[int, tuple[int, ...]], tuple[Bound, ScanColumns]] = {}
+
+    @property
+    def _deletes(self) -> DeleteLoader:
+        """Made when deletes are met: with it the session is a circle, which has to be collected."""
+        with self._lock:
+            if self._loader is None:
+                self._loader = DeleteLoader(self._storage, self._read_delete_file)
+            return self._loader
 
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
@@ -229,11 +237,12 @@ class _Session:
         }
         columns = self._scan_columns(task.residual, tuple(sorted(ids)))
         rows = self._request.batch_rows
+        loader = self._deletes if task.deletes else None
         wanted = WantedRows(
             task,
             columns,
-            deleted=self._deletes.positions(task.data_file, task.deletes),
-            keys=self._deletes.equality(task.deletes, self._field),
+            deleted=None if loader is None else loader.positions(task.data_file, task.deletes),
+            keys=() if loader is None else loader.equality(task.deletes, self._field),
             name_mapping=self._request.name_mapping,
             batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
         )
