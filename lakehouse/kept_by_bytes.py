@@ -96,3 +96,47 @@ class KeptByBytes(Generic[K, V]):
             self._held -= size
             if self._dropped is not None:
                 self._dropped(value)
+
+
+class MadeOnce(Generic[V]):
+    """What is made of objects that never change, made once of each. Safe between threads.
+
+    It is known by the objects themselves, not by what they equal, which would take longer to find
+    out; they stay in memory with it.
+
+    >>> columns = ("a", "b")
+    >>> kept = MadeOnce[str](100)
+    >>> kept.of((columns,), "first", lambda: columns[0].upper(), len)
+    'A'
+    >>> kept.of((columns,), "first", lambda: "made again", len)
+    'A'
+
+    Args:
+        bytes_max: bytes kept, least recently used ones dropped first.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.kept: KeptByBytes[Hashable, tuple[tuple[object, ...], V]] = KeptByBytes(bytes_max)
+
+    def of(
+        self,
+        objects: tuple[object, ...],
+        beside: Hashable,
+        make: Callable[[], V],
+        size: Callable[[V], int],
+    ) -> V:
+        """What was made of the objects, and of what is told beside them by value.
+
+        Args:
+            objects: none of them may ever change.
+            beside: what else `make` depends on.
+            make: makes it.
+            size: bytes that it takes, with the objects; asked once.
+        """
+        key = (*map(id, objects), beside)
+        found = self.kept.get(key)
+        if found is not None:
+            return found[1]
+        made = make()
+        self.kept.put(key, (objects, made), size(made))
+        return made

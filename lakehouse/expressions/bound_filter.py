@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pyiceberg.types import IcebergType
@@ -35,6 +35,9 @@ class Op(enum.Enum):
     STARTS_WITH = "starts with"
     NOT_STARTS_WITH = "not starts with"
 
+    __hash__ = object.__hash__
+    """There is one of each; Python's own hashes the name, anew each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -51,8 +54,12 @@ class Leaf:
     op: Op
     field_id: int
     path: tuple[str, ...]
-    type: IcebergType
+    type: IcebergType = field(hash=False)
     value: Any = None
+
+    def asking(self, op: Op, value: Any = None) -> Leaf:
+        """The same field, compared otherwise."""
+        return Leaf(op, self.field_id, self.path, self.type, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from lakehouse.expressions.bound_filter import (
     columns,
     conjunction,
     disjunction,
+    leaves,
     map_leaves,
 )
 from lakehouse.expressions.filter_terms import Call, Column, Term, Value
@@ -97,7 +98,7 @@ class Names:
             raise InvalidExpressionError(
                 f"no column {name} in the schema; it has {known}", column=name
             ) from error
-        path = field_path(self._schema.as_struct(), field.field_id)
+        path = _path_of(self._schema, field)
         if path is None:
             raise InvalidExpressionError(
                 f"column {name} is inside a list or map, which a filter cannot reach", column=name
@@ -271,6 +272,9 @@ def widen(where: Bound, types: FieldTypes) -> Bound:
     Only promotions under which every value stays the same value: int to long, float to double,
     decimals of one scale.
     """
+    kinds = ((leaf.type, types.get(leaf.field_id)) for leaf in leaves(where))
+    if all(now is None or now is bound or not _promotes(bound, now) for bound, now in kinds):
+        return where
 
     def one(leaf: Leaf) -> Bound:
         now = types.get(leaf.field_id)
@@ -304,6 +308,13 @@ def refuse_metadata_columns(where: Bound, what: str) -> None:
                 "which belongs to files: filter a scan",
                 column=one.path[0],
             )
+
+
+def _path_of(schema: Schema, field: NestedField) -> tuple[str, ...] | None:
+    """`field_path`, without making a struct of the schema for its own columns."""
+    if any(one is field for one in schema.fields):
+        return (field.name,)
+    return field_path(schema.as_struct(), field.field_id)
 
 
 def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:

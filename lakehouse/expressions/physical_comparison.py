@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -26,6 +26,16 @@ _COMPARISONS = {
     Op.EQ: pc.equal,
     Op.NOT_EQ: pc.not_equal,
 }
+_OF_NUMBERS: dict[Op, Callable[[Any, Any], Mask]] = {
+    Op.LT: np.less,
+    Op.LTE: np.less_equal,
+    Op.GT: np.greater,
+    Op.GTE: np.greater_equal,
+    Op.EQ: np.equal,
+    Op.NOT_EQ: np.not_equal,
+}
+_WHOLE_NUMBERS = frozenset({pa.int32().id, pa.int64().id})
+_FEW_VALUES = 8
 
 
 def compare(column: Column, op: Op, value: Any, *, null: bool) -> Mask:
@@ -33,6 +43,9 @@ def compare(column: Column, op: Op, value: Any, *, null: bool) -> Mask:
 
     NaN in the column is no value here: it compares as false.
     """
+    numbers = _numbers(column)
+    if numbers is not None and type(value) is int:
+        return _OF_NUMBERS[op](numbers, np.int64(value))
     comparable = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
     if pa.types.is_boolean(column.type):
         comparable, value = column.cast(pa.int8()), int(value)
@@ -46,6 +59,9 @@ def starts_with(column: Column, prefix: str, *, null: bool) -> Mask:
 
 def is_one_of(column: Column, values: tuple[Any, ...], *, null: bool) -> Mask:
     """Whether the column is one of the values, `null` where it is null."""
+    numbers = _numbers(column) if 0 < len(values) <= _FEW_VALUES else None
+    if numbers is not None and all(type(value) is int for value in values):
+        return some_mask([np.equal(numbers, np.int64(value)) for value in values])
     comparable = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
     physical = [to_physical(value) for value in values]
     if pa.types.is_floating(comparable.type) and 0.0 in physical:
@@ -101,7 +117,19 @@ def some_mask(masks: Sequence[Mask]) -> Mask:
 
 def to_mask(column: Any, *, null: bool) -> Mask:
     """A boolean Arrow column as numpy, nulls replaced."""
-    return np.asarray(pc.fill_null(column, null)).astype(bool, copy=False)
+    whole = pc.fill_null(column, null) if column.null_count else column
+    return np.asarray(whole).astype(bool, copy=False)
+
+
+def _numbers(column: Column) -> npt.NDArray[Any] | None:
+    """The values of whole numbers without nulls, None of other columns.
+
+    Numpy compares a short array for a tenth of what a call of Arrow costs, and without passing the
+    interpreter's lock to another thread and waiting for it.
+    """
+    if column.type.id not in _WHOLE_NUMBERS or column.null_count:
+        return None
+    return np.asarray(column)
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,12 +21,15 @@ from lakehouse.expressions.filter_binding import bind, widen
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.residual_filter import Residuals
 from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.known_types import known_types
 from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
+from lakehouse.scan.manifests.manifest_list_cache import Listed
 from lakehouse.scan.manifests.manifest_source import SourceContext
-from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.scan.manifests.snapshot_entries import listed_manifests, load_manifests
 from lakehouse.scan.manifests.twin_cache import table_bytes
 from lakehouse.scan.pruning.entry_pruning import must_match
+from lakehouse.scan.pruning.manifest_index import ManifestIndex
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
 from lakehouse.scan.pruning.surviving_files import Found, Search, prune_files, prune_manifests
 from lakehouse.scan.reports.plan_report import PlanReport
@@ -35,8 +38,7 @@ from lakehouse.scan.scan_tasks import FileScanTask, TaskGroup, total_rows
 from lakehouse.scan.task_splits import SplitOptions, combine
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
-from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
-from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.field_types import FieldTypes
@@ -165,8 +167,8 @@ def plan_scan(
     """
     snapshot = snapshot_of(request)
     if snapshot is None:
-        return _plan(request, storage, cache, None, list)
-    return _plan(request, storage, cache, snapshot, lambda: load_manifests(storage, snapshot))
+        return _plan(request, storage, cache, None, Listed)
+    return _plan(request, storage, cache, snapshot, lambda: listed_manifests(storage, snapshot))
 
 
 def plan_appends(
@@ -192,7 +194,7 @@ def plan_appends(
     )
     appends = [one for one in between if one.operation == OPERATION_APPEND]
 
-    def added() -> list[ManifestFile]:
+    def added() -> Listed:
         listed = [
             (one, manifest)
             for one in reversed(appends)
@@ -201,9 +203,9 @@ def plan_appends(
         of_data = [
             (one, manifest) for one, manifest in listed if manifest.content == CONTENT_DATA_MANIFEST
         ]
-        return [
+        return Listed(
             manifest for one, manifest in of_data if manifest.added_snapshot_id == one.snapshot_id
-        ]
+        )
 
     return _plan(
         request,
@@ -240,7 +242,7 @@ def _plan(
     storage: Storage,
     cache: ManifestCache | None,
     snapshot: Snapshot | None,
-    list_manifests: Callable[[], list[ManifestFile]],
+    list_manifests: Callable[[], Listed],
     *,
     added_by: frozenset[int] | None = None,
 ) -> ScanPlan:
@@ -261,7 +263,7 @@ def _plan(
         return ScanPlan(None, projected, report, (), (), options)
     with _timed(report, "manifest_list"):
         manifests = list_manifests()
-    types = types_of(request.metadata)
+    types = known_types(request.metadata)
     context = SourceContext(storage, types, request.use_twins, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
     search = Search(
@@ -350,27 +352,16 @@ def split_options(request: ScanRequest) -> SplitOptions:
     )
 
 
-def _search(
-    manifests: Sequence[ManifestFile], search: Search, report: PlanReport
-) -> tuple[Found, Found]:
+def _search(manifests: Listed, search: Search, report: PlanReport) -> tuple[Found, Found]:
     data, deletes = Found(), Found()
+    index = ManifestIndex.of(manifests)
     # a delete may be listed under another spec than the data file it names: then its partition says
     # nothing about the file
-    one_spec = len({manifest.partition_spec_id for manifest in manifests}) == 1
-    where = search.where if one_spec else TRUE
-    everything = Search(
-        where, search.specs, search.context, None, search.threads, use_metrics=False
-    )
+    where = search.where if index.has_one_spec else TRUE
+    everything = replace(search, where=where, columns=None, added_by=None, use_metrics=False)
     with _timed(report, "prune_manifests"):
-        is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
-        of_data = prune_manifests(
-            [one for one, yes in zip(manifests, is_data, strict=True) if yes], search, data
-        )
-        of_deletes = prune_manifests(
-            [one for one, yes in zip(manifests, is_data, strict=True) if not yes],
-            everything,
-            deletes,
-        )
+        of_data = prune_manifests(index.data, search, data)
+        of_deletes = prune_manifests(index.deletes, everything, deletes)
     with _timed(report, "prune_files"):
         prune_files(of_data, search, data)
         if data.parts:
@@ -386,7 +377,7 @@ def _lazy(
         parts, lengths, lambda part: _bare(part, include_metrics).to_data_files()
     )
     residuals = {
-        spec_id: Residuals(search.where, spec, search.context.types)
+        spec_id: Residuals(search.where, spec, search.context.types, search.projected(spec_id))
         for spec_id, spec in search.specs.items()
     }
     starts = _starts(lengths)

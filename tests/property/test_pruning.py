@@ -60,8 +60,11 @@ from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.residual_filter import Residuals
 from lakehouse.expressions.row_evaluation import passing
+from lakehouse.expressions.transforms.partition_projection import LeafProjections
 from lakehouse.expressions.transforms.transformed_values import arrow_array
-from lakehouse.scan.pruning.entry_pruning import manifests_may_match, may_match, must_match
+from lakehouse.scan.manifests.manifest_list_cache import Listed
+from lakehouse.scan.pruning.entry_pruning import may_match, must_match
+from lakehouse.scan.pruning.manifest_index import ManifestColumns, ManifestIndex
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest import manifest_file
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -411,7 +414,19 @@ def test_no_matching_row_is_pruned(rows, spec, predicate, known_metrics):
         assert kept or not any(answers), (expression, group)
         assert not certain or all(answers), (expression, group)
     manifest = manifest_file(entries, manifest_path="m", manifest_length=1, snapshot_id=1)
-    assert manifests_may_match([manifest], where, spec, TYPES)[0] or not may.any()
+    assert manifest_may_match(manifest, where, spec) or not may.any()
+
+
+def manifest_may_match(manifest: ManifestFile, where: Bound, spec: PartitionSpec) -> bool:
+    """By its summaries, with what is kept of a list and without."""
+    projections = LeafProjections(spec, TYPES)
+    listed = Listed([manifest])
+    found = {
+        bool(columns.may_match(where, spec, TYPES, projections)[0])
+        for columns in (ManifestColumns([manifest]), *(ManifestIndex.of(listed).data,) * 2)
+    }
+    assert len(found) == 1
+    return found.pop()
 
 
 def java_manifest(entries: Entries) -> ManifestFile:
@@ -451,7 +466,7 @@ def test_uuids_in_either_order(rows, partitioned, data, order):
         assert kept or not any(answers), (expression, group)
         assert not certain or all(answers), (expression, group)
     wanted = any(test(row) is True for row in rows)
-    assert manifests_may_match([java_manifest(entries)], where, spec, TYPES)[0] or not wanted
+    assert manifest_may_match(java_manifest(entries), where, spec) or not wanted
 
 
 EDGES = {

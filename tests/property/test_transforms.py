@@ -44,6 +44,7 @@ from pyiceberg.types import (
 
 from lakehouse.errors import InvalidInputError, InvalidPartitionSpecError, UnsupportedFeatureError
 from lakehouse.expressions.transforms.partition_transforms import transform_array
+from lakehouse.expressions.transforms.transformed_values import transform_value
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -89,6 +90,9 @@ def test_bucket_of_integral_types(kind, arrow_type, values, data):
         ).to_pylist()
         == expected
     )
+    known = [one for one in zip(sample, expected, strict=True) if one[0] is not None]
+    for value, bucket in known:
+        assert transform_value(BucketTransform(buckets), value, kind) == bucket
 
 
 @given(sample=st.lists(st.none() | TEXT, max_size=60), buckets=st.integers(1, 1000))

@@ -70,6 +70,32 @@ class Footer:
     whole: bytes | None = None
 
 
+class WholeParquet:
+    """What is asked of a `pq.ParquetFile` here, for a small file that is in memory.
+
+    `ParquetFile` also looks for a file system and lists the paths of nested columns, which takes
+    longer than opening the file.
+
+    Args:
+        data: the file.
+        metadata: its footer.
+    """
+
+    def __init__(self, data: bytes, metadata: pq.FileMetaData) -> None:
+        self.metadata = metadata
+        self.reader = pq.core.ParquetReader()
+        self.reader.open(pa.BufferReader(data), metadata=metadata, **_PARQUET)
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """As columns are decoded."""
+        return self.reader.schema_arrow
+
+    def close(self) -> None:
+        """Release the file."""
+        self.reader.close()
+
+
 def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Footer:
     """Read a file's footer.
 
@@ -107,7 +133,7 @@ def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Foo
 
 def open_parquet(
     storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()
-) -> pq.ParquetFile:
+) -> pq.ParquetFile | WholeParquet:
     """Open a file whose footer was read; the leaf columns `dictionaries` stay dictionary encoded.
 
     Raises:
@@ -117,7 +143,7 @@ def open_parquet(
     with readable(one.file_path):
         footer = found.parsed
         if found.whole is not None:
-            return pq.ParquetFile(pa.BufferReader(found.whole), metadata=footer, **_PARQUET)
+            return WholeParquet(found.whole, footer)
         filesystem, path = storage.filesystem(one.file_path)
         local = isinstance(filesystem, pafs.LocalFileSystem)
         return pq.ParquetFile(

@@ -17,6 +17,7 @@ from lakehouse.data.reading.page_checksums import verified, verify_pages
 from lakehouse.data.reading.parquet_footer import (
     MANY_ROWS,
     ColumnChunk,
+    WholeParquet,
     column_chunks,
     load_footer,
     open_parquet,
@@ -55,19 +56,14 @@ class ParquetTaskReader(TaskReader):
         super().__init__(rows)
         self._storage = storage
         self._footer = load_footer(storage, rows.task.data_file)
-        self._opened: pq.ParquetFile | None = None
+        self._opened: pq.ParquetFile | WholeParquet | None = None
         self._shared: FileShape | None = None
         with readable(self.path):
             self._columns = self._shape(rows.name_mapping)
-            self._probe = (
-                self._project(self._columns, self._scan.filter_fields, self._scan.filter_arrow)
-                if self._scan.can_probe
-                else None
-            )
             self.row_groups = self._select(self._columns)
 
     @cached_property
-    def _file(self) -> pq.ParquetFile:
+    def _file(self) -> pq.ParquetFile | WholeParquet:
         """The file, opened for its only row group."""
         if self._dictionaries or self._opened is None:
             self._opened = open_parquet(
@@ -75,12 +71,24 @@ class ParquetTaskReader(TaskReader):
             )
         return self._opened
 
+    @cached_property
+    def _probe(self) -> Projection | None:
+        """The columns of the filter alone; None where they do not decide it."""
+        if not self._scan.can_probe:
+            return None
+        return self._project(self._columns, self._scan.filter_fields, self._scan.filter_arrow)
+
     def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
         """The file's columns and projection, shared with the last file if schemas are equal."""
         parsed, scan = self._footer.parsed, self._scan
         hint = (parsed.metadata or {}).get(_ARROW_SCHEMA)
         known = scan.shape
-        if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
+        if (
+            known is not None
+            and known.hint == hint
+            and known.name_mapping == name_mapping
+            and known.schema.equals(parsed.schema)
+        ):
             self._projection = known.projection.of(self.path)
             self._shared, self._decoded_columns = known, known.decoded
             return known.columns
@@ -90,7 +98,13 @@ class ParquetTaskReader(TaskReader):
         self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
         if self._projection.plain:
             self._shared = scan.shape = FileShape(
-                parsed.schema, hint, columns, self._projection, self._decoded_columns
+                parsed.schema,
+                hint,
+                columns,
+                self._projection,
+                self._decoded_columns,
+                name_mapping,
+                len(self._footer.data),
             )
         return columns
 
@@ -244,7 +258,7 @@ class ParquetTaskReader(TaskReader):
         return compact and all(chunk.has_dictionary for chunk in chunks)
 
     def _decoded(
-        self, source: pq.ParquetFile, group: RowGroup, columns: Sequence[int]
+        self, source: pq.ParquetFile | WholeParquet, group: RowGroup, columns: Sequence[int]
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         """Decoded batches and their rows; no batch when no column of the file is needed."""
         if not columns:
@@ -270,8 +284,8 @@ class ParquetTaskReader(TaskReader):
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
         if (
-            self._probe is None
-            or group.rows < _TWICE_ROWS
+            group.rows < _TWICE_ROWS
+            or self._probe is None
             or len(self._probe.leaves) == len(self._projection.leaves)
         ):
             return False
@@ -280,7 +294,7 @@ class ParquetTaskReader(TaskReader):
         first = sum(chunks[leaf].compressed_bytes for leaf in self._probe.leaves)
         return everything >= (_PROBE_RATIO + 1) * first
 
-    def _any_match(self, source: pq.ParquetFile, group: RowGroup) -> bool:
+    def _any_match(self, source: pq.ParquetFile | WholeParquet, group: RowGroup) -> bool:
         if self._probe is None:
             return True
         for batch, rows in self._decoded(source, group, self._probe.leaves):

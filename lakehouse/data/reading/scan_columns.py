@@ -5,6 +5,7 @@ Shared by all tasks of a scan with the same filter and deletes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from lakehouse.data.reading.polars.polars_columns import DecodedColumns
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.bound_filter import columns as columns_of
 from lakehouse.expressions.row_evaluation import passing
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.field_types import field_types
@@ -36,6 +38,10 @@ _BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
 _STORED = {METADATA_COLUMNS[name].field_id for name in (ROW_ID, LAST_UPDATED)}
 _POSITION = "\x00position"
 _DELETED = "\x00deleted"
+_SHAPE_BYTES = 65_536
+"""Of the footer that a shape holds, which takes about four times as much when it is parsed."""
+_FIELD_BYTES = 16_384
+"""What is held for a field, at most: its schemas, and how it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class FileShape:
         columns: of the files.
         projection: a plain one.
         decoded: what Polars has to decode; None when it cannot.
+        name_mapping: of the table, by which files without field ids were understood.
+        size: bytes of a footer that says so.
     """
 
     schema: pq.ParquetSchema
@@ -55,6 +63,14 @@ class FileShape:
     columns: Sequence[FileColumn]
     projection: Projection
     decoded: DecodedColumns | None
+    name_mapping: str | None
+    size: int
+
+
+class _LastShape:
+    """The shape of the last file with a small footer that was opened, whichever scan did."""
+
+    shape: FileShape | None = None
 
 
 class ScanColumns:
@@ -76,7 +92,6 @@ class ScanColumns:
         shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
         has_metadata: whether any metadata column is asked for, by the filter too.
         can_probe: whether the columns of a file alone decide the filter.
-        shape: of the last file that was opened, for the next ones.
     """
 
     def __init__(
@@ -88,12 +103,13 @@ class ScanColumns:
         specs: Mapping[int, PartitionSpec],
     ) -> None:
         self.where = where
-        self.shape: FileShape | None = None
+        self._shape: FileShape | None = None
+        self._last = _LastShape()
         self.types = field_types(table_schema)
         self._fields = schema.fields
-        self._arrow = schema_to_arrow(schema)
+        self._arrow = arrow_of(schema)
         self._specs = specs
-        asked = {one.field_id for one in columns_of(where)}
+        asked = _asked(where)
         filter_ids = {one for one in asked if one not in _BY_ID}
         metadata_ids = {one.field_id for one in schema.fields} | asked
         metadata_ids &= _BY_ID.keys()
@@ -128,6 +144,38 @@ class ScanColumns:
             "the scan",
             pruned=False,
         )
+
+    @classmethod
+    def shared(
+        cls,
+        schema: Schema,
+        table_schema: Schema,
+        where: Bound,
+        extra: Sequence[NestedField],
+        specs: Mapping[int, PartitionSpec],
+    ) -> ScanColumns:
+        """The same as the constructor gives, which works once for filters of the same columns."""
+        known = sorted(specs)
+        made = _SHARED.of(
+            (schema, table_schema, *extra, *(specs[one] for one in known)),
+            (_asked(where), where == TRUE, tuple(known)),
+            lambda: cls(schema, table_schema, where, extra, specs),
+            lambda _: 4 * _SHAPE_BYTES + _FIELD_BYTES * len(index_by_id(table_schema)),
+        )
+        found = copy.copy(made)
+        found.where, found._shape = where, made._last.shape  # noqa: SLF001 - of the same class
+        return found
+
+    @property
+    def shape(self) -> FileShape | None:
+        """Of the last file that was opened, for the next ones."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: FileShape) -> None:
+        self._shape = shape
+        if shape.size <= _SHAPE_BYTES:
+            self._last.shape = shape
 
     def constants(self, one: DataFile) -> dict[int, Any]:
         """Values of columns by identity partitioning, for files that lack the column."""
@@ -225,6 +273,21 @@ class ScanColumns:
         return pc.coalesce(stored, pc.add(working.column(_POSITION), task.data_file.first_row_id))
 
 
+def arrow_of(schema: Schema) -> pa.Schema:
+    """`schema_to_arrow`, once for a schema."""
+    return _ARROW.of(
+        (schema,),
+        None,
+        lambda: schema_to_arrow(schema),
+        lambda _: _FIELD_BYTES * (1 + len(index_by_id(schema))),
+    )
+
+
+def _asked(where: Bound) -> frozenset[int]:
+    """Ids of the columns that a filter asks for."""
+    return frozenset(one.field_id for one in columns_of(where))
+
+
 def _hidden(one: NestedField) -> str:
     """The name of a column that filters must not meet: another column can have had its name."""
     return f"\x00{one.field_id}"
@@ -271,3 +334,7 @@ def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
 
 def _schema_of(fields: Sequence[NestedField]) -> Schema:
     return Schema(*fields)
+
+
+_ARROW: MadeOnce[pa.Schema] = MadeOnce(16 * 1024 * 1024)
+_SHARED: MadeOnce[ScanColumns] = MadeOnce(32 * 1024 * 1024)

@@ -25,7 +25,7 @@ from lakehouse.data.reading.file_columns import file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.reading.parquet_reader import ParquetTaskReader
 from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
-from lakehouse.data.reading.scan_columns import ScanColumns
+from lakehouse.data.reading.scan_columns import ScanColumns, arrow_of
 from lakehouse.data.reading.task_reader import TaskReader, WantedRows
 from lakehouse.data.reading.whole_files import WholeFiles, together
 from lakehouse.errors import InvalidSchemaError
@@ -154,7 +154,7 @@ def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Sto
         batches = list(Pipeline(openers, threads, None))
     else:
         batches = list(_stream(listed, whole, storage, None))
-    schema = schema_to_arrow(request.schema)
+    schema = arrow_of(request.schema)
     if not len(schema):
         rows = sum(batch.num_rows for batch in batches)
         return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
@@ -215,9 +215,17 @@ class _Session:
         self._request = request
         self._storage = storage
         self._table_schema = request.table_schema or request.schema
-        self._deletes = DeleteLoader(storage, self._read_delete_file)
+        self._loader: DeleteLoader | None = None
         self._lock = threading.Lock()
         self._columns: dict[tuple[int, tuple[int, ...]], tuple[Bound, ScanColumns]] = {}
+
+    @property
+    def _deletes(self) -> DeleteLoader:
+        """Made when deletes are met: with it the session is a circle, which has to be collected."""
+        with self._lock:
+            if self._loader is None:
+                self._loader = DeleteLoader(self._storage, self._read_delete_file)
+            return self._loader
 
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
@@ -229,11 +237,12 @@ class _Session:
         }
         columns = self._scan_columns(task.residual, tuple(sorted(ids)))
         rows = self._request.batch_rows
+        loader = self._deletes if task.deletes else None
         wanted = WantedRows(
             task,
             columns,
-            deleted=self._deletes.positions(task.data_file, task.deletes),
-            keys=self._deletes.equality(task.deletes, self._field),
+            deleted=None if loader is None else loader.positions(task.data_file, task.deletes),
+            keys=() if loader is None else loader.equality(task.deletes, self._field),
             name_mapping=self._request.name_mapping,
             batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
         )
@@ -262,7 +271,7 @@ class _Session:
                 request = self._request
                 where = conjunction((request.where, residual))
                 extra = [self._field(field_id) for field_id in equality_ids]
-                columns = ScanColumns(
+                columns = ScanColumns.shared(
                     request.schema, self._table_schema, where, extra, request.specs
                 )
                 found = self._columns[key] = (residual, columns)

@@ -5,6 +5,8 @@ Names stand in double quotes or backticks, text in single quotes. Errors point a
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
 _CONTEXT = 100
 """How much of the text sqlglot shows around an error."""
 _SHOWN = 60
+_COMPARED = re.compile(
+    r"(?<=[<>=])(\s*(?:'(?:[^'\\]|'')*'|(?:0|[1-9][0-9]*)(?:\.[0-9]+)?))"
+    r"(?=\s*(?:\)|\Z)|\s+(?:and|or)\b)",
+    re.IGNORECASE,
+)
+"""A literal that is compared, and is all of that side."""
+_TEXT_MARK, _NUMBER_MARK = "lakehouse stand-in ", "73059182640"
+_MOST_STAND_INS = 64
 
 
 @cache
@@ -69,6 +79,63 @@ def parsed(text: str) -> exp.Expr:
     except SqlglotError as error:
         raise error_at(text, "a text or a name in quotes is not closed", len(text) - 1) from error
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A condition as a tree in which some literals are stand-ins.
+
+    Attributes:
+        tree: not to be changed.
+        literals: for what stands in, the text of the literal that was written.
+    """
+
+    tree: exp.Expr
+    literals: Mapping[str, str]
+
+
+def shape_of(text: str) -> Shape | None:
+    """A condition by its shape: those that compare the same with other literals are parsed once.
+
+    Returns:
+        None where that is not certain to be what parsing the text gives; so also where it does not
+        parse.
+    """
+    if _TEXT_MARK in text or _NUMBER_MARK in text:
+        return None
+    parts = _COMPARED.split(text)
+    stand_ins: dict[str, str] = {}
+    for place in range(1, len(parts), 2):
+        written = parts[place].strip()
+        if written.startswith("'"):
+            name, literal = f"{_TEXT_MARK}{place}", written[1:-1].replace("''", "'")
+            parts[place] = f" '{name}'"
+        else:
+            name, literal = f"{_NUMBER_MARK}{place:04d}", written
+            parts[place] = f" {name}"
+        stand_ins[name] = literal
+    if not 0 < len(stand_ins) <= _MOST_STAND_INS:
+        return None
+    tree = _shaped("".join(parts), tuple(stand_ins))
+    return None if tree is None else Shape(tree, stand_ins)
+
+
+@lru_cache(maxsize=512)
+def _shaped(text: str, stand_ins: tuple[str, ...]) -> exp.Expr | None:
+    """The tree of a text with stand-ins; None unless each of them is a literal of it."""
+    from sqlglot import exp  # noqa: PLC0415 - takes long to load
+
+    try:
+        tree = parsed(text)
+    except InvalidExpressionError:
+        return None
+    found = sorted(
+        str(one.this)
+        for one in tree.find_all(exp.Literal)
+        if bool(one.is_string) is str(one.this).startswith(_TEXT_MARK)
+        and str(one.this).startswith((_TEXT_MARK, _NUMBER_MARK))
+    )
+    return tree if found == sorted(stand_ins) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.types import BooleanType, IcebergType, StringType
 
@@ -16,7 +17,7 @@ from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.functions.sql_casts import typed_literal
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.sql import typed_calls as sql
-from lakehouse.expressions.sql.sql_grammar import error_at, parsed, span
+from lakehouse.expressions.sql.sql_grammar import error_at, parsed, shape_of, span
 from lakehouse.spec.schema.iceberg_types import type_from_name
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ def read_filter(text: str, resolve: Resolve) -> Term:
     Raises:
         InvalidExpressionError: it does not parse, or means nothing; shows where.
     """
+    shape = shape_of(text)
+    if shape is not None:
+        # an error has to point at what was written
+        with suppress(InvalidExpressionError):
+            return _Reader(text, resolve, shape.literals).term(shape.tree)
     return _Reader(text, resolve).term(parsed(text))
 
 
@@ -90,26 +96,32 @@ def read_parsed(node: exp.Expr, text: str, resolve: Resolve) -> Term:
 
 
 class _Reader:
-    def __init__(self, text: str, resolve: Resolve) -> None:
+    def __init__(
+        self, text: str, resolve: Resolve, literals: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._text = text
         self._resolve = resolve
+        self._literals = literals
 
     def term(self, node: exp.Expr) -> Term:
         """What a part of the tree means; errors point at it."""
-        with self._at(node):
+        try:
             return self._term(node)
+        except InvalidExpressionError as error:
+            self._raise_at(node, error)
 
     @contextmanager
     def _at(self, node: exp.Expr) -> Iterator[None]:
         try:
             yield
         except InvalidExpressionError as error:
-            if "position" in error.context:
-                raise
-            found = span(node)
-            if found is None:
-                raise
-            raise error_at(self._text, error.message, *found) from error
+            self._raise_at(node, error)
+
+    def _raise_at(self, node: exp.Expr, error: InvalidExpressionError) -> NoReturn:
+        found = None if "position" in error.context else span(node)
+        if found is None:
+            raise error
+        raise error_at(self._text, error.message, *found) from error
 
     def _term(self, node: exp.Expr) -> Term:
         kind = type(node).__name__
@@ -205,7 +217,7 @@ class _Reader:
     read_dot = read_column
 
     def read_literal(self, node: exp.Literal) -> Term:
-        text = str(node.this)
+        text = self._literals.get(str(node.this), str(node.this))
         if node.is_string:
             return Value(text)
         number = Decimal(text)

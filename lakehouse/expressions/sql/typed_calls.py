@@ -51,6 +51,7 @@ TRUE, FALSE = Value(True, BooleanType()), Value(False, BooleanType())
 NULL = Value(None)
 _FLOATING = (FloatType, DoubleType)
 _MOST_ALTERNATIVES = 100
+_CONNECTIVES = frozenset({"and", "or", "not"})
 
 
 def call(name: str, *args: Term) -> Term:
@@ -62,6 +63,8 @@ def call(name: str, *args: Term) -> Term:
     function = FUNCTIONS[name]
     if name in ("and", "or") and len(args) == 1:
         return args[0]
+    if name in _CONNECTIVES and all(_is_condition(one) for one in args):
+        return Call(name, args, BooleanType())
     typed = tuple(_typed(one, args if function.alike else ()) for one in args)
     if function.strict and any(isinstance(one, Value) and one.value is None for one in typed):
         return NULL
@@ -75,6 +78,10 @@ def call(name: str, *args: Term) -> Term:
     if pa.types.is_null(found.type):
         return NULL
     return Call(name, typed, _iceberg_type(found.type))
+
+
+def _is_condition(term: Term) -> bool:
+    return not isinstance(term, Value) and isinstance(term.type, BooleanType)
 
 
 def compare(op: str, left: Term, right: Term) -> Term:

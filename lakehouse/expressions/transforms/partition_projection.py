@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -57,25 +56,57 @@ def project_leaf(
     leaf: Leaf, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False
 ) -> Bound:
     """`project` of one leaf: all fields of the spec that derive from its column, together."""
-    result: Bound = FALSE if strict else TRUE
+    neutral = FALSE if strict else TRUE
+    result: Bound = neutral
     for field in spec.fields:
-        if field.source_id != leaf.field_id or types.get(leaf.field_id) != leaf.type:
+        if field.source_id != leaf.field_id or not is_of(types, leaf):
             continue
         one = _project(leaf, field, leaf.type, strict)
-        result = disjunction((result, one)) if strict else conjunction((result, one))
+        if result is neutral:
+            result = one
+        else:
+            result = disjunction((result, one)) if strict else conjunction((result, one))
     return result
+
+
+class LeafProjections:
+    """`project_leaf` for the partitions of one spec, once for each leaf and direction.
+
+    Args:
+        spec: partition spec.
+        types: field types.
+    """
+
+    def __init__(self, spec: PartitionSpec, types: FieldTypes) -> None:
+        self._spec, self._types = spec, types
+        self._known: dict[tuple[int, bool], tuple[Leaf, Bound]] = {}
+        self._whole: tuple[Bound, Bound] | None = None
+
+    def of(self, leaf: Leaf, *, strict: bool = False) -> Bound:
+        """See `project_leaf`."""
+        known = self._known.get((id(leaf), strict))  # a leaf that is kept keeps its id
+        if known is None:
+            known = leaf, project_leaf(leaf, self._spec, self._types, strict=strict)
+            self._known[id(leaf), strict] = known
+        return known[1]
+
+    def whole(self, where: Bound) -> Bound:
+        """`project` of a filter, inclusive."""
+        known = self._whole
+        if known is None or known[0] is not where:
+            known = self._whole = where, map_leaves(where, self.of)
+        return known[1]
 
 
 def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool) -> Bound:
     transform = field.transform
     if not isinstance(transform, (IdentityTransform, BucketTransform, *_MONOTONIC)):
         return FALSE if strict else TRUE
-    base = dataclasses.replace(
-        leaf, field_id=field.field_id, path=(field.name,), type=transform.result_type(kind)
-    )
+    result = transform.result_type(kind)
+    base = Leaf(leaf.op, field.field_id, (field.name,), result, leaf.value)
     if isinstance(transform, IdentityTransform) or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return base
-    nothing = FALSE if strict else dataclasses.replace(base, op=Op.NOT_NULL, value=None)
+    nothing = FALSE if strict else base.asking(Op.NOT_NULL)
     try:
         if isinstance(transform, BucketTransform):
             return _bucket(base, field, kind, strict) or nothing
@@ -86,6 +117,13 @@ def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool)
         return nothing
 
 
+def is_of(types: FieldTypes, leaf: Leaf) -> bool:
+    """Whether the leaf's field has the leaf's type."""
+    kind = types.get(leaf.field_id)
+    # mostly there is one object of a type, and types are slow to compare
+    return kind is leaf.type or kind == leaf.type
+
+
 def _values(leaf: Leaf) -> Sequence[Any]:
     return leaf.value if leaf.op in (Op.IN, Op.NOT_IN) else (leaf.value,)
 
@@ -94,9 +132,7 @@ def _bucket(base: Leaf, field: PartitionField, kind: IcebergType, strict: bool) 
     if base.op not in ((Op.NOT_EQ, Op.NOT_IN) if strict else (Op.EQ, Op.IN)):
         return None
     buckets = {transform_value(field.transform, value, kind) for value in _values(base)}
-    return dataclasses.replace(
-        base, op=Op.NOT_IN if strict else Op.IN, value=tuple(sorted(buckets))
-    )
+    return base.asking(Op.NOT_IN if strict else Op.IN, tuple(sorted(buckets)))
 
 
 def _prefix(base: Leaf, field: PartitionField, strict: bool) -> Bound | None:
@@ -105,8 +141,8 @@ def _prefix(base: Leaf, field: PartitionField, strict: bool) -> Bound | None:
     if len(text) <= width:
         return base
     if base.op is Op.STARTS_WITH:
-        return None if strict else dataclasses.replace(base, op=Op.EQ, value=text[:width])
-    return dataclasses.replace(base, op=Op.NOT_EQ, value=text[:width]) if strict else None
+        return None if strict else base.asking(Op.EQ, text[:width])
+    return base.asking(Op.NOT_EQ, text[:width]) if strict else None
 
 
 def _neighbour(value: Any, kind: IcebergType, step: int) -> Any:
@@ -136,31 +172,27 @@ def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | 
     widen = isinstance(field.transform, _TIME)
     if base.op in (Op.LT, Op.LTE):
         edge = _edge(base, field, kind, -1 if base.op is Op.LT else 0)
-        return dataclasses.replace(base, op=Op.LTE, value=edge + 1 if widen and edge < 0 else edge)
+        return base.asking(Op.LTE, edge + 1 if widen and edge < 0 else edge)
     if base.op in (Op.GT, Op.GTE):
-        return dataclasses.replace(
-            base, op=Op.GTE, value=_edge(base, field, kind, 1 if base.op is Op.GT else 0)
-        )
+        return base.asking(Op.GTE, _edge(base, field, kind, 1 if base.op is Op.GT else 0))
     if base.op in (Op.EQ, Op.IN):
         edges = {transform_value(field.transform, value, kind) for value in _values(base)}
         if widen:
             edges |= {edge + 1 for edge in edges if edge < 0}
-        return dataclasses.replace(base, op=Op.IN, value=tuple(sorted(edges)))
+        return base.asking(Op.IN, tuple(sorted(edges)))
     return None
 
 
 def _strict(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | None:
     widen = isinstance(field.transform, _TIME)
     if base.op in (Op.LT, Op.LTE):
-        return dataclasses.replace(
-            base, op=Op.LT, value=_edge(base, field, kind, 1 if base.op is Op.LTE else 0)
-        )
+        return base.asking(Op.LT, _edge(base, field, kind, 1 if base.op is Op.LTE else 0))
     if base.op in (Op.GT, Op.GTE):
         edge = _edge(base, field, kind, -1 if base.op is Op.GTE else 0)
-        return dataclasses.replace(base, op=Op.GT, value=edge + 1 if widen and edge < 0 else edge)
+        return base.asking(Op.GT, edge + 1 if widen and edge < 0 else edge)
     if base.op in (Op.NOT_EQ, Op.NOT_IN):
         edges = {transform_value(field.transform, value, kind) for value in _values(base)}
         if widen:
             edges |= {edge + 1 for edge in edges if edge < 0}
-        return dataclasses.replace(base, op=Op.NOT_IN, value=tuple(sorted(edges)))
+        return base.asking(Op.NOT_IN, tuple(sorted(edges)))
     return None

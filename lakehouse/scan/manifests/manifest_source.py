@@ -166,8 +166,19 @@ class ManifestSource:
             if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
                 needed.update(INHERITING)
             wanted = [name for name in present if name in needed]
-        table = twin.read(wanted)
-        return inherit(conform(table, self._spec, self._context.types), self.manifest)
+        spec, types, manifest = self._spec, self._context.types, self.manifest
+        inherited = (
+            manifest.content,
+            manifest.added_snapshot_id,
+            manifest.sequence_number,
+            manifest.first_row_id,
+        )
+        return twin.entries(
+            wanted,
+            (spec, types),
+            inherited,
+            lambda table: inherit(conform(table, spec, types), manifest),
+        )
 
     def _open_twin(self) -> ReadTwin | None:
         context, path = self._context, self.manifest.manifest_path

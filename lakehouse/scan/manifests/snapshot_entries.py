@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.scan.manifests.manifest_list_cache import LISTS, Listed
 from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest import decode_entries, decode_manifest, manifest_spec_id
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -23,9 +23,14 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
         CorruptMetadataError: the manifest list is damaged.
         NoSuchFileError: it is missing.
     """
+    return list(listed_manifests(storage, snapshot))
+
+
+def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
+    """`load_manifests`, with what earlier plans worked out of the same list."""
     if snapshot.manifest_list:
-        return LISTS.read(storage.read(snapshot.manifest_list), snapshot.manifest_list)
-    return [_v1_manifest(storage, location, snapshot) for location in snapshot.manifests]
+        return LISTS.listed(storage.read(snapshot.manifest_list), snapshot.manifest_list)
+    return Listed(_v1_manifest(storage, location, snapshot) for location in snapshot.manifests)
 
 
 def load_entries(

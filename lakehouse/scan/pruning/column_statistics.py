@@ -95,7 +95,8 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
 
 
 def _column(table: pa.Table, name: str) -> Column | None:
-    return table[name] if name in table.column_names else None
+    place = table.schema.get_field_index(name)
+    return None if place < 0 else table.column(place)
 
 
 def _row_groups(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -111,4 +112,5 @@ def _counts(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.in
     column = _column(table, name)
     if column is None:
         return np.full(table.num_rows, -1, np.int64)
-    return np.maximum(np.asarray(pc.fill_null(column, -1)).astype(np.int64), -1)
+    known = pc.fill_null(column, -1) if column.null_count else column
+    return np.maximum(np.asarray(known).astype(np.int64, copy=False), -1)

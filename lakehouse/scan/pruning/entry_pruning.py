@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,14 @@ from lakehouse.expressions.physical_comparison import (
     some_mask,
     starts_with,
 )
-from lakehouse.expressions.transforms.partition_projection import project, project_leaf
-from lakehouse.scan.pruning.column_statistics import (
-    Statistics,
-    statistics_of_files,
-    statistics_of_summaries,
+from lakehouse.expressions.transforms.partition_projection import (
+    LeafProjections,
+    is_of,
+    project_leaf,
 )
+from lakehouse.scan.pruning.column_statistics import Statistics, statistics_of_files
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.types.physical_types import partition_types
 
 _MANY_VALUES = 200
 
@@ -44,14 +42,22 @@ class EntryPruner:
         where: the bound filter.
         spec: partition spec of the entries.
         types: field types.
+        projections: of the leaves of the filter, where they are known; None makes them.
     """
 
-    def __init__(self, where: Bound, spec: PartitionSpec, types: FieldTypes) -> None:
+    def __init__(
+        self,
+        where: Bound,
+        spec: PartitionSpec,
+        types: FieldTypes,
+        projections: LeafProjections | None = None,
+    ) -> None:
         self._where = where
         self._types = types
-        self._projected = project(where, spec, types)
-        self._by_leaf = {leaf: project_leaf(leaf, spec, types) for leaf in leaves(where)}
-        self.columns = _columns(where, [self._projected, *self._by_leaf.values()])
+        self._leaves = projections or LeafProjections(spec, types)
+        self._projected = self._leaves.whole(where)
+        projected = [self._leaves.of(leaf) for leaf in leaves(where)]
+        self.columns = _columns(where, [self._projected, *projected])
         """The entry columns that pruning looks at; some may be absent in the entries."""
 
     def may_match_partition(self, entries: Entries) -> Mask:
@@ -66,8 +72,8 @@ class EntryPruner:
         rows = len(entries)
 
         def leaf_mask(leaf: Leaf) -> Mask:
-            partition = _partition_mask(entries, self._by_leaf[leaf])
-            if self._types.get(leaf.field_id) != leaf.type or not partition.any():
+            partition = _partition_mask(entries, self._leaves.of(leaf))
+            if not is_of(self._types, leaf) or not partition.any():
                 return partition
             return partition & leaf_may_match(
                 leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
@@ -90,7 +96,7 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
 
     def leaf_mask(leaf: Leaf) -> Mask:
         partition = _partition_mask(entries, project_leaf(leaf, entries.spec, types, strict=True))
-        if types.get(leaf.field_id) != leaf.type:
+        if not is_of(types, leaf):
             return partition
         return partition | leaf_must_match(
             leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
@@ -104,37 +110,6 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
         some_mask,
         lambda _: np.zeros(rows, bool),
     )
-
-
-def manifests_may_match(
-    manifests: Sequence[ManifestFile], where: Bound, spec: PartitionSpec, types: FieldTypes
-) -> Mask:
-    """False only for manifests whose summaries rule out every matching partition; one spec."""
-    projected = project(where, spec, types)
-    positions = {field.field_id: position for position, field in enumerate(spec.fields)}
-    kinds = partition_types(spec, types)
-    usable = [
-        one.partitions is not None and len(one.partitions) == len(spec.fields) for one in manifests
-    ]
-    known = [
-        one.partitions
-        for one, use in zip(manifests, usable, strict=True)
-        if use and one.partitions is not None
-    ]
-
-    def leaf_mask(leaf: Leaf) -> Mask:
-        kind = kinds[leaf.field_id]
-        if kind is None:
-            return np.ones(len(known), bool)
-        return leaf_may_match(
-            leaf, statistics_of_summaries([row[positions[leaf.field_id]] for row in known], kind)
-        )
-
-    result = np.ones(len(manifests), bool)
-    result[np.array(usable, bool)] = fold(
-        projected, leaf_mask, lambda one: np.full(len(known), one), every_mask, some_mask
-    )
-    return result
 
 
 def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:

@@ -14,8 +14,10 @@ from pyiceberg.partitioning import PartitionSpec
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound
 from lakehouse.expressions.physical_comparison import Mask
+from lakehouse.expressions.transforms.partition_projection import LeafProjections
 from lakehouse.scan.manifests.manifest_source import ManifestSource, SourceContext
-from lakehouse.scan.pruning.entry_pruning import EntryPruner, manifests_may_match
+from lakehouse.scan.pruning.entry_pruning import EntryPruner
+from lakehouse.scan.pruning.manifest_index import ManifestColumns
 from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -50,6 +52,7 @@ class Search:
         use_metrics: whether bounds and counts prune. Not for delete files: an equality delete file
             may hold columns that it does not compare, whose bounds say nothing about the rows it
             deletes.
+        projections: of the filter's leaves, by spec id, as far as they were needed.
     """
 
     where: Bound
@@ -59,41 +62,39 @@ class Search:
     threads: int
     added_by: frozenset[int] | None = None
     use_metrics: bool = True
+    projections: dict[int, LeafProjections] = field(default_factory=dict, compare=False)
+
+    def projected(self, spec_id: int) -> LeafProjections:
+        """The projections of the filter's leaves for one of the specs."""
+        found = self.projections.get(spec_id)
+        if found is None:
+            made = LeafProjections(self.specs[spec_id], self.context.types)
+            found = self.projections.setdefault(spec_id, made)
+        return found
 
 
-def prune_manifests(
-    manifests: Sequence[ManifestFile], search: Search, found: Found
-) -> list[ManifestFile]:
+def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) -> list[ManifestFile]:
     """The manifests that may hold a live matching file, in their order; counts the others."""
-    totals = [live_files(one) for one in manifests]
-    found.manifests.total = len(manifests)
-    found.manifests.bytes_total = sum(one.manifest_length for one in manifests)
-    found.files.total = None if None in totals else sum(total or 0 for total in totals)
-    keep = np.ones(len(manifests), bool)
-    by_spec: dict[int, list[int]] = {}
-    for position, manifest in enumerate(manifests):
-        by_spec.setdefault(manifest.partition_spec_id, []).append(position)
-    for spec_id, positions in by_spec.items():
+    found.manifests.total = len(manifests.manifests)
+    found.manifests.bytes_total = manifests.bytes_total
+    found.files.total = manifests.files
+    keep = np.ones(len(manifests.manifests), bool)
+    for spec_id, positions in manifests.by_spec.items():
         if spec_id not in search.specs:
-            path = manifests[positions[0]].manifest_path
+            path = manifests.manifests[positions[0]].manifest_path
             raise CorruptMetadataError(
                 f"{path} has the partition spec {spec_id}, which the table does not know",
                 location=path,
             )
-        members = [manifests[position] for position in positions]
-        keep[positions] = manifests_may_match(
-            members, search.where, search.specs[spec_id], search.context.types
-        )
-    kept = []
-    for manifest, total, may in zip(manifests, totals, keep, strict=True):
-        if total == 0:
-            found.manifests.skipped_empty += 1
-        elif not may:
-            found.manifests.skipped_by_partition += 1
-            found.files.skipped_by_manifest += total or 0
-        else:
-            kept.append(manifest)
-    return kept
+        if search.where != TRUE:
+            keep[positions] = manifests.may_match(
+                search.where, search.specs[spec_id], search.context.types, search.projected(spec_id)
+            )
+    skipped = ~keep & ~manifests.empty
+    found.manifests.skipped_empty += int(manifests.empty.sum())
+    found.manifests.skipped_by_partition += int(skipped.sum())
+    found.files.skipped_by_manifest += int(manifests.live[skipped].sum())
+    return [manifests.manifests[one] for one in np.flatnonzero(keep & ~manifests.empty).tolist()]
 
 
 def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
@@ -103,7 +104,7 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found)
         for manifest in manifests
     }
     pruners = {
-        spec_id: EntryPruner(search.where, spec, search.context.types)
+        spec_id: EntryPruner(search.where, spec, search.context.types, search.projected(spec_id))
         for spec_id, spec in specs.items()
     }
 
@@ -137,13 +138,6 @@ def _groups(manifests: Sequence[ManifestFile], threads: int) -> Iterator[Sequenc
         if full or manifests[end].partition_spec_id != manifests[start].partition_spec_id:
             yield manifests[start:end]
             start = end
-
-
-def live_files(manifest: ManifestFile) -> int | None:
-    """Added and existing files of a manifest; None when it does not say."""
-    if manifest.added_files_count is None or manifest.existing_files_count is None:
-        return None
-    return manifest.added_files_count + manifest.existing_files_count
 
 
 @dataclass(slots=True)

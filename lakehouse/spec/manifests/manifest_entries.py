@@ -139,7 +139,12 @@ class Entries:
             if name in fixed:
                 fixed[name] = [None if value is None else tuple(value) for value in fixed[name]]
         partitions = self.partitions()
-        maps = {attribute: self._gather(prefix) for prefix, attribute in (COUNTS | BOUNDS).items()}
+        prefixes = {name.partition(".")[0] for name in names}
+        maps = {
+            attribute: self._gather(prefix)
+            for prefix, attribute in (COUNTS | BOUNDS).items()
+            if prefix in prefixes
+        }
         columns: dict[str, list[Any]] = {
             **fixed,
             **{name: values for name, values in maps.items() if values is not None},
