@@ -7,7 +7,7 @@ from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.field_types import FieldTypes
 
-_FIELD_BYTES = 4096
+_FIELD_BYTES = 2048
 """What a field takes, its schema included."""
 _KNOWN: MadeOnce[FieldTypes] = MadeOnce(32 * 1024 * 1024)
 

@@ -34,6 +34,7 @@ _FETCHED_WHOLE_BYTES = 8 << 20
 """Twins up to this size are read whole from object stores: one request instead of four."""
 _KEPT_WHOLE_BYTES = 1 << 20
 """Avro manifests up to this size are decoded whole, for the cache."""
+_TYPE_BYTES = 64
 _TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
 
 
@@ -178,6 +179,7 @@ class ManifestSource:
             (spec, types),
             inherited,
             lambda table: inherit(conform(table, spec, types), manifest),
+            _TYPE_BYTES * len(types),
         )
 
     def _open_twin(self) -> ReadTwin | None:

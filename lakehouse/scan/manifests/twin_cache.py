@@ -22,6 +22,7 @@ columns of a manifest of one file, whose values are 0.5 KB), and about as much a
 leave free between tables of different age: a process grew by 54 MB with 583 of them."""
 _ENTRY_COLUMN_BYTES = 512
 """What a table takes for a column that it shares."""
+_MADE_BYTES_MAX = 1 << 18
 _MADE_MAX = 4
 """A scan takes two: those that its filter looks at, and those that are returned."""
 
@@ -95,14 +96,18 @@ class ReadTwin:
         objects: tuple[object, ...],
         beside: Hashable,
         make: Callable[[pa.Table], Entries],
+        beside_bytes: int = 0,
     ) -> Entries:
         """The entries that `make` gives of columns, made once while the twin is kept.
+
+        Only small ones are kept: making large ones takes little beside comparing them.
 
         Args:
             names: of the columns.
             objects: that never change, on which `make` depends.
             beside: what else it depends on.
             make: makes them; what it raises is raised.
+            beside_bytes: what the objects take.
 
         Raises as `read` does.
         """
@@ -111,10 +116,11 @@ class ReadTwin:
         if known is not None:
             return known.entries
         found = make(self.read(names))
-        if self._cache is not None:
-            kept = self._kept
+        kept = self._kept
+        size = _made_bytes(found, kept.columns) + beside_bytes
+        if self._cache is not None and size <= _MADE_BYTES_MAX:
             made = dict(list(kept.made.items())[1 - _MADE_MAX :])
-            made[key] = MadeEntries(found, objects, _made_bytes(found, kept.columns))
+            made[key] = MadeEntries(found, objects, size)
             self._kept = KeptTwin(kept.names, kept.rows, kept.columns, kept.size, made)
             self._cache.put(self._path, self._kept, self._kept.bytes_held)
         return found
