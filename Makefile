@@ -18,6 +18,7 @@ ROUNDS ?= 10000
 APPENDS ?= 150
 CASES ?= 25
 STATEMENTS ?= 2000
+EXAMPLES ?= 50
 SEED ?= 1
 WORKERS ?= 2
 VERSION ?= 4.1
@@ -25,7 +26,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +121,11 @@ conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JD
 
 conformance-rest: .venv/installed ## Iceberg's REST Compatibility Kit against our server (a JDK, Maven)
 	$(RUN) python -m tests.conformance.rest_kit
+
+# Iceberg's rest-catalog-open-api.yaml, which is not in this repository.
+conformance-openapi: .venv/installed ## Requests from the specification to our server: SPEC=FILE EXAMPLES=50
+	$(UV) run --frozen --no-sync --with "schemathesis>=4.32,<5" \
+		python -m tests.conformance.openapi $(SPEC) --examples $(EXAMPLES) --seed $(SEED)
 
 conformance-rest-client: .venv/installed ## Our client on Iceberg's REST catalog, with S3 (JDK, Maven)
 	$(RUN) python -m tests.conformance.rest_peer

@@ -101,7 +101,11 @@ def type_of(node: Node) -> IcebergType:
         return StructType(*(field_of(child) for child in node.children))
     if node.kind == "list":
         (element,) = node.children
-        return ListType(element.field_id, type_of(element), element.required)
+        return ListType(
+            element_id=element.field_id,
+            element_type=type_of(element),
+            element_required=element.required,
+        )
     if node.kind == "map":
         key, value = node.children
         return MapType(key.field_id, type_of(key), value.field_id, type_of(value), value.required)

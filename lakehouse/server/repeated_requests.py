@@ -24,6 +24,7 @@ LIFETIME = "PT1H"
 _KEPT_MS = 2 * 3_600_000
 _SWEEP_EVERY_MS = 600_000
 _STRIPES = 16_384
+_READING = frozenset({"GET", "HEAD"})
 _NOT_FINAL = frozenset({401, 403, 408, 419, 429})
 
 
@@ -36,11 +37,14 @@ class RepeatedRequests:
 
     def answer(self, operation: Operation, served: Served, call: Call) -> Answer:
         """The answer to a request; of one that was answered before, without running it again."""
-        log, text = served.catalog.requests, call.headers.get("idempotency-key")
-        if log is None or text is None or not operation.changes:
+        text = call.headers.get("idempotency-key")
+        if text is None or operation.method in _READING:
+            return operation.run(served, call)
+        key, log = _key(text, served.caller), served.catalog.requests
+        if log is None or not operation.changes:
             return operation.run(served, call)
         now_ms = served.environment.now_ms()
-        request = Request(_key(text, served.caller), _fingerprint(operation, call), now_ms)
+        request = Request(key, _fingerprint(operation, call), now_ms)
         with self._locks[hash(request.key) % _STRIPES]:
             self._sweep(log, now_ms)
             found = None if operation.finds_keys else log.find(request.key)
@@ -91,12 +95,18 @@ def _again(
 
 
 def _key(text: str, caller: Caller) -> str:
-    """Each principal has keys of its own."""
+    """Each principal has keys of its own. Raises InvalidInputError: the text is no UUID."""
     try:
         key = UUID(text)
-        return str(key if caller.name is None else uuid5(key, caller.name))
     except ValueError as error:
-        raise InvalidInputError(f"Idempotency-Key must be a UUID, not {text[:40]!r}.") from error
+        raise _no_key(text) from error
+    if str(key) != text.lower():  # in one of the other forms that Python reads
+        raise _no_key(text)
+    return str(key if caller.name is None else uuid5(key, caller.name))
+
+
+def _no_key(text: str) -> InvalidInputError:
+    return InvalidInputError(f"Idempotency-Key must be a UUID, not {text[:40]!r}.")
 
 
 def _fingerprint(operation: Operation, call: Call) -> str:

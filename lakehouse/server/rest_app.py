@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakehouse.catalog.catalog_protocol import Catalog
@@ -131,10 +131,16 @@ def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], 
     return configuration
 
 
-async def _no_such_route(_request: Request, error: Any) -> Response:
-    return response(
-        error_answer(
-            HttpError(error.status_code, "BadRequestException", "There is no such operation."),
-            changes=False,
-        )
-    )
+async def _no_such_route(request: Request, error: Any) -> Response:
+    refusal = HttpError(error.status_code, "BadRequestException", "There is no such operation.")
+    answer = error_answer(refusal, changes=False)
+    if answer.status == 405:
+        answer = replace(answer, headers={**answer.headers, "Allow": _methods(request)})
+    return response(answer)
+
+
+def _methods(request: Request) -> str:
+    """Those that the path of a request has (RFC 9110, 10.2.1)."""
+    routes = [one for one in request.app.routes if isinstance(one, Route)]
+    found = [one for one in routes if one.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for one in found for method in one.methods or ()}))

@@ -293,7 +293,8 @@ def test_reports_are_small(tmp_path):
 
 
 def test_a_line_of_the_log_names_so_many_tables(tmp_path, caplog):
-    changes = [{"identifier": {"namespace": ["ns"], "name": f"t{n}"}} for n in range(5000)]
+    names = [{"namespace": ["ns"], "name": f"t{n}"} for n in range(5000)]
+    changes = [{"identifier": name, "requirements": [], "updates": []} for name in names]
     with serving(tmp_path) as rest, caplog.at_level("INFO", "lakehouse.server.watching.access_log"):
         assert rest.post("/transactions/commit", {"table-changes": changes}).status_code == 404
         rest.get("/namespaces")

@@ -79,6 +79,10 @@ def test_a_commit_report_is_accepted(rest, kept):
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics" in endpoints
 
 
+def without(report, key):
+    return {one: value for one, value in report.items() if one != key}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -89,6 +93,11 @@ def test_a_commit_report_is_accepted(rest, kept):
         {**SCAN, "metrics": {"result-data-files": 3}},
         {**SCAN, "metrics": {"total-planning-duration": {"time-unit": "y", "total-duration": 1}}},
         {**COMMIT, "metrics": []},
+        {**COMMIT, "metadata": {"engine-name": []}},
+        *(without(SCAN, one) for one in SCAN if one != "metadata"),
+        *(without(COMMIT, one) for one in COMMIT),
+        {**SCAN, "projected-field-ids": ["id"]},
+        {**SCAN, "projected-field-names": [1]},
     ],
 )
 def test_a_malformed_report_is_refused(rest, kept, wrong):

@@ -87,9 +87,27 @@ def test_a_key_belongs_to_one_request(kept):
     assert kept.post("/namespaces", {"namespace": ["mine"]}, **same).status_code == 200
     other = kept.post("/namespaces", {"namespace": ["other"]}, **same)
     assert error(other) == (422, "UnprocessableEntityException")
-    assert (
-        error(kept.post("/namespaces", {"namespace": ["x"]}, **{"Idempotency-Key": "7"}))[0] == 400
-    )
+
+
+KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
+
+
+@pytest.mark.parametrize(
+    "text", ["7", "", f"{{{KEY}}}", KEY.replace("-", ""), f"{KEY}0", f"urn:uuid:{KEY}"]
+)
+def test_keys_that_are_none_are_refused_of_whatever_has_keys(kept, text):
+    kept.post("/namespaces", {"namespace": ["keyless"]})
+    kept.post("/namespaces/keyless/tables", {"name": "t", "schema": SCHEMA})
+    table, bad = "/namespaces/keyless/tables/t", {"Idempotency-Key": text}
+    refused = (400, "BadRequestException")
+    assert error(kept.post("/namespaces", {"namespace": ["x"]}, **bad)) == refused
+    # these change nothing that is kept, and say so of a key all the same
+    plan = kept.post(f"{table}/plan", {}).json()["plan-id"]
+    assert error(kept.post(f"{table}/plan", {}, **bad)) == refused
+    assert error(kept.ask("DELETE", f"{table}/plan/{plan}", **bad)) == refused
+    assert error(kept.post(f"{table}/tasks", {"plan-task": "x"}, **bad)) == refused
+    assert kept.get(f"{table}/plan/{plan}").json()["status"] == "completed"
+    assert kept.ask("DELETE", f"{table}/plan/{plan}", **key()).status_code == 204
 
 
 def test_a_key_is_kept_with_what_it_did_or_not_at_all(sql, monkeypatch):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
 import requests
@@ -62,6 +64,13 @@ def test_configuration(rest):
     assert error(rest.get("/config?warehouse=nowhere")) == (404, "NoSuchWarehouseException")
 
 
+def test_there_are_no_tokens_where_nobody_is_asked(rest):
+    """Told in the words of OAuth2: clients that ask for one read no others."""
+    answer = requests.post(f"{rest.url}/v1/oauth/tokens", data={"a": "b"}, timeout=30)
+    assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
+    assert "Nobody is asked" in answer.json()["error_description"]
+
+
 def test_every_operation_that_is_listed_answers(rest):
     """With 404 for names that are none, never because there is no such route."""
     for one in rest.get("/config").json()["endpoints"]:
@@ -87,7 +96,24 @@ def test_what_is_not_there(rest):
     assert rest.ask("HEAD", "/namespaces/nope").status_code == 404
     assert rest.ask("HEAD", "/namespaces/empty").status_code == 204
     assert rest.get("/tables").status_code == 404
-    assert rest.ask("PUT", "/namespaces").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/config", "GET, HEAD"),
+        ("/namespaces", "GET, HEAD, POST"),
+        ("/namespaces/nope", "DELETE, GET, HEAD"),
+        ("/namespaces/nope/tables/t", "DELETE, GET, HEAD, POST"),
+        ("/namespaces/nope/tables/t/plan/7", "DELETE, GET, HEAD"),
+        ("/tables/rename", "POST"),
+    ],
+)
+def test_methods_that_a_path_does_not_have(rest, path, methods):
+    for method in ("PUT", "TRACE"):
+        answer = rest.ask(method, path)
+        assert error(answer) == (405, "BadRequestException")
+        assert answer.headers["Allow"] == methods
 
 
 def test_what_is_there_already(rest):
@@ -103,6 +129,14 @@ def test_what_is_there_already(rest):
     both = {"updates": {"a": "b"}, "removals": ["a"]}
     answer = rest.post("/namespaces/there/properties", both)
     assert error(answer) == (422, "UnprocessableEntityException")
+
+
+def changing(*updates):
+    return {"requirements": [], "updates": list(updates)}
+
+
+HERE = "/namespaces/bad/tables/here"
+NAMED = {"namespace": ["bad"], "name": "here"}
 
 
 @pytest.mark.parametrize(
@@ -124,16 +158,26 @@ def test_what_is_there_already(rest):
             {"name": "t", "schema": SCHEMA, "properties": {"write.data.path": "/etc"}},
         ),
         ("/namespaces/bad/register", {"name": "t", "metadata-location": "/etc/passwd"}),
-        ("/namespaces/bad/tables/here", {"updates": [{"action": "fly"}]}),
-        ("/namespaces/bad/tables/here", {"requirements": [{"type": "assert-full-moon"}]}),
+        (HERE, changing({"action": "fly"})),
+        (HERE, {"requirements": [{"type": "assert-full-moon"}], "updates": []}),
+        # what is left out, or called by another name, is not taken for nothing to do
+        (HERE, {"requirements": []}),
+        (HERE, {"requirements": [], "updates": None}),
+        (HERE, {"requirements": [], "update": []}),
+        (HERE, changing({"action": "set-properties"})),
+        (HERE, changing({"action": "set-properties", "updates": None})),
+        (HERE, changing({"action": "remove-properties", "removal": ["a"]})),
+        (HERE, changing({"action": "remove-schemas"})),
+        (HERE, changing({"action": "remove-partition-specs", "spec-ids": None})),
+        (HERE, changing({"action": "remove-snapshots", "ids": [1]})),
+        (HERE, changing({"action": "add-spec", "spec": {}})),
+        (HERE, changing({"action": "add-sort-order", "sort-order": {"order-id": 1}})),
+        ("/transactions/commit", {"table-changes": [{"identifier": NAMED, "requirements": []}]}),
         (
-            "/namespaces/bad/tables/here",
-            {"updates": [{"action": "set-location", "location": "/etc"}]},
+            HERE,
+            changing({"action": "set-location", "location": "/etc"}),
         ),
-        (
-            "/namespaces/bad/tables/here",
-            {"identifier": {"namespace": ["bad"], "name": "other"}, "updates": []},
-        ),
+        (HERE, {**changing(), "identifier": {"namespace": ["bad"], "name": "other"}}),
         ("/tables/rename", {"source": {"namespace": ["bad"], "name": "here"}}),
     ],
 )
@@ -145,6 +189,50 @@ def test_requests_that_make_no_sense(rest, path, body):
     assert (code, kind) in ((400, "BadRequestException"), (406, "UnsupportedOperationException"))
     assert rest.get("/namespaces/bad/tables/here").content == before
     assert rest.lake.list_tables("bad") == ["bad.here"]
+
+
+def test_a_new_sort_order_needs_no_id(rest):
+    """The server gives it: `order-id` is read-only."""
+    field = {"source-id": 1, "transform": "identity", "direction": "asc"}
+    order = {"fields": [{**field, "null-order": "nulls-first"}]}
+    made = rest.table("ordered", "t", **{"write-order": order})["metadata"]
+    assert [one["order-id"] for one in made["sort-orders"]] == [1]
+    assert made["default-sort-order-id"] == 1
+    plain = rest.table("ordered", "u", **{"write-order": {"fields": []}})["metadata"]
+    assert plain["default-sort-order-id"] == 0
+    add = {"action": "add-sort-order", "sort-order": order}
+    change = changing(add, {"action": "set-default-sort-order", "sort-order-id": -1})
+    changed = rest.post("/namespaces/ordered/tables/u", change)
+    assert changed.status_code == 200, changed.text
+    found = changed.json()["metadata"]
+    assert (found["default-sort-order-id"], len(found["sort-orders"])) == (1, 2)
+
+
+def test_lists_of_structs_without_fields(rest):
+    """No error of the server, least of all one that leaves open what happened."""
+    kind = {"type": "list", "element-id": 2, "element-required": True}
+    kind["element"] = {"type": "struct", "fields": []}
+    schema = {**SCHEMA, "fields": [{"id": 1, "name": "l", "type": kind, "required": False}]}
+    made = rest.table("hollow", "t", schema=schema)["metadata"]
+    assert made["schemas"][0]["fields"][0]["type"] == kind
+    table = rest.lake.load_table("hollow.t")
+    with table.update_schema() as update:
+        update.add_column("n", "long")
+    assert [one.name for one in table.refresh().schema().fields] == ["l", "n"]
+
+
+def test_what_is_registered_has_to_be_of_a_known_version(rest):
+    """A file that is none of ours is a bad request, as the specification has it."""
+    made = rest.table("versions", "t")
+    file = Path(made["metadata-location"])
+    later = file.with_name("00009-later.metadata.json")
+    document = json.loads(file.read_bytes())
+    later.write_text(json.dumps({**document, "format-version": 9}))
+    for path in ("register", "register-view"):
+        answer = rest.post(
+            f"/namespaces/versions/{path}", {"name": "n", "metadata-location": str(later)}
+        )
+        assert error(answer) == (400, "BadRequestException"), path
 
 
 def test_bodies_that_are_no_json(rest):

@@ -96,6 +96,48 @@ def test_files_that_cannot_match_are_not_sent(rest, planned):
     assert len(rest.post(path, not_it).json()["file-scan-tasks"]) == len(whole["file-scan-tasks"])
 
 
+REFERENCE = {"type": "reference", "name": "id"}
+LITERAL = {"type": "literal", "value": 7, "data-type": "long"}
+BELOW_10 = {"type": "lt", "left": REFERENCE, "right": 10}
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ({"type": "eq", "left": REFERENCE, "right": LITERAL}, 1),
+        (BELOW_10, 10),
+        ({"type": "in", "child": REFERENCE, "values": [1, LITERAL]}, 2),
+        ({"type": "in", "child": REFERENCE, "values": {"type": "literals", "values": [1, 7]}}, 2),
+        ({"type": "is-null", "child": REFERENCE}, 0),
+        ({"type": "not", "child": {"type": "is-null", "child": REFERENCE}}, 60),
+        # what a plan cannot use keeps every file
+        ({"type": "eq", "left": {"type": "reference", "id": 1}, "right": 1000}, 60),
+        ({"type": "eq", "left": LITERAL, "right": REFERENCE}, 60),
+        ({"type": "lt", "left": REFERENCE, "right": REFERENCE}, 60),
+        (
+            {"type": "eq", "left": {"type": "apply", "function": "f", "arguments": []}, "right": 1},
+            60,
+        ),
+        (
+            {
+                "type": "and",
+                "left": BELOW_10,
+                "right": {"type": "is-null", "child": {"type": "apply", "function": "f"}},
+            },
+            10,
+        ),
+    ],
+)
+def test_filters_of_value_expressions(rest, planned, where, rows):
+    """The form that the specification prefers since 2026: child, left and right."""
+    path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
+    answer = rest.post(path, {"filter": where})
+    assert answer.status_code == 200, answer.text
+    found = sum(one["data-file"]["record-count"] for one in answer.json()["file-scan-tasks"])
+    assert found >= rows
+    assert (found == 60) == (rows == 60)
+
+
 def test_history(rest, planned):
     path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
     first, second, third, _ = rest.lake.load_table(planned).metadata.snapshots.ids()
@@ -119,13 +161,30 @@ def test_history(rest, planned):
         {"filter": {"type": "eq", "term": "id", "value": []}},
         {"filter": {"type": "eq", "term": "at", "value": "yesterday"}},
         {"filter": 5},
+        {"filter": {"type": "eq", "left": {"type": "reference", "name": "nothing"}, "right": 1}},
+        {"filter": {"type": "eq", "left": {"type": "reference", "name": "id"}}},
+        {"filter": {"type": "in", "child": "id", "values": {"type": "literals"}}},
+        {"filter": {"type": "is-null"}},
+        {"filter": {"type": "eq", "term": "id", "value": {"type": {}, "value": []}}},
         {"start-snapshot-id": 5},
         {"select": ["nothing"]},
+        {"select": [None]},
+        {"select": [True]},
+        {"stats-fields": ["id", 5]},
+        {"stats-fields": "id"},
+        {"min-rows-requested": "all"},
     ],
 )
 def test_plans_that_make_no_sense(rest, planned, body):
     path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
     assert error(rest.post(path, body)) == (400, "BadRequestException")
+
+
+def test_a_plan_of_everything_needs_no_body(rest, planned):
+    path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
+    told = [rest.ask("POST", path, body).json()["file-scan-tasks"] for body in (None, {})]
+    assert told[0] == told[1]
+    assert told[0]
 
 
 def test_tokens_that_nobody_gave(rest, planned):

@@ -130,6 +130,13 @@ def test_codes(rest, space):
     assert rest.get(views).json()["identifiers"] == [{"namespace": [space], "name": "seen"}]
 
 
+@pytest.mark.parametrize("wrong", [{}, {"requirements": []}, {"updates": None}])
+def test_a_commit_says_what_to_change(rest, space, wrong):
+    assert rest.post(f"/namespaces/{space}/views", body("said")).status_code == 200
+    answer = rest.post(f"/namespaces/{space}/views/said", wrong)
+    assert error(answer)[:2] == (400, "BadRequestException")
+
+
 def test_registration_reads_nothing_outside(rest, space):
     asked = {"name": "far", "metadata-location": "/etc/passwd"}
     refused = rest.post(f"/namespaces/{space}/register-view", asked)

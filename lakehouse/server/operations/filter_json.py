@@ -7,7 +7,7 @@ that the whole would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pyiceberg.expressions as ice
@@ -89,33 +89,46 @@ def _expression(
         return ice.Not(below("child"))
     if kind in ("and", "or"):
         return (ice.And if kind == "and" else ice.Or)(below("left"), below("right"))
-    name = _name(document.get("term"), where)
+    if kind not in _UNARY and kind not in _COMPARISONS and kind not in _SETS:
+        raise CorruptMetadataError(f"{where}: unknown expression {kind!r}.")
+    name = _name(_operand(document, "left" if kind in _COMPARISONS else "child"), where)
     if kind in _UNARY:
         found = _UNARY[kind](name)
-    elif kind not in _COMPARISONS and kind not in _SETS:
-        raise CorruptMetadataError(f"{where}: unknown expression {kind!r}.")
     elif not is_readable(name):
         raise _NotPlannableError
     elif kind in _SETS:
-        values = require_list(document.get("values"), f"{where}.values")
-        found = _SETS[kind](name, [_value(one, where) for one in values])
+        found = _SETS[kind](name, _values(document.get("values"), where))
     else:
-        found = _COMPARISONS[kind](name, _value(document.get("value"), where))
+        value = document["value"] if "value" in document else document.get("right")
+        found = _COMPARISONS[kind](name, _value(value, where))
     return cast("ice.BooleanExpression", found)
+
+
+def _operand(document: Mapping[str, Any], key: str) -> Any:
+    """What is compared: `term`, as it is called by clients of before 2026, or what `key` names."""
+    return document["term"] if "term" in document else document.get(key)
 
 
 def _name(term: Any, where: str) -> str:
     if isinstance(term, str):
         return term
     document = require_object(term, f"{where}.term")
-    if document.get("type") == "reference":
-        return require_str(document, "term", f"{where}.term")
-    raise _NotPlannableError
+    if document.get("type") != "reference" or "id" in document:
+        raise _NotPlannableError
+    return require_str(document, "name" if "name" in document else "term", f"{where}.term")
+
+
+def _values(values: Any, where: str) -> list[Any]:
+    if isinstance(values, dict):
+        values = values.get("values")  # with their type
+    return [_value(one, where) for one in require_list(values, f"{where}.values")]
 
 
 def _value(value: Any, where: str) -> Any:
-    if isinstance(value, dict) and "value" in value:
-        value = value["value"]  # a literal with its type
+    if isinstance(value, dict):
+        if value.get("type") in ("reference", "apply"):  # no literals
+            raise _NotPlannableError
+        value = value.get("value")  # a literal with its type
     if not isinstance(value, bool | int | float | str):
         raise CorruptMetadataError(f"{where}: a value must be a boolean, a number or a string.")
     return value

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.scan.reports.listeners import ENGINE_REST
 from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts, PlanReport
 from lakehouse.server.access.asked_privileges import on_table
@@ -16,10 +16,12 @@ from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.json_fields import (
+    as_int,
     require_int,
     require_list,
     require_object,
     require_str,
+    string_map,
 )
 
 log = logging.getLogger(__name__)
@@ -34,28 +36,49 @@ def report_metrics(served: Served, call: Call) -> Answer:
     """Scan reports go to the listeners of plans, commit reports to the log."""
     name = str(served.tables.newest(call.table()).identifier)
     document = call.document()
-    kind = call.read(lambda: require_str(document, "report-type", "body"))
+    kind = call.read(lambda: _kind(document))
     if kind == _SCAN:
         report = call.read(lambda: scan_report(document))
         served.lake.listeners.planned(name, report, engine=ENGINE_REST)
     elif kind == _COMMIT:
-        measured = call.read(lambda: require_object(document.get("metrics"), "metrics"))
+        measured = call.read(lambda: commit_metrics(document))
         log.info("%s: a client committed: %s", name, orjson.dumps(measured).decode())
     else:
         raise InvalidInputError(f"report-type must be {_SCAN} or {_COMMIT}, not {kind!r}.")
     return Answer()
 
 
+def _kind(document: Mapping[str, Any]) -> str:
+    """What all reports have is there. Raises CorruptMetadataError."""
+    require_str(document, "table-name", "body")
+    string_map(document.get("metadata"), "body.metadata")
+    return require_str(document, "report-type", "body")
+
+
+def commit_metrics(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a commit report measures (REST catalog: CommitReport). Raises CorruptMetadataError."""
+    require_int(document, "snapshot-id", "body")
+    require_int(document, "sequence-number", "body")
+    require_str(document, "operation", "body")
+    return require_object(document.get("metrics"), "metrics")
+
+
 def scan_report(document: Mapping[str, Any]) -> PlanReport:
     """A scan report of a client (REST catalog: ScanReport). Raises CorruptMetadataError."""
     metrics = require_object(document.get("metrics"), "metrics")
-    where = document.get("filter", True)
+    if "filter" not in document:
+        raise CorruptMetadataError("body.filter: expected a filter, found nothing.")
+    where = document["filter"]
     names = require_list(document.get("projected-field-names"), "projected-field-names")
+    if not all(isinstance(one, str) for one in names):
+        raise CorruptMetadataError("projected-field-names: expected a list of strings.")
+    for one in require_list(document.get("projected-field-ids"), "projected-field-ids"):
+        as_int(one, "projected-field-ids")
     return PlanReport(
         snapshot_id=require_int(document, "snapshot-id", "body"),
         schema_id=require_int(document, "schema-id", "body"),
         filter="true" if where is True else orjson.dumps(where).decode(),
-        projected_columns=tuple(str(one) for one in names),
+        projected_columns=tuple(names),
         data_manifests=_manifests(metrics, "data"),
         delete_manifests=_manifests(metrics, "delete"),
         data_files=_files(metrics, "data", "total-file-size-in-bytes"),

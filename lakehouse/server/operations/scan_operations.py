@@ -82,7 +82,8 @@ class ScanPlanning:
     def plan(self, served: Served, call: Call) -> Answer:
         """The files that may hold rows; an id to ask again where finding them takes long."""
         version = served.tables.newest(call.table())
-        body = orjson.dumps(call.document(), option=orjson.OPT_SORT_KEYS)
+        document = call.document() if call.body else {}
+        body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         # a token names a snapshot: later tasks are of the same one, whatever was committed since
         asked = _Asked(
             version.identifier, version.metadata_location, _with_snapshot(version.metadata, body)
@@ -250,16 +251,26 @@ def _request(
         return not isinstance(kind, BinaryType | FixedType)
 
     given = document.get("filter")
-    select = optional_list(document, "select", "body")
+    select = _names(document, "select")
+    # hints: an answer may have more rows, and has no metrics of columns
+    _names(document, "stats-fields")
+    optional_int(document, "min-rows-requested", "body")
     request = ScanRequest(
         metadata=metadata,
         snapshot_id=end if end is not None else snapshot_id,
         current_schema=not own_schema,
         where=None if given is None else filter_from_json(given, is_readable),
-        select=[str(one) for one in select] or None,
+        select=select or None,
         case_sensitive=case_sensitive,
     )
     return request, start
+
+
+def _names(document: Mapping[str, Any], key: str) -> list[str]:
+    found = optional_list(document, key, "body")
+    if not all(isinstance(one, str) for one in found):
+        raise InvalidInputError(f"{key} must be names of columns.")
+    return found
 
 
 def _snapshots_read(

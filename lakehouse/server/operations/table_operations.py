@@ -22,6 +22,7 @@ from lakehouse.errors import (
     NoSuchTableError,
     StorageError,
     TableAlreadyExistsError,
+    UnsupportedFeatureError,
 )
 from lakehouse.server.access.asked_privileges import (
     both,
@@ -58,6 +59,7 @@ from lakehouse.spec.json_fields import (
     optional_bool,
     optional_list,
     optional_str,
+    require_list,
     require_str,
     string_map,
 )
@@ -66,7 +68,7 @@ from lakehouse.spec.metadata.metadata_text import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties, Update
-from lakehouse.spec.partitioning.spec_json import sort_order_from_json, spec_from_json
+from lakehouse.spec.partitioning.spec_json import new_sort_order_from_json, spec_from_json
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
 from lakehouse.storage.storage_protocol import Storage
@@ -123,7 +125,7 @@ def _first_metadata(served: Served, document: Mapping[str, Any], location: str) 
         else spec_from_json(spec, "body.partition-spec"),
         sort_order=UNSORTED_SORT_ORDER
         if order is None
-        else sort_order_from_json(order, "body.write-order"),
+        else new_sort_order_from_json(order, "body.write-order"),
         location=location,
         properties=properties,
         format_version=parse_format_version(properties.get("format-version", "2")),
@@ -218,7 +220,8 @@ def changes_from_json(
 
     def read() -> tuple[list[Requirement], list[Update]]:
         asked = optional_list(document, "requirements", "body")
-        wanted = optional_list(document, "updates", "body")
+        # a list that is not there may be one by another name: nothing would be done
+        wanted = require_list(document.get("updates"), "updates")
         return (
             [requirement_from_json(one, f"requirements[{n}]") for n, one in enumerate(asked)],
             [update_from_json(one, f"updates[{n}]") for n, one in enumerate(wanted)],
@@ -292,7 +295,7 @@ def _check_metadata_file(storage: Storage, location: str) -> None:
     """Raise InvalidInputError where nothing can be registered by it."""
     try:
         read_metadata(storage, location)
-    except (NoSuchFileError, CorruptMetadataError) as error:
+    except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
         raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
     except StorageError as error:
         if error.retryable:

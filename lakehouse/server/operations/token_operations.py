@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
-from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.server.access.doorkeeper import OAuthError
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.rest_operation import Operation, Served
@@ -16,7 +15,13 @@ _HEADERS = {"Cache-Control": "no-store"}
 def get_token(served: Served, call: Call) -> Answer:
     """For a name with its secret, or for another token."""
     if served.doorkeeper is None:
-        raise UnsupportedFeatureError("Nobody is asked who they are here: there are no tokens.")
+        return _refused(
+            OAuthError(
+                400,
+                "unsupported_grant_type",
+                "Nobody is asked who they are here: there are no tokens, and none is needed.",
+            )
+        )
     try:
         form = dict(parse_qsl(call.body.decode(), max_num_fields=_FIELDS_MAX))
     except ValueError as error:

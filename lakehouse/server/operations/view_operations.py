@@ -13,6 +13,7 @@ from lakehouse.errors import (
     InvalidInputError,
     NoSuchFileError,
     NoSuchViewError,
+    UnsupportedFeatureError,
 )
 from lakehouse.server.access.asked_privileges import (
     of_registering,
@@ -35,7 +36,13 @@ from lakehouse.server.operations.namespace_operations import no_such_namespace
 from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.json_fields import optional_list, optional_str, require_str, string_map
+from lakehouse.spec.json_fields import (
+    optional_list,
+    optional_str,
+    require_list,
+    require_str,
+    string_map,
+)
 from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import TableProperties
@@ -107,7 +114,7 @@ def replace_view(served: Served, call: Call) -> Answer:
     if named is not None and call.read(lambda: identifier_from_json(named, "body")) != identifier:
         raise InvalidInputError(f"The body names another view than the path, {identifier}.")
     asked = call.read(lambda: optional_list(document, "requirements", "body"))
-    wanted = call.read(lambda: optional_list(document, "updates", "body"))
+    wanted = call.read(lambda: require_list(document.get("updates"), "updates"))
     requirements = call.read(lambda: [view_requirement_from_json(one) for one in asked])
     updates = call.read(lambda: [view_update_from_json(one) for one in wanted])
     for one in updates:
@@ -180,7 +187,7 @@ def register_view(served: Served, call: Call) -> Answer:
     )
     try:
         made = catalog.views.register(_named(call), location)
-    except (NoSuchFileError, CorruptMetadataError) as error:
+    except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
         raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
     return _answer(served, made)
 

@@ -9,8 +9,8 @@ from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.json_fields import (
     as_int,
     optional_int,
-    optional_list,
     require_int,
+    require_list,
     require_object,
     require_str,
     string_map,
@@ -21,7 +21,7 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
-from lakehouse.spec.partitioning.spec_json import sort_order_from_json, spec_from_json
+from lakehouse.spec.partitioning.spec_json import new_sort_order_from_json, spec_from_json
 from lakehouse.spec.schema.schema_json import schema_from_json
 
 
@@ -54,11 +54,12 @@ def update_from_json(document: Any, where: str = "update") -> Update:
 
 
 def _ints(document: Any, key: str, where: str) -> tuple[int, ...]:
-    return tuple(as_int(one, f"{where}.{key}") for one in optional_list(document, key, where))
+    found = require_list(document.get(key), f"{where}.{key}")
+    return tuple(as_int(one, f"{where}.{key}") for one in found)
 
 
 def _strings(document: Any, key: str, where: str) -> tuple[str, ...]:
-    found = optional_list(document, key, where)
+    found = require_list(document.get(key), f"{where}.{key}")
     if not all(isinstance(one, str) for one in found):
         raise CorruptMetadataError(f"{where}.{key}: expected a list of strings.")
     return tuple(found)
@@ -92,7 +93,9 @@ def _set_ref(document: Any, where: str) -> up.SetSnapshotRef:
 def _set_properties(document: Any, where: str) -> up.SetProperties:
     # `updated` is how the first clients wrote it
     given = document.get("updates", document.get("updated"))
-    return up.SetProperties(string_map(given, f"{where}.updates"))
+    return up.SetProperties(
+        string_map(require_object(given, f"{where}.updates"), f"{where}.updates")
+    )
 
 
 def _remove_properties(document: Any, where: str) -> up.RemoveProperties:
@@ -133,7 +136,7 @@ _UPDATES: dict[str, Callable[[Any, str], Update]] = {
     "set-default-spec": _int(up.SetDefaultSpec, "spec-id"),
     "remove-partition-specs": lambda d, w: up.RemovePartitionSpecs(_ints(d, "spec-ids", w)),
     "add-sort-order": lambda d, w: up.AddSortOrder(
-        sort_order_from_json(d.get("sort-order"), f"{w}.sort-order")
+        new_sort_order_from_json(d.get("sort-order"), f"{w}.sort-order")
     ),
     "set-default-sort-order": _int(up.SetDefaultSortOrder, "sort-order-id"),
     "add-snapshot": _add_snapshot,

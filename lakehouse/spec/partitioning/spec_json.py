@@ -6,7 +6,13 @@ import re
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.sorting import (
+    UNSORTED_SORT_ORDER_ID,
+    NullOrder,
+    SortDirection,
+    SortField,
+    SortOrder,
+)
 from pyiceberg.transforms import (
     BucketTransform,
     Transform,
@@ -19,7 +25,6 @@ from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.json_fields import (
     as_int,
     optional_int,
-    optional_list,
     require_int,
     require_list,
     require_object,
@@ -54,7 +59,7 @@ def spec_from_json(document: Any, where: str = "partition-spec") -> PartitionSpe
 
     Field ids that v1 left out count from 1000.
     """
-    fields = optional_list(document, "fields", where)
+    fields = _fields(document, where)
     return partition_fields_from_json(fields, optional_int(document, "spec-id", where) or 0, where)
 
 
@@ -95,7 +100,7 @@ def sort_order_to_json(order: SortOrder) -> dict[str, Any]:
 def sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
     """Read the JSON object of the spec; raises CorruptMetadataError naming `where`."""
     parsed: list[SortField] = []
-    for position, item in enumerate(optional_list(document, "fields", where)):
+    for position, item in enumerate(_fields(document, where)):
         here = f"{where}.fields[{position}]"
         transform, source_id = _transform_and_source(item, here)
         direction = require_str(item, "direction", here).lower()
@@ -108,6 +113,16 @@ def sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
             SortField(source_id, transform, SortDirection(direction), NullOrder(null_order))
         )
     return SortOrder(*parsed, order_id=require_int(document, "order-id", where))
+
+
+def new_sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
+    """The same of one that is to be added, whose id may be left out: whoever adds it gives one.
+
+    >>> new_sort_order_from_json({"fields": []}).order_id
+    0
+    """
+    order_id = 1 if _fields(document, where) else UNSORTED_SORT_ORDER_ID
+    return sort_order_from_json({"order-id": order_id, **document}, where)
 
 
 def transform_name(transform: Transform[Any, Any]) -> str:
@@ -134,6 +149,10 @@ def transform_from_string(text: str) -> Transform[Any, Any]:
     if not 0 < parameter <= _MAX_INT:
         raise ValueError(f"{text!r}: the parameter must be between 1 and {_MAX_INT}.")
     return BucketTransform(parameter) if match[1] == "bucket" else TruncateTransform(parameter)
+
+
+def _fields(document: Any, where: str) -> list[Any]:
+    return require_list(require_object(document, where).get("fields"), f"{where}.fields")
 
 
 def _transform_and_source(document: Any, where: str) -> tuple[Transform[Any, Any], int]:

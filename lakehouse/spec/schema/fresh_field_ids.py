@@ -50,10 +50,11 @@ def fresh_type(
         )
     if isinstance(field_type, ListType):
         element_id = _take(field_type.element_id, next_id, new_ids)
+        # by keywords: of those by position pyiceberg takes a struct without fields for none
         return ListType(
-            element_id,
-            fresh_type(field_type.element_type, next_id, new_ids),
-            field_type.element_required,
+            element_id=element_id,
+            element_type=fresh_type(field_type.element_type, next_id, new_ids),
+            element_required=field_type.element_required,
         )
     if isinstance(field_type, MapType):
         key_id = _take(field_type.key_id, next_id, new_ids)

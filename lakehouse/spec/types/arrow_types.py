@@ -229,7 +229,9 @@ class _ArrowReader:
             element = arrow_type.value_field
             element_id = self.field_id(element, f"{path}.element")
             return ListType(
-                element_id, self.convert(element.type, f"{path}.element"), not element.nullable
+                element_id=element_id,
+                element_type=self.convert(element.type, f"{path}.element"),
+                element_required=not element.nullable,
             )
         if pa.types.is_map(arrow_type):
             key, item = arrow_type.key_field, arrow_type.item_field

@@ -101,7 +101,7 @@ class _Parser:
         element_id = next(self._ids)
         element = self.type(depth + 1)
         self._expect(">")
-        return ListType(element_id, element, element_required=False)
+        return ListType(element_id=element_id, element_type=element, element_required=False)
 
     def _struct(self, depth: int) -> StructType:
         fields: list[NestedField] = []
