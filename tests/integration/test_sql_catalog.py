@@ -155,7 +155,28 @@ def test_creating_with_a_lost_reply(lossy, opened, lands):
     create_table(catalog)
 
 
-def test_readers_follow_a_pointer_that_moves_while_they_read(opened):
+def after_pointers(catalog, monkeypatch, then):
+    """Have `then` told each query for a pointer that was answered, by either connection."""
+    database = catalog._database
+    rows = database._changes.rows
+
+    def told(statement, values):
+        found = rows(statement, values)
+        if "SELECT metadata_location" in statement:
+            then(statement)
+        return found
+
+    monkeypatch.setattr(database._changes, "rows", told)
+    event.listen(
+        database._engine,
+        "after_cursor_execute",
+        lambda _c, _cursor, statement, *_: (
+            "SELECT metadata_location" in statement and then(statement)
+        ),
+    )
+
+
+def test_readers_follow_a_pointer_that_moves_while_they_read(opened, monkeypatch):
     """Commits went on, and deleted the old file, between reading the pointer and the file."""
     catalog, rival = opened(), opened()
     create_table(catalog, properties=SHORT_LOG)
@@ -163,14 +184,14 @@ def test_readers_follow_a_pointer_that_moves_while_they_read(opened):
     rival.commit(EVENTS, rival.load(EVENTS), (), (SetProperties({"x": "y"}),))
     left = [2]
 
-    def overtaken(_connection, _cursor, statement, *_rest):
-        if "SELECT metadata_location" in statement and left:
+    def overtaken(statement):
+        if left:
             for _ in range(left.pop()):
                 rival.commit(
                     EVENTS, rival.load(EVENTS), (), (SetProperties({"n": uuid.uuid4().hex}),)
                 )
 
-    event.listen(catalog._database._engine, "after_cursor_execute", overtaken)
+    after_pointers(catalog, monkeypatch, overtaken)
     assert catalog.load(EVENTS).metadata_location == rival.load(EVENTS).metadata_location
     rival.commit(EVENTS, rival.load(EVENTS), (), (SetProperties({"x": "z"}),))
     left.append(2)
@@ -355,15 +376,11 @@ def test_threads_that_write_to_one_sqlite_file_queue_outside_it(opened):
     assert counted[0][0] == together
 
 
-def test_nobody_asks_twice_where_a_table_is_while_nothing_is_committed(opened):
+def test_nobody_asks_twice_where_a_table_is_while_nothing_is_committed(opened, monkeypatch):
     catalog, other = opened(), opened()
     version = create_table(catalog)
     asked = []
-    event.listen(
-        catalog._database._engine,
-        "before_cursor_execute",
-        lambda _c, _cursor, statement, *_: asked.append(statement),
-    )
+    after_pointers(catalog, monkeypatch, asked.append)
     for _ in range(2):
         assert catalog.refresh(version) is version
         assert len(asked) == 1
