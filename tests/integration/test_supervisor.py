@@ -12,6 +12,7 @@ import pytest
 
 from deploy.compose_services import Service
 from deploy.supervisor import Supervisor
+from tests.waiting import eventually
 
 # a process with a child, which both write down who they are
 FAMILY = """
@@ -41,13 +42,6 @@ def pids(folder):
 def runs(pid):
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def eventually(is_so):
-    until = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_a_killed_service_stays_away_and_comes_back_and_no_process_is_left(tmp_path):

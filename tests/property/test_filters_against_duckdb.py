@@ -363,6 +363,10 @@ NULLS = dict.fromkeys(VALUES) | {"st": None}
 @example(rows=[NULLS | {"f": math.nan}], predicate=("-f > -1.5", "-f > -1.5"))
 @example(rows=[NULLS | {"x": math.nan}], predicate=("-x < 1.5", "-x < 1.5"))
 @example(rows=[NULLS], predicate=("year(ts) > -1", "year(ts) > -1"))
+@example(
+    rows=[NULLS | {"bin": b""}],
+    predicate=("i = 0 or bin = X'61'", "i = 0 or bin = '\\x61'::blob"),
+)
 @given(rows=ROWS, predicate=predicates())
 def test_rows(oracle, rows, predicate):
     ours, duck = predicate

@@ -29,6 +29,7 @@ from tests.server.conftest import SCHEMA, Rest, open_lake
 from tests.server.test_rest_protocol import error
 from tests.server.test_server_faults import free_port, start
 from tests.server.test_view_operations import version
+from tests.waiting import eventually
 
 ANYWHERE = "/v1/transactions/commit"
 PARTS = 60
@@ -297,8 +298,8 @@ def test_a_line_of_the_log_names_so_many_tables(tmp_path, caplog):
     changes = [{"identifier": name, "requirements": [], "updates": []} for name in names]
     with serving(tmp_path) as rest, caplog.at_level("INFO", "lakehouse.server.watching.access_log"):
         assert rest.post("/transactions/commit", {"table-changes": changes}).status_code == 404
-        rest.get("/namespaces")
-    (line,) = [one for one in caplog.messages if "transactions" in one]
+        eventually(lambda: any("transactions" in one.getMessage() for one in caplog.records))
+    (line,) = [one.getMessage() for one in caplog.records]
     assert (len(json.loads(line)["names"]), json.loads(line)["more_names"]) == (100, 4900)
 
 

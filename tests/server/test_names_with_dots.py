@@ -18,6 +18,7 @@ from lakehouse.spec.identifier import Identifier
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
 from tests.server.guarded import SECRETS, guarded, rules_file
 from tests.server.test_view_operations import version
+from tests.waiting import eventually
 
 ROWS = pa.table({"id": [1, 2, 3]})
 # each a name of its own; none of them is what another one looks like once it is decoded
@@ -161,9 +162,10 @@ def test_the_page_of_a_table_and_the_log(rest, caplog):
     with caplog.at_level(logging.INFO, "lakehouse.server.watching.access_log"):
         page = rest.session.get(f"{rest.url}{link}", timeout=30)
         assert rest.session.get(f"{rest.url}/v1/namespaces/%ff", timeout=30).status_code == 400
+        eventually(lambda: len(caplog.records) == 2)  # a line is written behind its answer
     assert page.status_code == 200
     assert "seen\\.by.a/b\\.c" in page.text
-    lines = [json.loads(one.message)["names"] for one in caplog.records]
+    lines = [json.loads(one.getMessage())["names"] for one in caplog.records]
     assert lines == [["seen\\.by.a/b\\.c"], ["\ufffd"]]
 
 

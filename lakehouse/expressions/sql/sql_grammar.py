@@ -87,10 +87,12 @@ class Shape:
 
     Attributes:
         tree: not to be changed.
+        text: what was parsed, with stand-ins: positions in the tree are positions in it.
         literals: for what stands in, the text of the literal that was written.
     """
 
     tree: exp.Expr
+    text: str
     literals: Mapping[str, str]
 
 
@@ -116,8 +118,9 @@ def shape_of(text: str) -> Shape | None:
         stand_ins[name] = literal
     if not 0 < len(stand_ins) <= _MOST_STAND_INS:
         return None
-    tree = _shaped("".join(parts), tuple(stand_ins))
-    return None if tree is None else Shape(tree, stand_ins)
+    shaped = "".join(parts)
+    tree = _shaped(shaped, tuple(stand_ins))
+    return None if tree is None else Shape(tree, shaped, stand_ins)
 
 
 @lru_cache(maxsize=512)

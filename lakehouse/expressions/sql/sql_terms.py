@@ -86,7 +86,7 @@ def read_filter(text: str, resolve: Resolve) -> Term:
     if shape is not None:
         # an error has to point at what was written
         with suppress(InvalidExpressionError):
-            return _Reader(text, resolve, shape.literals).term(shape.tree)
+            return _Reader(shape.text, resolve, shape.literals).term(shape.tree)
     return _Reader(text, resolve).term(parsed(text))
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
     DateType,
     DecimalType,
     DoubleType,
@@ -31,6 +32,7 @@ SCHEMA = Schema(
     NestedField(6, "f", DoubleType(), required=False),
     NestedField(7, "m", DecimalType(9, 2), required=False),
     NestedField(8, "a = 5 and b", LongType(), required=False),
+    NestedField(9, "bin", BinaryType(), required=False),
 )
 
 NUMBERS = st.sampled_from(
@@ -39,9 +41,12 @@ NUMBERS = st.sampled_from(
 )  # fmt: skip
 TEXTS = st.sampled_from(
     ["'x'", "''", "'it''s'", "'a = 5 and b'", "'2026-06-01'", "'2026-06-01T00:00:00+00:00'", "'%'",
-     "'lakehouse stand-in 1'", "'a\\b'", "'x' 'y'", "date '2026-06-01'", "'--'", "'/*'", "'\"'"]
+     "'lakehouse stand-in 1'", "'a\\b'", "'x' 'y'", "date '2026-06-01'", "'--'", "'/*'", "'\"'",
+     "X'61'", "x'00ff'", "X''", "X'6'", "e'x'", "$$x$$"]
 )  # fmt: skip
-COLUMNS = st.sampled_from(["i", "l", "s", "ts", "d", "f", "m", '"a = 5 and b"', "i + 1", "-l", "?"])
+COLUMNS = st.sampled_from(
+    ["i", "l", "s", "ts", "d", "f", "m", "bin", '"a = 5 and b"', "i + 1", "-l", "?"]
+)
 OPERATORS = st.sampled_from(
     ["=", "!=", "<>", "<", "<=", ">", ">=", " = ", " >=  ", "->", ">>", "<=>", " like ",
      " is distinct from ", " in ", "=="]
@@ -50,7 +55,9 @@ LEAVES = st.tuples(COLUMNS, OPERATORS, NUMBERS | TEXTS).map("".join)
 OTHERS = st.sampled_from(
     ["s is null", "i between 1 and 5", "l in (1, 2)", "s like 'a = 5 and %'", "5 < i",
      "not (i = 3)", "ts < timestamp '2026-06-01' + interval '5' day",
-     "case when i = 1 then l = 2 else s = 'y' end",
+     "case when i = 1 then l = 2 else s = 'y' end", "bin = X'61'", "bin in (X'00', X'6162')",
+     "X'61' <= bin", "i = 0 or bin = X'61'", "s like 'a!%' escape '!'", "i::bigint = 5",
+     "cast(m as decimal(12, 3)) = 1.5", "ts > timestamp '2026-06-01'", "extract(year from ts) = 5",
      "i = 5 -- and l = 6", "i = 5 /* and l = 6 */", "(i = 1", "", "true"]
 )  # fmt: skip
 JOINS = st.sampled_from([" and ", " or ", " AND ", "\nand\n", "and ", " and not ", ") and ("])
