@@ -9,12 +9,13 @@ from lakehouse.spec.schema.field_types import FieldTypes
 
 _FIELD_BYTES = 2048
 """What a field takes, its schema included."""
-_KNOWN: MadeOnce[FieldTypes] = MadeOnce(32 * 1024 * 1024)
+TYPES_BYTES_MAX = 32 * 1024 * 1024
+TYPES: MadeOnce[FieldTypes] = MadeOnce(TYPES_BYTES_MAX)
 
 
 def known_types(metadata: TableMetadata) -> FieldTypes:
     """`types_of`, the same object as long as it is kept: not to be changed."""
-    return _KNOWN.of(
+    return TYPES.of(
         (metadata.schemas,),
         metadata.current_schema_id,
         lambda: types_of(metadata),

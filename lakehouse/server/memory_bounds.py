@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.scan.known_types import TYPES, TYPES_BYTES_MAX
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, MEMORY_BYTES_MAX
 from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
@@ -28,6 +29,7 @@ class MemoryBounds:
         lists: decoded manifest lists.
         manifests: entries decoded from Avro.
         twins: columns of columnar twins.
+        types: of the fields that filters may name.
         bodies: of large requests, all together; the values that they are read into, twice that.
         answers: large ones that clients have not taken yet.
     """
@@ -37,6 +39,7 @@ class MemoryBounds:
     lists: int = LISTS_BYTES_MAX
     manifests: int = MEMORY_BYTES_MAX
     twins: int = TWIN_BYTES_MAX
+    types: int = TYPES_BYTES_MAX
     bodies: int = 128 * MIB
     answers: int = 128 * MIB
 
@@ -59,6 +62,7 @@ class MemoryBounds:
         LISTS.kept.bytes_max = self.lists
         DEFAULT_CACHE.kept.bytes_max = self.manifests
         DEFAULT_CACHE.twins.bytes_max = self.twins
+        TYPES.kept.bytes_max = self.types
 
 
 DEFAULT_BOUNDS = MemoryBounds()

@@ -191,7 +191,7 @@ def test_what_is_kept_stays_within_its_bounds(lake, monkeypatch):
         LISTS.kept,
         DEFAULT_CACHE.twins,
         scan_columns._SHARED.kept,
-        known_types._KNOWN.kept,
+        known_types.TYPES.kept,
     )
     for kept in kinds:
         kept.clear()
