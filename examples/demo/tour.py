@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
@@ -302,9 +303,9 @@ def _show_conservation(tour: Tour) -> None:
     with tour.console.status("counting the landed lines once more, without the pipeline"):
         landed = count_lines(files)
     rows = tour.lake.load_table(FLIGHTS.table).scan().count()
-    quarantined = (
-        tour.lake.load_table(FLIGHTS.quarantine_table).scan("landing_line is not null").count()
-    )
+    quarantine = tour.lake.load_table(FLIGHTS.quarantine_table)
+    quarantined = quarantine.scan("landing_line is not null").count()
+    whole_files = quarantine.scan("landing_line is null", select=["reason"]).to_arrow()
     duplicates = combined(tour.ledger()).duplicates
     verdict = "conserved" if landed == rows + quarantined + duplicates else "NOT CONSERVED"
     _say(
@@ -312,6 +313,8 @@ def _show_conservation(tour: Tour) -> None:
         f"conservation: {landed:,} landed lines = {rows:,} rows + {quarantined:,} quarantined + "
         f"{duplicates:,} duplicates: {verdict}",
     )
+    for reason, count in sorted(Counter(whole_files["reason"].to_pylist()).items()):
+        _say(tour.console, f"  in quarantine beside them, of a file as a whole: {reason} ({count})")
 
 
 def _show_next(console: Console, seconds: float) -> None:
