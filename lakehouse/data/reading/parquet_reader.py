@@ -88,6 +88,7 @@ class ParquetTaskReader(TaskReader):
             and known.hint == hint
             and known.name_mapping == name_mapping
             and known.schema.equals(parsed.schema)
+            and known.paths == _paths(parsed.schema, name_mapping)
         ):
             self._projection = known.projection.of(self.path)
             self._shared, self._decoded_columns = known, known.decoded
@@ -104,6 +105,7 @@ class ParquetTaskReader(TaskReader):
                 self._projection,
                 self._decoded_columns,
                 name_mapping,
+                _paths(parsed.schema, name_mapping),
                 len(self._footer.data),
             )
         return columns
@@ -304,6 +306,16 @@ class ParquetTaskReader(TaskReader):
             if self._scan.any_matches(columns):
                 return True
         return False
+
+
+def _paths(schema: pq.ParquetSchema, name_mapping: str | None) -> Sequence[str]:
+    """Paths of the leaf columns where files can be without ids; else ids tell columns apart.
+
+    Schemas are equal where their leaf columns are, whatever the groups around these are called.
+    """
+    if name_mapping is None:
+        return ()
+    return [schema.column(leaf).path for leaf in range(len(schema))]
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -55,6 +55,7 @@ class FileShape:
         projection: a plain one.
         decoded: what Polars has to decode; None when it cannot.
         name_mapping: of the table, by which files without field ids were understood.
+        paths: of leaf columns, where there is one: equal schemas may name structs differently.
         size: bytes of a footer that says so.
     """
 
@@ -64,6 +65,7 @@ class FileShape:
     projection: Projection
     decoded: DecodedColumns | None
     name_mapping: str | None
+    paths: Sequence[str]
     size: int
 
 

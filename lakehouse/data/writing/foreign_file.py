@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -158,7 +158,7 @@ class _Facts:
 
     def check(self, values: Mapping[int, Any]) -> None:
         """Check that each file column fits one of the table, and none required is missing."""
-        stray = [one.name for one in self._columns if one.field_id not in self._fields]
+        stray = list(_stray(self._columns, self._fields))
         if stray:
             raise InvalidSchemaError(
                 f"{self._path} has columns that {self._request.table} lacks: {', '.join(stray)}. "
@@ -297,6 +297,17 @@ def _internal(value: Any, kind: PrimitiveType) -> Any:
     if value is not None and isinstance(kind, DecimalType):
         return Decimal((value < 0, tuple(int(digit) for digit in str(abs(value))), -kind.scale))
     return UUID(bytes=value) if isinstance(value, bytes) and isinstance(kind, UUIDType) else value
+
+
+def _stray(
+    columns: Sequence[FileColumn], known: Mapping[int, NestedField], parent: str = ""
+) -> Iterator[str]:
+    """Columns that are none of the table's, nested ones too: nobody would ever read them."""
+    for one in columns:
+        if one.field_id not in known:
+            yield f"{parent}{one.name}"
+        else:
+            yield from _stray(one.children, known, f"{parent}{one.name}.")
 
 
 def _note_leaves(columns: Sequence[FileColumn], ids: list[int | None]) -> None:

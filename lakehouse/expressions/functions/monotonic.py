@@ -78,7 +78,10 @@ def _shifted(call: Call, op: str, value: Value, compare: Compare) -> Term | None
     if call.name == "negative":
         if isinstance(call.type, FloatType | DoubleType):
             return None  # NaN stays above every other number
-        return compare(_FLIPPED[op], first, Value(-value.value))
+        given = value.value
+        # minus rounds decimals to 28 digits
+        opposite = given.copy_negate() if isinstance(given, Decimal) else -given
+        return compare(_FLIPPED[op], first, Value(opposite))
     if call.name == "shift":
         micros = call.args[1].value if isinstance(call.args[1], Value) else 0
         return compare(op, first, Value(Instant(nanos_of(value) - micros * 1000)))

@@ -69,7 +69,7 @@ def parsed(text: str) -> exp.Expr:
     from sqlglot.errors import ParseError, SqlglotError  # noqa: PLC0415
 
     try:
-        found: exp.Expr = _dialect().parse_into(exp.Condition, text)[0]
+        found: exp.Expr | None = _dialect().parse_into(exp.Condition, text)[0]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         start = len(first.get("start_context") or "") if len(text) < _CONTEXT else None
@@ -78,6 +78,8 @@ def parsed(text: str) -> exp.Expr:
         raise error_at(text, reason, start, width) from error
     except SqlglotError as error:
         raise error_at(text, "a text or a name in quotes is not closed", len(text) - 1) from error
+    if found is None:
+        raise error_at(text, "there is no condition in it", 0)
     return found
 
 

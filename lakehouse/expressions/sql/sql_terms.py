@@ -220,7 +220,10 @@ class _Reader:
         text = self._literals.get(str(node.this), str(node.this))
         if node.is_string:
             return Value(text)
-        number = Decimal(text)
+        try:
+            number = Decimal(text)
+        except ArithmeticError as error:
+            raise InvalidExpressionError(f"{text} is no number") from error
         return Value(int(text) if text.isdigit() else number)
 
     def read_boolean(self, node: exp.Boolean) -> Term:

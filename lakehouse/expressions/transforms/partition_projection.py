@@ -152,9 +152,11 @@ def _neighbour(value: Any, kind: IcebergType, step: int) -> Any:
     if isinstance(value, int):
         return value + step
     if isinstance(kind, DecimalType) and isinstance(value, Decimal):
-        return Decimal((value < 0, value.as_tuple().digits, -kind.scale)) + Decimal(
-            (step < 0, (1,), -kind.scale)
-        )
+        # in integers: sums of decimals are rounded to 28 digits
+        sign, digits, _ = value.as_tuple()
+        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1) + step
+        shown = tuple(int(digit) for digit in str(abs(unscaled)))
+        return Decimal((unscaled < 0, shown, -kind.scale))
     return value
 
 

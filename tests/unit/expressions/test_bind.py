@@ -158,6 +158,10 @@ def test_python_values(expression, op, value):
     ("where", "message"),
     [
         ("i <", "something is missing after <"),
+        ("-- i = 5", "there is no condition in it"),
+        (";", "there is no condition in it"),
+        ("i = 1e", "1e is no number"),
+        ("i = 1e99999999999999999999 and i = 2", "is no number"),
         ("nope = 1", "no column nope"),
         ("I = 1", "no column I"),
         ("n = 1", "only primitive fields"),

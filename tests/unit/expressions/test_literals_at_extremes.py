@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator as op
 import struct
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyiceberg import expressions as ex
 from pyiceberg.schema import Schema
@@ -20,6 +22,7 @@ from pyiceberg.types import (
     NestedField,
 )
 
+import lakehouse as lh
 from lakehouse.expressions.bound_filter import fold
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.physical_comparison import every_mask, matches, some_mask
@@ -156,3 +159,21 @@ def test_membership(kind):
         )
         expected = [(place_exact(value, iceberg) in wanted) is listed for value in values]
         assert found.tolist() == [*expected, False]
+
+
+@pytest.mark.parametrize("width", [1, 10])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_decimals_of_more_digits_than_python_computes_with(tmp_path, width, sign):
+    kind = pa.decimal128(38, 10)
+    table = lh.load_catalog(str(tmp_path)).create_table(
+        "a.b", pa.schema([("w", kind)]), partition_by=[f"truncate({width}, w)"]
+    )
+    values = [Decimal(f"{sign}1234567890123456789012345678.901234567{one}") for one in range(10)]
+    table.append(pa.table({"w": pa.array(values, kind)}))
+    for value in values:
+        for operator, holds in {"<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}.items():
+            expected = [one for one in values if holds(one, value)]
+            for name in ("w", "-(-w)"):
+                found = table.scan(where=f"{name} {operator} {value:f}")
+                assert sorted(found.to_arrow()["w"].to_pylist()) == sorted(expected)
+                assert found.count() == len(expected)

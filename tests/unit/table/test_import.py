@@ -110,6 +110,9 @@ def test_what_cannot_be_taken_in_is_refused_and_nothing_changes(catalog, tmp_pat
     cases = {
         "field ids": with_ids,
         "nonsense": parquet(tmp_path, "stray.parquet", pa.table({"id": [1], "nonsense": [1]})),
+        "lacks: place.zip": parquet(
+            tmp_path, "nested.parquet", pa.table({"place": [{"city": "c", "zip": 1}]})
+        ),
         "cannot be read as long": parquet(tmp_path, "type.parquet", pa.table({"id": ["one"]})),
         "more than one partition": parquet(tmp_path, "mixed.parquet", rows(1, 2)),
         "nulls among": parquet(tmp_path, "nulls.parquet", pa.table({"id": pa.array([1, None])})),

@@ -142,6 +142,23 @@ def test_a_name_mapping_that_changes_is_noticed(lake, tmp_path):
         assert found == [{"old": 2, "new": 20}[name]]
 
 
+def test_structs_of_other_names_are_other_columns(lake, tmp_path):
+    struct = pa.struct([("x", pa.int64())])
+    table = lake.create_table("a.structs", pa.schema([("left", struct), ("right", struct)]))
+    for name, value in (("left", 1), ("right", 2)):
+        path = tmp_path / f"{name}.parquet"
+        data = pa.table({name: pa.array([{"x": value}], struct)})
+        # without Arrow's schema the leaf columns of both files are the same
+        pa.parquet.write_table(data, path, store_schema=False)
+        table.add_files([path.as_uri()])
+    for name, value in (("left", 1), ("right", 2), ("left", 1)):
+        table.refresh()
+        rows = table.scan(select=[name]).to_arrow()[name].to_pylist()
+        assert sorted(rows, key=str) == sorted([{"x": value}, None], key=str)
+        rows = table.scan(where=f"{name}.x > 0", select=[name]).to_arrow()[name].to_pylist()
+        assert rows == [{"x": value}]
+
+
 def test_threads_read_while_another_commits(lake):
     table = created(lake)
     table.append(rows(0)), table.append(rows(1))
