@@ -29,13 +29,12 @@ def parse_name_mapping(text: str) -> NameMapping:
 def covering(text: str | None, schema: Schema) -> str:
     """A name mapping, as JSON, that has every column of the schema; `text` itself when it does.
 
-    Names that are mapped already stay as they are, so that files imported earlier read as before. A
-    column that the mapping lacks gets its present name.
+    Names that are mapped already stay, so that files imported earlier read as before. The present
+    name of a column is added where it is missing, as after a rename.
 
     Raises:
         InvalidPropertyError: `text` is not a name mapping.
-        InvalidSchemaError: a column that the mapping lacks has a name that stands for another
-            column in it.
+        InvalidSchemaError: the present name of a column stands for another column in it.
     """
     known = [] if text is None else list(parse_name_mapping(text).root)
     mapped = _extended(known, schema.as_struct(), "")
@@ -49,26 +48,25 @@ def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> lis
     taken = {name: one.field_id for one in known for name in one.names}
     result = list(known)
     for field_id, name, child in _children(kind):
-        found = by_id.get(field_id)
-        if found is None:
-            if name in taken:
-                raise InvalidSchemaError(
-                    f"{NAME_MAPPING} says that {path + name!r} is field {taken[name]}, but now "
-                    f"field {field_id} has that name: set the property so that each name stands "
-                    "for one column.",
-                    column=path + name,
-                )
-            result.append(
-                MappedField(
-                    field_id=field_id, names=[name], fields=_extended([], child, f"{path}{name}.")
-                )
+        if taken.get(name, field_id) != field_id:
+            raise InvalidSchemaError(
+                f"{NAME_MAPPING} says that {path + name!r} is field {taken[name]}, but now "
+                f"field {field_id} has that name: set the property so that each name stands "
+                "for one column.",
+                column=path + name,
             )
-        else:
-            below = _extended(found.fields, child, f"{path}{name}.")
-            if below != list(found.fields):
-                result[result.index(found)] = MappedField(
-                    field_id=field_id, names=found.names, fields=below
-                )
+        found = by_id.get(field_id)
+        names = [] if found is None else list(found.names)
+        below = [] if found is None else list(found.fields)
+        extended = MappedField(
+            field_id=field_id,
+            names=names if name in names else [*names, name],
+            fields=_extended(below, child, f"{path}{name}."),
+        )
+        if found is None:
+            result.append(extended)
+        elif extended != found:
+            result[result.index(found)] = extended
     return result
 
 

@@ -93,11 +93,27 @@ def test_names_of_imported_columns_stand_after_renames(catalog, tmp_path):
     ]
     assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == expected
     assert read_by_pyiceberg(table) == expected
+    town = pa.table({"id": [3], "price": [1.5], "place": [{"town": "c3"}]})
+    table.add_files([parquet(tmp_path, "c.parquet", town)])
+    expected.append({"id": 3, "price": 1.5, "place": {"town": "c3"}, "extra": None})
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == expected
+    assert read_by_pyiceberg(table) == expected
     with table.update_schema() as schema:
         schema.add_column("amount", "double")
-    assert table.scan(select="amount").to_arrow()["amount"].to_pylist() == [None, None]
+    assert table.scan(select="amount").to_arrow()["amount"].to_pylist() == [None] * 3
     with pytest.raises(lh.LakehouseError, match="amount"):
-        table.add_files([parquet(tmp_path, "c.parquet", rows(3))])
+        table.add_files([parquet(tmp_path, "d.parquet", rows(3))])
+
+
+def test_a_name_that_has_moved_to_another_column_stands_for_neither(catalog, tmp_path):
+    table = catalog.create_table("raw.t", pa.schema({"id": pa.int64(), "a": pa.int64()}))
+    table.add_files([parquet(tmp_path, "a.parquet", pa.table({"id": [1], "a": [10]}))])
+    with table.update_schema() as schema:
+        schema.rename_column("id", "key")
+        schema.rename_column("a", "id")
+    with pytest.raises(lh.InvalidSchemaError, match=r"'id' is field 1, but now field 2"):
+        table.add_files([parquet(tmp_path, "b.parquet", pa.table({"id": [2]}))])
+    assert table.scan().to_arrow().to_pylist() == [{"key": 1, "id": 10}]
 
 
 def test_what_cannot_be_taken_in_is_refused_and_nothing_changes(catalog, tmp_path):
