@@ -232,11 +232,12 @@ def test_fields_behind_a_body_are_no_headers(rest):
 
 
 def test_fields_behind_a_body_have_so_many_bytes(rest):
-    field = b"X: " + b"x" * 1000 + b"\r\n"
-    with closing(connected(rest, chunked(b"{}", b""))) as one:
-        with pytest.raises(ConnectionError):
-            for _ in range(100_000):
-                one.sendall(field)
+    field, fields = b"X: " + b"x" * 1000 + b"\r\n", 100_000
+    with closing(connected(rest, chunked(b"{}", b""))) as one, suppress(ConnectionError):
+        while fields:
+            one.sendall(field)
+            fields -= 1
+    assert fields
 
 
 def test_so_many_requests_wait_for_those_before_them(rest):
