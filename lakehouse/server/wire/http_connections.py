@@ -229,6 +229,6 @@ class Connection(HttpToolsProtocol):
         if self._is_free or not is_behind:
             return False
         self._is_over = True
-        self.cycle.keep_alive = False
+        self.shutdown()
         self.flow.pause_reading()
         return True
