@@ -11,30 +11,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from lakehouse.errors import CommitConflictError, LakehouseError
 
 log = logging.getLogger(__name__)
 
 _OUTCOME, _FAILED = "outcome", "failed"
+_OF_OTHERS = "lakehouse_outcome"
 
 
 @contextmanager
 def before_the_swap() -> Iterator[None]:
-    """Errors of this library that leave the block are certain failures: nothing was sent yet."""
+    """Errors that leave the block are certain failures, whatever they are: nothing was sent yet."""
     try:
         yield
     except LakehouseError as error:
         error.context[_OUTCOME] = _FAILED
         raise
+    except Exception as error:
+        with suppress(AttributeError):  # of classes that are not Python's
+            setattr(error, _OF_OTHERS, _FAILED)
+        raise
 
 
 def is_certain(error: BaseException) -> bool:
     """Whether the commit that raised this certainly did not happen."""
-    return isinstance(error, CommitConflictError) or (
-        isinstance(error, LakehouseError) and error.context.get(_OUTCOME) == _FAILED
-    )
+    if isinstance(error, LakehouseError):
+        is_conflict = isinstance(error, CommitConflictError)
+        return is_conflict or error.context.get(_OUTCOME) == _FAILED
+    return getattr(error, _OF_OTHERS, None) == _FAILED
 
 
 def after_the_swap(tidying: str, tidy: Callable[[], None]) -> None:

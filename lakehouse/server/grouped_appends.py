@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
-from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.own_folders import ReadableFiles
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
@@ -148,7 +148,7 @@ class GroupedAppends:
             self._commit_together(*key, group)
         # whoever waits has to be told, whatever it was
         except Exception as error:  # noqa: BLE001
-            is_unknown = not isinstance(error, LakehouseError)
+            is_unknown = not isinstance(error, LakehouseError) and not is_certain(error)
             if len(group) == 1 or is_unknown or isinstance(error, CommitStateUnknownError):
                 for one in group:
                     one.error = copy.copy(error)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.spec.identifier import Identifier, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_object, require_str
@@ -50,16 +51,20 @@ class Call:
 
     def document(self) -> Mapping[str, Any]:
         """The body, a JSON object. Raises InvalidInputError."""
-        try:
-            found = orjson.loads(self.body)
-        except orjson.JSONDecodeError as error:
-            raise InvalidInputError(f"The body is not JSON: {error}") from error
-        _check_depth(found)
+        with before_the_swap():
+            try:
+                found = orjson.loads(self.body)
+            except orjson.JSONDecodeError as error:
+                raise InvalidInputError(f"The body is not JSON: {error}") from error
+            _check_depth(found)
         return self.read(lambda: require_object(found, "body"))
 
     def read(self, reader: Callable[[], T]) -> T:
-        """What `reader` finds in the body. Raises InvalidInputError where it is malformed."""
-        with _as_bad_request():
+        """What `reader` finds in the body, before anything is changed.
+
+        Raises InvalidInputError where it is malformed.
+        """
+        with before_the_swap(), _as_bad_request():
             return reader()
 
     def is_set(self, parameter: str) -> bool:

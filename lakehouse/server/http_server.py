@@ -123,14 +123,14 @@ class HttpServer:
         self._is_ready.set()
         await self._ending.wait()
         server.close()
-        for one in self._open():
-            one.shutdown()
         while self._state.connections or self._state.tasks:
+            for one in self._open():  # those, too, that were just being taken
+                one.shutdown()
             await asyncio.sleep(_POLL_SECONDS)
         looking.cancel()
 
     async def _look_after(self) -> None:
-        """Hang up on those who send nothing, and tell the time."""
+        """Hang up on those who send or take nothing, and tell the time."""
         while True:
             date = formatdate(time.time(), usegmt=True).encode()
             self._state.default_headers = [(b"date", date)]

@@ -14,6 +14,7 @@ from urllib.parse import unquote_plus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.errors import InvalidIdentifierError
 from lakehouse.server.access.asked_privileges import check_asks
 from lakehouse.server.access.privileges import ANYONE, Caller
@@ -125,7 +126,8 @@ class RequestAnswers:
             raise
         # every error has an answer, and none may end the server
         except Exception as error:  # noqa: BLE001
-            answer = _with_challenge(operation, error_answer(error, changes=operation.changes))
+            changes = operation.changes and is_read
+            answer = _with_challenge(operation, error_answer(error, changes=changes))
             if not is_read and may_be_large(request):  # the rest of it is not read: no next request
                 answer = replace(answer, headers={**answer.headers, "Connection": "close"})
             status = answer.status
@@ -186,11 +188,12 @@ class RequestAnswers:
         """What `run` answers, once the caller may have it; notes what it is about."""
         served = self._served
         if not operation.for_anybody:
-            asks = operation.asks(call)
-            names[:] = dict.fromkeys(dotted(one.path) for one in asks)
-            if caller is not ANYONE:
-                check_asks(caller, asks)
-                served = served.for_caller(caller)
+            with before_the_swap():
+                asks = operation.asks(call)
+                names[:] = dict.fromkeys(dotted(one.path) for one in asks)
+                if caller is not ANYONE:
+                    check_asks(caller, asks)
+                    served = served.for_caller(caller)
         return run(served, call)
 
 

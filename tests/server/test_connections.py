@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import socket
-from contextlib import ExitStack, closing
+import threading
+from contextlib import ExitStack, closing, suppress
 
 import pytest
+import requests
 
 from lakehouse.server import http_server
 from lakehouse.server.wire.http_connections import HEADERS_BYTES_MAX
+from tests.server.conftest import Rest, open_lake, serve
 from tests.server.test_hostile_clients import connected, serving, status
 
 TABLE = "/v1/namespaces/ns/tables/t"
@@ -166,6 +169,105 @@ def test_headers_have_so_many_bytes(rest):
             except ConnectionError:  # it did not wait for the rest
                 continue
             assert status(data) == 431
+
+
+def setting(name, value, headers=""):
+    """A commit of one property."""
+    body = f'{{"updates":[{{"action":"set-properties","updates":{{"{name}":"{value}"}}}}]}}'
+    head = f"POST {TABLE} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    return f"{head}{body}".encode()
+
+
+def told(connection):
+    """All that comes until the server hangs up."""
+    data = b""
+    with suppress(ConnectionError):  # it did not wait for the rest of what it was sent
+        while part := connection.recv(65536):
+            data += part
+    return data
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [b"\0\r\n\r\n", b"GET http://x HTTP/1.1\r\n\r\n", b"GET /?" + b"x" * 2 * HEADERS_BYTES_MAX],
+    ids=["no HTTP", "no target", "too long"],
+)
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_no_refusal_is_told_in_place_of_an_answer(rest, behind, ahead):
+    """Who is told 400 deletes what it wanted to commit."""
+    with closing(connected(rest)) as one:
+        with suppress(ConnectionError):
+            one.sendall(setting("ahead", ahead) * ahead + behind)
+        answers = re.findall(rb"HTTP/1.1 (\d+)", told(one))
+    assert answers == [b"200"] * ahead
+    assert rest.lake.load_table("ns.t").metadata.properties["ahead"] == str(ahead)
+
+
+@pytest.mark.parametrize("upgrade", ["h2c", "TLS/1.2", "websocket"])
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_an_upgrade_is_passed_over(rest, upgrade, size):
+    """Clients in Java offer one with each request: it is answered, and so is the next one."""
+    asks = f"Upgrade: {upgrade}\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    get = f"GET {TABLE} HTTP/1.1\r\nHost: x\r\n{asks}\r\n".encode()
+    whole = setting("up", f"{upgrade} {size}", asks) + get + setting("up", "no more", asks) + get
+    with closing(connected(rest)) as one:
+        file = one.makefile("rb")
+        for begin in range(0, len(whole), size):
+            one.sendall(whole[begin : begin + size])
+        answers = [read_one(file) for _ in range(4)]
+    assert [answer[0] for answer in answers] == [200] * 4
+    for body in (answers[0][2], answers[1][2]):
+        assert f'"up":"{upgrade} {size}"'.encode() in body
+    assert b'"up":"no more"' in answers[3][2]
+
+
+def chunked(body, trailers):
+    head = f"POST {TABLE} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    return head + b"%x\r\n%b\r\n0\r\n%b" % (len(body), body, trailers)
+
+
+def test_fields_behind_a_body_are_no_headers(rest):
+    with closing(connected(rest, chunked(b'{"updates":[]}', b"Origin: x\r\n\r\n"))) as one:
+        assert answered(one)[0] == 200
+
+
+def test_fields_behind_a_body_have_so_many_bytes(rest):
+    field, fields = b"X: " + b"x" * 1000 + b"\r\n", 100_000
+    with closing(connected(rest, chunked(b"{}", b""))) as one, suppress(ConnectionError):
+        while fields:
+            one.sendall(field)
+            fields -= 1
+    assert fields
+
+
+def test_so_many_requests_wait_for_those_before_them(rest):
+    many = 10_000
+    with closing(connected(rest)) as one:
+        sends = threading.Thread(target=lambda: send(one, b"GET /none HTTP/1.1\r\n\r\n" * many))
+        sends.start()
+        answers = told(one).count(b"HTTP/1.1 404")
+        sends.join()
+    assert 0 < answers < many
+
+
+def send(connection, data):
+    with suppress(ConnectionError):
+        connection.sendall(data)
+
+
+def test_who_takes_no_answers_does_not_keep_a_server_from_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(http_server, "_HEADERS_SECONDS", 0.3)
+    server = serve(open_lake("sqlite", tmp_path)).__enter__()
+    with ExitStack() as many:
+        rest = Rest(server.url, None, many.enter_context(requests.Session()))
+        rest.table("ns", "t", properties={"large": "x" * 200_000})
+        for asked_for in (TABLE, "/v1/namespaces/ns/tables/t?snapshots=refs"):
+            begun = f"GET {asked_for} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 60
+            many.enter_context(closing(connected(rest, begun)))
+        ends = threading.Thread(target=server.__exit__, args=(None, None, None), daemon=True)
+        ends.start()
+        ends.join(60)
+        assert not ends.is_alive()
 
 
 def test_who_comes_when_there_are_too_many_is_told_so(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 import lakehouse as lh
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.sql import sql_database
 from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
@@ -166,3 +167,16 @@ def test_object_stores_are_not_asked_for_tables_in_memory(tmp_path, monkeypatch)
     asked.clear()
     assert tables.body(Identifier.parse("ns.t"))[0] is first
     assert asked == []
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
+def test_names_that_are_none_are_not_kept(tmp_path, monkeypatch, is_told):
+    """Whoever asks for ever others, where nobody commits, or nobody tells whether anybody did."""
+    lake = open_lake("sqlite", tmp_path)
+    if not is_told:
+        monkeypatch.setattr(SqliteChanges, "mark", lambda _: None)
+    for n in range(sql_database.REMEMBERED_MAX + 100):
+        with pytest.raises(lh.NoSuchTableError):
+            lake.catalog.load(Identifier(("ns",), f"t{n}"))
+    (remembered,) = [one for one in lake.catalog._database._remembered if isinstance(one, dict)]
+    assert len(remembered) <= (sql_database.REMEMBERED_MAX if is_told else 0)

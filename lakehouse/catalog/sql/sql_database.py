@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -45,7 +45,6 @@ from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.patience import Patience
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, "
@@ -70,6 +69,8 @@ _REFUSED = re.compile(
 )
 """What says that a connection is refused whenever it is tried; it has no SQLSTATE."""
 _BUSY_MS = 60_000
+REMEMBERED_MAX = 4096
+"""Rows: whoever asks for names that are none leaves no more."""
 _ATTEMPTS = 5
 
 
@@ -250,9 +251,9 @@ class Database:
             with self.read() as connection:
                 rows = self.rows(connection, statement, **values)
         found = rows[0] if rows else None
-        if mark == of_mark:
+        if mark is not None and mark == of_mark and len(remembered) < REMEMBERED_MAX:
             remembered[key] = found
-        else:
+        elif mark is not None:
             self._remembered = (mark, {key: found})
         return found
 

@@ -86,24 +86,27 @@ def list_tables(served: Served, call: Call) -> Answer:
 
 def create_table(served: Served, call: Call) -> Answer:
     """A table; with `stage-create` only what it would be, which a commit then creates."""
-    document = call.document()
-    name = call.read(lambda: require_str(document, "name", "body"))
-    identifier = Identifier(call.namespace(), name)
-    is_staged = call.read(lambda: optional_bool(document, "stage-create", "body", default=False))
-    if not served.catalog.namespace_exists(identifier.namespace):
-        raise no_such_namespace(identifier.namespace)
-    if served.catalog.table_exists(identifier):
-        raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-    location = call.read(lambda: optional_str(document, "location", "body"))
-    if location is None:
-        location = served.catalog.default_location(identifier, staged=is_staged)
-    else:
-        check_location(served.catalog, served.caller, identifier, location)
-        storage = served.catalog.storage(location)
-        location = unused_folder(location, storage, served.environment)
-    metadata = call.read(lambda: _first_metadata(served, document, location))
-    first: list[Update] = [SetLocation(metadata.location), SetProperties(metadata.properties)]
-    check_updates(served.catalog, served.tables, served.caller, identifier, None, first)
+    with before_the_swap():
+        document = call.document()
+        name = call.read(lambda: require_str(document, "name", "body"))
+        identifier = Identifier(call.namespace(), name)
+        is_staged = call.read(
+            lambda: optional_bool(document, "stage-create", "body", default=False)
+        )
+        if not served.catalog.namespace_exists(identifier.namespace):
+            raise no_such_namespace(identifier.namespace)
+        if served.catalog.table_exists(identifier):
+            raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+        location = call.read(lambda: optional_str(document, "location", "body"))
+        if location is None:
+            location = served.catalog.default_location(identifier, staged=is_staged)
+        else:
+            check_location(served.catalog, served.caller, identifier, location)
+            storage = served.catalog.storage(location)
+            location = unused_folder(location, storage, served.environment)
+        metadata = call.read(lambda: _first_metadata(served, document, location))
+        first: list[Update] = [SetLocation(metadata.location), SetProperties(metadata.properties)]
+        check_updates(served.catalog, served.tables, served.caller, identifier, None, first)
     if is_staged:
         config = served.tables.config
         body = b'{"metadata":%b,"config":%b}' % (serialize(metadata), orjson.dumps(dict(config)))
@@ -228,12 +231,13 @@ def changes_from_json(
         )
 
     requirements, updates = call.read(read)
-    try:
-        base = served.tables.newest(identifier)
-    except NoSuchTableError:  # it is to be created, or the commit says so
-        base = None
-    check_updates(served.catalog, served.tables, served.caller, identifier, base, updates)
-    return requirements, signed(updates, served.caller)
+    with before_the_swap():
+        try:
+            base = served.tables.newest(identifier)
+        except NoSuchTableError:  # it is to be created, or the commit says so
+            base = None
+        check_updates(served.catalog, served.tables, served.caller, identifier, base, updates)
+        return requirements, signed(updates, served.caller)
 
 
 def drop_table(served: Served, call: Call) -> Answer:

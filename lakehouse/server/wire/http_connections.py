@@ -7,10 +7,12 @@ headers are read: without a task, a route and a thread they take a third of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sized
 from typing import Any, Protocol
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -18,6 +20,8 @@ from lakehouse.server.http_messages import Answer
 
 HEADERS_BYTES_MAX = 128 * 1024
 """Of the headers of one request together, and its target."""
+QUEUED_MAX = 64
+"""Requests of one connection that wait for the answers to those before them."""
 _REFUSED = b"%bconnection: close\r\ncontent-length: 0\r\n%b\r\n"
 _RETRY = b"retry-after: 1\r\n"
 
@@ -44,6 +48,24 @@ class App(Protocol):
         """
 
 
+class _Flow(FlowControl):
+    """Reads no further requests while some wait that were read already.
+
+    Args:
+        transport: that is read.
+        queued: what waits.
+    """
+
+    def __init__(self, transport: asyncio.Transport, queued: Sized) -> None:
+        super().__init__(transport)
+        self._queued = queued
+
+    def resume_reading(self) -> None:
+        """Read on, if nothing waits. Who waits for the rest of a body waits last."""
+        if not self._queued:
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """The connection of one client. Of one event loop.
 
@@ -66,12 +88,16 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, state, {}, loop)
         self._app, self._connections_max = app, connections_max
         self._header_bytes = 0
-        self._in_headers, self._was_answered = True, False
+        self._in_headers, self._is_done, self._is_over = True, False, False
         self._waits_since = loop.time()
 
     def waits(self, seconds: float) -> bool:
-        """Whether the client has been asked for (the rest of) its headers for so long."""
-        return self._is_free and self.loop.time() - self._waits_since > seconds
+        """Whether the client is waited for so long.
+
+        It owes (the rest of) its headers, or takes nothing of what it was answered.
+        """
+        is_its_turn = self._is_free or self.flow.write_paused or self.transport.is_closing()
+        return is_its_turn and self.loop.time() - self._waits_since > seconds
 
     @property
     def _is_free(self) -> bool:
@@ -81,38 +107,64 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a client, unless there are too many."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         if len(self.connections) > self._connections_max:
             self._refuse(503, _RETRY)
 
+    def pause_writing(self) -> None:
+        """The client has to take what it was sent; `waits` tells whether it does."""
+        super().pause_writing()
+        self._waits_since = self.loop.time()
+
     def data_received(self, data: bytes) -> None:
         """Read on."""
-        if self.transport.is_closing():
+        if self._is_over or self.transport.is_closing():
             return
-        self._header_bytes += len(data)  # 0 again where headers or a body end in it
-        super().data_received(data)
-        if not self._in_headers:
-            self._header_bytes = 0
-        elif self._header_bytes > HEADERS_BYTES_MAX:
+        self._header_bytes += len(data)  # 0 again where headers or a part of a body end in it
+        while data:
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except HttpParserUpgrade as rest:
+                data = self._told_again() + data[rest.args[0] :]
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+        if self._header_bytes > HEADERS_BYTES_MAX:
             self._refuse(431)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of the request; fields behind a body are passed over, as they may be."""
+        if self._in_headers:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Answer at once what can be, else call the application."""
+        if len(self.pipeline) >= QUEUED_MAX or self.parser.get_method() == b"CONNECT":
+            raise HttpParserError("Nobody sends so many requests, or asks for a tunnel.")
+        if self.parser.should_upgrade():  # see `_told_again`
+            self._is_done = True
+        else:
+            self._answer()
         self._in_headers, self._header_bytes = False, 0
-        answer = self._at_once() if self._is_free and not self.pipeline else None
-        if answer is None:
-            super().on_headers_complete()
-            return
-        self._was_answered = True
-        self._waits_since = self.loop.time()
-        self.transport.writelines([self._head(answer), answer.body])
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._header_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The next request may come."""
         self._in_headers, self._header_bytes = True, 0
-        if self._was_answered:
-            self._was_answered = False
+        if self._is_done:
+            self._is_done = False
             return
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        if not self._is_answering_others():
+            super().send_400_response(msg)
 
     def on_response_complete(self) -> None:
         """The client may ask again; `waits` tells whether it does."""
@@ -120,11 +172,19 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._waits_since = self.loop.time()
 
+    def _answer(self) -> None:
+        answer = self._at_once() if self._is_free and not self.pipeline else None
+        if answer is None:
+            super().on_headers_complete()
+            return
+        self._is_done = True
+        self._waits_since = self.loop.time()
+        self.transport.writelines([self._head(answer), answer.body])
+
     def _at_once(self) -> Answer | None:
         parser = self.parser
         if (
             parser.get_method() != b"GET"
-            or parser.should_upgrade()
             or not parser.should_keep_alive()
             or parser.get_http_version() != "1.1"
             or self.flow.write_paused
@@ -142,6 +202,33 @@ class Connection(HttpToolsProtocol):
             lines.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, len(answer.body)))
         return b"".join(lines) + b"\r\n"
 
+    def _told_again(self) -> bytes:
+        """The head of a request without `Upgrade`, for a parser of its own (RFC 9110, 7.8).
+
+        With it, the parser takes what comes next, which is the body, for another protocol.
+        """
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b\r\n" % one for one in self.headers if one[0] != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        return b"".join(lines) + b"\r\n"
+
     def _refuse(self, status: int, more: bytes = b"") -> None:
-        self.transport.write(_REFUSED % (STATUS_LINE[status], more))
-        self.transport.close()
+        if not self._is_answering_others():
+            self.transport.write(_REFUSED % (STATUS_LINE[status], more))
+            self.transport.close()
+
+    def _is_answering_others(self) -> bool:
+        """Whether what is refused came behind requests that are being answered.
+
+        Then it is told nothing: a client would take that for their answer. It is hung up on once
+        they are answered.
+        """
+        is_behind = self._in_headers or self.pipeline or self.cycle.response_started
+        if self._is_free or not is_behind:
+            return False
+        self._is_over = True
+        self.shutdown()
+        self.flow.pause_reading()
+        return True

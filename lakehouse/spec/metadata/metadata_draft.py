@@ -38,9 +38,12 @@ from lakehouse.spec.metadata.table_metadata import (
 from lakehouse.spec.partitioning.compatibility import (
     check_schema_for_version,
     check_sort_order,
+    check_sources,
     check_spec,
 )
+from lakehouse.spec.schema.fresh_field_ids import check_names
 from lakehouse.spec.schema.schema_json import (
+    ID_MAX,
     check_column_ids,
     schema_to_json,
     with_unknown_keys,
@@ -129,8 +132,10 @@ class MetadataDraft:
             if known == schema:
                 self._last_schema = known.schema_id
                 return
+        check_names(schema.as_struct())
         taken = {known.schema_id for known in self._m.schemas}
-        schema_id = max(taken) + 1 if taken else schema.schema_id
+        asked = schema.schema_id if 0 <= schema.schema_id <= ID_MAX else 0
+        schema_id = max(taken) + 1 if taken else asked
         fresh = Schema(
             *schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids
         )
@@ -252,6 +257,7 @@ class MetadataDraft:
                 self._last_order = known.order_id
                 return
         check_sort_order(order, self._schema())
+        check_sources(order, self._schema())
         taken = {known.order_id for known in self._m.sort_orders} | {0}
         order_id = max(taken) + 1 if order.fields else 0
         self._set(sort_orders=(*self._m.sort_orders, SortOrder(*order.fields, order_id=order_id)))
@@ -448,7 +454,9 @@ class MetadataDraft:
             raise InvalidInputError("A new table needs a uuid and a location.")
         if self._base is None or not m.is_shaped_as(self._base):
             schema = m.schema()
-            check_schema_for_version(schema, m.format_version)
+            before = () if self._base is None else self._base.schemas
+            for one in (schema, *(one for one in m.schemas if one not in before)):
+                check_schema_for_version(one, m.format_version)
             check_spec(m.spec(), schema)
             check_sort_order(m.sort_order(), schema)
         for name, ref in m.refs.items():

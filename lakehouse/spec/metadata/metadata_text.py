@@ -7,25 +7,32 @@ asked for a commit is answered with the metadata that it made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import orjson
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.gzip_text import compressed
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 
-T = TypeVar("T")
 _RECENT_BYTES_MAX = 256 * 1024
+_Definitions = tuple[orjson.Fragment, int]
+_RECENT: MadeOnce[bytes] = MadeOnce(16 * 1024 * 1024)
+"""What a commit writes is what its caller is answered."""
+_DEFINITIONS: MadeOnce[_Definitions] = MadeOnce(64 * 1024 * 1024)
+_OBJECTS = 8
+"""Times the bytes of a text that the objects take which it tells, kept with it."""
 _ENCODERS: Mapping[str, Callable[[Any], Any]] = {
     "schemas": schema_to_json,
     "partition-specs": spec_to_json,
     "sort-orders": sort_order_to_json,
+}
+_IDS: Mapping[str, Callable[[Any], int]] = {
+    "schemas": lambda one: one.schema_id,
+    "partition-specs": lambda one: one.spec_id,
+    "sort-orders": lambda one: one.order_id,
 }
 
 
@@ -38,35 +45,28 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
             named `*.gz.metadata.json`.
     """
     is_small = sum(map(len, metadata.snapshots.raw_parts())) < _RECENT_BYTES_MAX
-    same = _Same(metadata)
-    return compressed(_recent_text(same) if is_small else _text(same), codec)
+    text = (
+        _RECENT.of((metadata,), None, lambda: _text(metadata), lambda text: _OBJECTS * len(text))
+        if is_small
+        else _text(metadata)
+    )
+    return compressed(text, codec)
 
 
-class _Same(Generic[T]):
-    """An object that is never changed, told from others by identity: a key of caches."""
-
-    __slots__ = ("item",)
-
-    def __init__(self, item: T) -> None:
-        self.item = item
-
-    def __hash__(self) -> int:
-        return id(self.item)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.item is other.item
-
-
-def _text(metadata: _Same[TableMetadata]) -> bytes:
-    m = metadata.item
+def _text(m: TableMetadata) -> bytes:
     head: dict[str, Any] = {"format-version": m.format_version, "location": m.location}
     if m.table_uuid:
         head["table-uuid"] = m.table_uuid
     if m.format_version > 1:
         head["last-sequence-number"] = m.last_sequence_number
     head |= {"last-updated-ms": m.last_updated_ms, "last-column-id": m.last_column_id}
-    schemas, specs, orders = _definitions(
-        *(_Same(one) for one in (m.schemas, m.partition_specs, m.sort_orders, m.originals))
+    schemas, specs, orders = (
+        _definitions(kind, items, m.originals)
+        for kind, items in (
+            ("schemas", m.schemas),
+            ("partition-specs", m.partition_specs),
+            ("sort-orders", m.sort_orders),
+        )
     )
     if m.format_version == 1:
         head["schema"] = _encoded(m.originals, "schemas", m.schema(), m.current_schema_id)
@@ -105,26 +105,17 @@ def _text(metadata: _Same[TableMetadata]) -> bytes:
     )
 
 
-# what a commit writes is what its caller is answered
-_recent_text = lru_cache(maxsize=16)(_text)
-
-
-@lru_cache(maxsize=256)
 def _definitions(
-    schemas: _Same[tuple[Schema, ...]],
-    specs: _Same[tuple[PartitionSpec, ...]],
-    orders: _Same[tuple[SortOrder, ...]],
-    originals: _Same[Mapping[str, Mapping[int, Any]]],
-) -> tuple[orjson.Fragment, orjson.Fragment, orjson.Fragment]:
-    """Schemas, partition specs and sort orders as JSON: versions share them until they change."""
-    kept = originals.item
-    lists = (
-        [_encoded(kept, "schemas", one, one.schema_id) for one in schemas.item],
-        [_encoded(kept, "partition-specs", one, one.spec_id) for one in specs.item],
-        [_encoded(kept, "sort-orders", one, one.order_id) for one in orders.item],
-    )
-    first, second, third = (orjson.Fragment(orjson.dumps(one)) for one in lists)
-    return first, second, third
+    kind: str, items: tuple[Any, ...], originals: Mapping[str, Mapping[int, Any]]
+) -> orjson.Fragment:
+    """Schemas, partition specs or sort orders as JSON: versions share them until they change."""
+
+    def make() -> _Definitions:
+        found = [_encoded(originals, kind, one, _IDS[kind](one)) for one in items]
+        text = orjson.dumps(found)
+        return orjson.Fragment(text), len(text)
+
+    return _DEFINITIONS.of((items, originals), kind, make, lambda made: _OBJECTS * made[1])[0]
 
 
 def _encoded(originals: Mapping[str, Mapping[int, Any]], kind: str, item: Any, item_id: int) -> Any:

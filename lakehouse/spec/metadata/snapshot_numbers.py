@@ -7,6 +7,7 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from lakehouse.errors import CommitConflictError, InvalidInputError, InvalidPartitionSpecError
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.schema_json import ID_MAX
 
 
 def check_sequence_number(m: TableMetadata, snapshot: Snapshot) -> None:
@@ -53,10 +54,15 @@ def next_row_id(m: TableMetadata, snapshot: Snapshot) -> int | None:
 
 
 def check_field_numbers(m: TableMetadata, spec: PartitionSpec) -> None:
-    """Raise InvalidPartitionSpecError unless readers of v1 count the fields' ids as they are.
+    """Raise InvalidPartitionSpecError unless every reader has the fields' ids as they are.
 
-    They count from 1000, whatever is written (spec: Partition Evolution).
+    They are ints. Readers of v1 count from 1000, whatever is written (spec: Partition Evolution).
     """
+    for field in spec.fields:
+        if not 0 <= field.field_id <= ID_MAX:
+            raise InvalidPartitionSpecError(
+                f"Partition field {field.name!r} cannot have the id {field.field_id}."
+            )
     counted = [PARTITION_FIELD_ID_START + position for position in range(len(spec.fields))]
     if m.format_version == 1 and [field.field_id for field in spec.fields] != counted:
         raise InvalidPartitionSpecError(

@@ -45,7 +45,7 @@ def check_schema_for_version(schema: Schema, format_version: int) -> None:
 
 
 def check_spec(spec: PartitionSpec, schema: Schema) -> None:
-    """Raise InvalidPartitionSpecError unless all source columns exist and names are unique.
+    """Raise InvalidPartitionSpecError unless all source columns exist and names tell fields apart.
 
     Void fields and fields with unknown transforms may have lost their column.
     """
@@ -53,6 +53,8 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
     by_id = fields_by_id(schema.as_struct())
     names: set[str] = set()
     for field in spec.fields:
+        if not field.name:
+            raise InvalidPartitionSpecError("A partition field has an empty name.")
         if field.name in names:
             raise InvalidPartitionSpecError(
                 f"Two partition fields are named {field.name!r}: rename one."
@@ -71,6 +73,19 @@ def check_sort_order(order: SortOrder, schema: Schema) -> None:
         if isinstance(field.transform, UnknownTransform):
             continue
         _check_term(f"Sort order {order.order_id}", field, by_id, parents)
+
+
+def check_sources(order: SortOrder, schema: Schema) -> None:
+    """Raise InvalidPartitionSpecError unless the columns of a new order exist.
+
+    What an unknown transform makes of them is for others to know.
+    """
+    columns = fields_by_id(schema.as_struct())
+    for field in order.fields:
+        if field.source_id not in columns:
+            raise InvalidPartitionSpecError(
+                f"Sort order: no column has its source id {field.source_id}."
+            )
 
 
 def _check_term(

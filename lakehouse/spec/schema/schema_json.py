@@ -9,6 +9,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 from uuid import UUID
 
+from pydantic import ValidationError as ModelError
 from pyiceberg.conversions import from_json, to_json
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.schema import Schema
@@ -56,7 +57,8 @@ from lakehouse.spec.schema.iceberg_types import (
 )
 
 MAX_TYPE_DEPTH = 64
-_MAX_INT = 2**31 - 1
+ID_MAX = 2**31 - 1
+"""Ids of schemas and fields are ints."""
 _PYTHON_TYPES: dict[type, type | tuple[type, ...]] = {
     BooleanType: bool,
     IntegerType: int,
@@ -381,13 +383,17 @@ def _checked(field_type: PrimitiveType, given: object) -> Any:
 
 def _field_id(document: Any, key: str, where: str) -> int:
     value = require_int(document, key, where)
-    if not 0 <= value <= _MAX_INT:
+    if not 0 <= value <= ID_MAX:
         raise CorruptMetadataError(f"{where}.{key}: {value} is not a field id.")
     return value
 
 
 def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, LakehouseError) else str(error).splitlines()[0]
+    if isinstance(error, LakehouseError):
+        return error.message
+    if isinstance(error, ModelError):  # its text begins with their number
+        return "; ".join(one["msg"] for one in error.errors())
+    return str(error).splitlines()[0]
 
 
 def check_column_ids(schema: Schema) -> None:

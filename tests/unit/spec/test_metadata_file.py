@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 import zlib
 from dataclasses import replace
 
@@ -84,6 +85,18 @@ def rich_document():
     document["refs"]["main"]["novel"] = 1
     document["snapshot-log"][0]["novel"] = 1
     return document
+
+
+def test_what_was_written_stays_in_memory_within_bounds():
+    """Of large properties, too, which each version has anew."""
+    grows = table()
+    tracemalloc.start()
+    try:
+        for n in range(20):
+            serialize(commit(grows, SetProperties({"large": str(n % 10) * 2**21})))
+        assert tracemalloc.get_traced_memory()[0] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_unknown_keys_survive_at_every_level():
