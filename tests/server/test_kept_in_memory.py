@@ -161,7 +161,8 @@ def test_tables_beyond_the_bound_are_read_again(lake):
 
 
 def test_bounds_are_given_by_name(lake):
-    given = MemoryBounds.parse(["plans=1", "lists=2", "manifests=3", "twins=4", "types=6", "plans=5"])
+    names = ["plans=1", "lists=2", "manifests=3", "twins=4", "types=6", "plans=5"]
+    given = MemoryBounds.parse(names)
     assert (given.plans, given.tables) == (5 * MIB, MemoryBounds().tables)
     with HttpServer(rest_app(lake, memory=given), "127.0.0.1", 0):
         shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins, TYPES.kept)
