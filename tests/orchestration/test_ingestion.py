@@ -256,6 +256,22 @@ def test_drift_adds_columns_promotes_types_and_quarantines_the_rest(pipe: Pipe) 
     assert len(pipe.rows()) == 6
 
 
+@pytest.mark.parametrize("at_first", [True, False])
+def test_fields_named_like_partition_fields_become_no_columns(pipe: Pipe, at_first: bool) -> None:
+    """Iceberg's Java would not open a table that has such a column."""
+    if not at_first:
+        pipe.land("0.jsonl.gz", [event(1, 1)])
+        pipe.index()
+        pipe.ingest(june(1))
+    odd = [event(2, 2, event_ts_day=1), event(3, 2, **{f"{pipe.source.bucket}_bucket": 1})]
+    pipe.land("1.jsonl.gz", [*odd, event(4, 2)])
+    pipe.index()
+    pipe.ingest(june(2), "increment")
+    assert pipe.rows() == ([(4,)] if at_first else [(1,), (4,)])
+    assert [reason for _, _, reason in pipe.quarantine()] == ["unexpected column"] * 2
+    pipe.assert_conserved(3 if at_first else 4)
+
+
 def test_strict_sources_quarantine_what_was_not_declared(pipe: Pipe) -> None:
     strict = pipe.with_source(drift="quarantine")
     strict.land("1.jsonl.gz", [event(1, 1), event(2, 1, device="phone"), event(3, 1, device=None)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakehouse.orchestration.ingestion.reading.typing.value_kinds import fits, inferred, promoted
@@ -49,13 +49,16 @@ def usable_name(name: str) -> bool:
     )
 
 
-def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Drift:
+def resolve(
+    source: Source, current: Sequence[Column], observed: Observed, taken: Collection[str] = ()
+) -> Drift:
     """Decide on columns to add and types to promote.
 
     Args:
         source: its drift policy and event-time column.
         current: the source columns that the table has.
         observed: for each field of the data how many values of each kind it had.
+        taken: names that no column may have: those of partition fields.
 
     A column with nothing but nulls is not added: nothing tells its type. Of names that differ only
     by case the one that came first is a column, and of more than `max_fields` columns the first;
@@ -64,7 +67,7 @@ def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Dr
     if source.drift == "quarantine":
         return Drift()
     types = {column.name: column.type for column in current}
-    folded = {name.casefold() for name in (*types, *RESERVED_COLUMNS)}
+    folded = {name.casefold() for name in (*types, *RESERVED_COLUMNS, *taken)}
     added: list[Column] = []
     promotions: list[Column] = []
     for name in observed:

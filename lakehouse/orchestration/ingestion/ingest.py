@@ -63,6 +63,7 @@ from lakehouse.orchestration.ingestion.source_tables import (
     file_problems,
     indexed_versions,
     ledger_table,
+    partition_names,
     pending_days,
     quarantine_table,
     raw_table,
@@ -377,7 +378,7 @@ def _columns(
     observed = merge([row.observed() for row in read_ledger(ledger, undated)])
     if not lake.table_exists(source.table) and not source.columns:
         source = replace(source, drift="evolve")
-    drift = resolve(source, current, observed)
+    drift = resolve(source, current, observed, partition_names(lake, source))
     wider = {column.name: column for column in drift.promoted}
     return [*(wider.get(column.name, column) for column in current), *drift.added], drift
 

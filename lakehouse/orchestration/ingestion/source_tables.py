@@ -78,6 +78,14 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
     return table
 
 
+def partition_names(lake: Lakehouse, source: Source) -> set[str]:
+    """Names of the raw table's partition fields, of every spec, which no new column may have."""
+    if not lake.table_exists(source.table):
+        return {f"{EVENT_TS}_day", f"{source.bucket}_bucket"}
+    specs = lake.load_table(source.table).metadata.partition_specs
+    return {field.name for spec in specs for field in spec.fields}
+
+
 def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
     """The raw table's source columns, now or at a snapshot; the declared ones if it is missing."""
     if not lake.table_exists(source.table):

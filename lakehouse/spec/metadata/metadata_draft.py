@@ -36,10 +36,12 @@ from lakehouse.spec.metadata.table_metadata import (
     upgrade_v1,
 )
 from lakehouse.spec.partitioning.compatibility import (
+    check_names_apart,
     check_schema_for_version,
     check_sort_order,
     check_sources,
     check_spec,
+    name_clashes,
 )
 from lakehouse.spec.schema.fresh_field_ids import check_names
 from lakehouse.spec.schema.schema_json import (
@@ -458,6 +460,9 @@ class MetadataDraft:
             for one in (schema, *(one for one in m.schemas if one not in before)):
                 check_schema_for_version(one, m.format_version)
             check_spec(m.spec(), schema)
+            base = self._base
+            known = () if base is None else name_clashes(base.partition_specs, base.schema())
+            check_names_apart(m.partition_specs, schema, known)
             check_sort_order(m.sort_order(), schema)
         for name, ref in m.refs.items():
             if ref.snapshot_id in self._removed_snapshots:

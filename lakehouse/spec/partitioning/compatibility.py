@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -63,6 +63,34 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
         if isinstance(field.transform, (VoidTransform, UnknownTransform)):
             continue
         _check_term(f"Partition field {field.name!r}", field, by_id, parents)
+
+
+def name_clashes(specs: Iterable[PartitionSpec], schema: Schema) -> list[tuple[str, int]]:
+    """Partition fields with the name of a column that is not their source: name and spec id.
+
+    Iceberg's Java opens no table that has one, in whatever spec.
+    """
+    names = set(schema.column_names)
+    return [
+        (field.name, spec.spec_id)
+        for spec in specs
+        for field in spec.fields
+        if field.name in names and schema.find_field(field.name).field_id != field.source_id
+    ]
+
+
+def check_names_apart(
+    specs: Iterable[PartitionSpec], schema: Schema, known: Collection[tuple[str, int]] = ()
+) -> None:
+    """Raise InvalidSchemaError for names that clash, except for those `known` to do so before."""
+    for name, spec_id in name_clashes(specs, schema):
+        if (name, spec_id) not in known:
+            raise InvalidSchemaError(
+                f"A column cannot be named {name!r}: so is a partition field of another column, in "
+                f"partition spec {spec_id}. Engines built on Iceberg's Java, Spark and Trino among "
+                "them, would not open the table. Choose another name.",
+                column=name,
+            )
 
 
 def check_sort_order(order: SortOrder, schema: Schema) -> None:

@@ -6,6 +6,7 @@ import json
 from random import Random
 from typing import Any
 
+import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,
@@ -24,8 +25,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from lakehouse.errors import InvalidSchemaError
 from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.json_rows import Row
+from tests.conformance.java.judge import JudgeError
 from tests.conformance.java.random_rows import leaves, primitives, value
 
 _WITH_DEFAULTS = (BooleanType, IntegerType, LongType, StringType, UUIDType)
@@ -63,6 +66,7 @@ class SchemaChanges:
     def change(self, *, by_java: bool, version: int) -> str:
         """Change the table's schema by one of the two; what was done."""
         schema = self._both.schema_of()
+        self._ask_for_taken_names(schema)
         kind = self._random.choice(("add", "add", "rename", "drop", "widen", "optional", "first"))
         made = getattr(self, f"_{kind}")(schema, version)
         if made is None:
@@ -75,6 +79,18 @@ class SchemaChanges:
             self._ours(change)
         self._learn_default(change)
         return f"{'Java changes' if by_java else 'we change'} the schema, {kind}: {made}"
+
+    def _ask_for_taken_names(self, schema: Schema) -> None:
+        """Neither adds a column with the name of another column's partition field."""
+        specs = self._both.table().metadata.partition_specs
+        for name in sorted({field.name for spec in specs for field in spec.fields}):
+            if name in schema.column_names:
+                continue
+            change = {"change": "add", "parent": None, "name": name, "type": "long"}
+            with pytest.raises(InvalidSchemaError, match="partition field of another column"):
+                self._ours(change)
+            with pytest.raises(JudgeError, match="Cannot create identity partition sourced"):
+                self._both.java("schema", changes=[change])
 
     def _learn_default(self, change: dict[str, Any]) -> None:
         if change.get("default") is not None:

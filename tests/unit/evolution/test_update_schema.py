@@ -1,7 +1,9 @@
 import datetime as dt
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -562,3 +564,46 @@ class TestCommits:
         back = evolved(lambda s: s.rename_column("title", "name"), there)
         assert back.current_schema_id == 0
         assert len(back.schemas) == 2
+
+
+class TestNamesOfPartitionFields:
+    """Iceberg's Java opens no table with a column that is named like another's partition field.
+
+    `tests/conformance/java/schema_changes.py` asks it for such columns.
+    """
+
+    @pytest.fixture
+    def bucketed(self):
+        return applied(table(), UpdatePartitionSpec(table()).add("bucket(4, id)", "b").changes())
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda s: s.add_column("b", "long"),
+            lambda s: s.rename_column("name", "b"),
+            lambda s: s.add_column("new", "long").rename_column("name", "b"),
+        ],
+    )
+    def test_no_column_takes_one(self, bucketed, change):
+        with pytest.raises(InvalidSchemaError, match=r"cannot be named 'b': .* another column"):
+            evolved(change, bucketed)
+        evolved(lambda s: s.add_column("b2", "long").add_column("place.b", "long"), bucketed)
+
+    def test_nor_one_of_an_earlier_spec(self, bucketed):
+        later = applied(bucketed, UpdatePartitionSpec(bucketed).remove("b").changes())
+        with pytest.raises(InvalidSchemaError, match="cannot be named 'b'"):
+            evolved(lambda s: s.add_column("b", "long"), later)
+
+    def test_a_renamed_column_leaves_its_name_to_its_partition_field(self):
+        base = applied(table(), UpdatePartitionSpec(table()).add("name").changes())
+        renamed = evolved(lambda s: s.rename_column("name", "title"), base)
+        with pytest.raises(InvalidSchemaError, match="cannot be named 'name'"):
+            evolved(lambda s: s.add_column("name", "string"), renamed)
+        assert names(evolved(lambda s: s.rename_column("title", "name"), renamed)) == names(base)
+
+    def test_a_table_that_has_one_is_changed_as_before(self, bucketed):
+        *others, field = bucketed.spec().fields
+        clashing = PartitionField(field.source_id, field.field_id, field.transform, "name")
+        spec = PartitionSpec(*others, clashing, spec_id=0)
+        given = replace(bucketed, partition_specs=(spec,), default_spec_id=0)
+        assert "new" in names(evolved(lambda s: s.add_column("new", "long"), given))
