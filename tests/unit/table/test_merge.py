@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
@@ -146,6 +147,41 @@ def test_floats_as_keys(catalog, there, kind):
             assert table.upsert(data, ["f"]).rows_updated == wanted
         assert table.scan().count() == 2
         catalog.drop_table("raw.f", purge=True)
+
+
+ALIKE = [
+    (pa.array([2**53 + 1, 3]), pa.array([float(2**53), 3.5])),
+    (pa.array([2**24 + 1, 3], pa.int32()), pa.array([float(2**24), 3.5], pa.float32())),
+    (pa.array([7, 3]), pa.array([Decimal("7.00"), Decimal("3.01")])),
+    (
+        pa.array([Decimal("7.00"), Decimal("3.01")], pa.decimal128(3, 2)),
+        pa.array([7, 3], pa.int32()),
+    ),
+    (
+        pa.array([86_400_000_000, 1], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([1, 2], pa.int32()).cast(pa.date32()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("there", "given"), ALIKE, ids=lambda keys: str(keys.type))
+def test_keys_of_two_types_are_equal_where_a_filter_says_so(catalog, there, given):
+    table = catalog.create_table("raw.t", pa.schema({"k": there.type, "other": given.type}))
+    table.append(pa.table({"k": there, "other": given}))
+    assert table.scan("k = other").to_arrow()["k"].to_pylist() == there[:1].to_pylist()
+    source = pa.table({"key": given})
+    assert table.merge(source, "t.k = s.key").when_matched_delete().execute().rows_deleted == 1
+    assert table.scan().to_arrow()["k"].to_pylist() == there[1:].to_pylist()
+
+
+def test_keys_that_their_common_type_lacks_are_an_error_of_ours(catalog):
+    last = pa.array([2**61], pa.int64()).cast(pa.timestamp("us"))
+    table = catalog.create_table("raw.t", pa.schema({"at": last.type}))
+    table.append(pa.table({"at": last}))
+    source = pa.table({"at": pa.array([1], pa.int64()).cast(pa.timestamp("ns"))})
+    merge = table.merge(source, "t.at = s.at").when_not_matched_by_source_delete()
+    with pytest.raises(InvalidExpressionError, match="cannot be compared"):
+        merge.execute()
 
 
 def test_keys_beyond_pythons_calendar(catalog):
