@@ -7,6 +7,7 @@ import threading
 from decimal import Decimal
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -223,6 +224,37 @@ def test_another_table_of_the_name_is_left_alone(any_table, catalog):
 def test_rows_without_a_key_are_inserted_however_many(any_table):
     data = pa.table({"id": pa.array([None, None], pa.int64()), "x": [1.0, 2.0]})
     assert any_table.upsert(data, ["id"]).rows_inserted == 2
+
+
+SOURCES = {
+    "table": lambda table, kept: kept,
+    "polars": lambda table, kept: pl.DataFrame(kept),
+    "pandas": lambda table, kept: kept.to_pandas(),
+    "duckdb": lambda table, kept: duckdb.from_arrow(kept),
+    "scan": lambda table, kept: table.scan("id < 3"),
+    "batches": lambda table, kept: kept.to_batches(),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_source_is_read_again_after_the_plan(any_table, source):
+    given = source(any_table, rows(0, 1, 2))
+    merge = any_table.merge(given, ["id"]).when_not_matched_by_source_delete()
+    assert [merge.plan().rows_deleted for _ in range(2)] == [17, 17]
+    assert merge.execute().rows_deleted == 17
+    assert merge.execute().rows_deleted == 0
+    assert sorted(content(any_table)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_stream_that_was_planned_is_not_taken_for_an_empty_source(any_table, several):
+    stream = rows(0, 1, 2).to_reader()
+    given = [stream] if several else stream
+    merge = any_table.merge(given, ["id"]).when_not_matched_by_source_delete()
+    assert merge.plan().rows_deleted == 17
+    with pytest.raises(InvalidInputError, match="have been read"):
+        merge.execute()
+    assert len(content(any_table)) == 20
 
 
 def test_a_clause_that_never_acts_is_refused(any_table):
