@@ -58,7 +58,7 @@ def arrow_rows(data: object, table: str, columns: Collection[str] = ()) -> Arrow
         if hasattr(data, "__arrow_c_stream__"):
             return _without_index(pa.RecordBatchReader.from_stream(data), columns)
         return pa.record_batch(data)
-    except (pa.ArrowInvalid, TypeError) as error:
+    except (TypeError, ValueError) as error:  # pandas: two columns of one name
         raise _wrong(f"{type(data).__name__} ({error})", table) from error
 
 
