@@ -212,16 +212,17 @@ class MergeVerbs(WriteVerbs):
                 table=self.name,
             )
         again = RowsAgain(source, self.name)
+        schema = self.metadata.schema()
 
         def change(statement: MergeStatement, held: SourceRows, target: TargetRows) -> RowChanges:
             return merge_rows(target, bind_merge(statement, target.schema, held.schema), held)
 
         def execute(statement: MergeStatement) -> MergeResult:
-            with held_rows(again.rows(), self.name, memory_bytes) as held:
+            with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
                 return self._change(partial(change, statement, held), "merge", into)
 
         def plan(statement: MergeStatement) -> MergePlan:
-            with held_rows(again.rows(), self.name, memory_bytes) as held:
+            with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
                 found = change(statement, held, self._target(into.branch))
                 deque(found.rows, maxlen=0)
             return self._planned(found, into.branch)

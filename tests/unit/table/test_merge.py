@@ -175,6 +175,32 @@ def test_keys_of_two_types_are_equal_where_a_filter_says_so(catalog, there, give
     assert table.scan().to_arrow()["k"].to_pylist() == there[1:].to_pylist()
 
 
+FOREIGN = [
+    (pa.time64("us"), pa.array([1_000, 2_000], pa.int64()).cast(pa.time64("ns"))),
+    (pa.int64(), pa.array([1, 2], pa.uint64())),
+    (pa.decimal128(9, 2), pa.array([Decimal("1.00"), Decimal("2.50")], pa.decimal256(50, 2))),
+]
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 10, 1 << 30], ids=["spilled", "in memory"])
+@pytest.mark.parametrize(("kind", "given"), FOREIGN, ids=lambda one: str(getattr(one, "type", one)))
+def test_types_that_an_append_takes_are_merged_too(catalog, kind, given, memory_bytes):
+    table = catalog.create_table("raw.t", pa.schema({"k": kind, "v": pa.int64()}))
+    table.append(pa.table({"k": given[:1], "v": [0]}))
+    source = pa.table({"k": given, "v": [1, 2]})
+    done = table.upsert(source, ["k"], memory_bytes=memory_bytes)
+    assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    found = table.scan().to_arrow().sort_by("v")
+    assert found["v"].to_pylist() == [1, 2]
+    assert found["k"].to_pylist() == given.cast(kind).to_pylist()
+
+
+def test_a_type_that_neither_iceberg_nor_the_table_has_is_refused(any_table):
+    source = pa.table({"id": [1], "other": pa.array([1], pa.duration("us"))})
+    with pytest.raises(lh.InvalidInputError, match="'other' of Arrow type duration"):
+        any_table.upsert(source, ["id"])
+
+
 def test_keys_that_their_common_type_lacks_are_an_error_of_ours(catalog):
     last = pa.array([2**61], pa.int64()).cast(pa.timestamp("us"))
     table = catalog.create_table("raw.t", pa.schema({"at": last.type}))
