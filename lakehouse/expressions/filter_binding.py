@@ -42,6 +42,7 @@ from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter
 from lakehouse.expressions.typed_literals import literal_of
+from lakehouse.spec.schema.column_names import spelled
 from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 
@@ -86,7 +87,11 @@ class Names:
     def column(self, name: str) -> Column:
         """The column of a dotted name. Raises InvalidExpressionError."""
         try:
-            field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
+            own = spelled(name, self._schema, case_sensitive=self._case_sensitive)
+        except ValueError as error:
+            raise InvalidExpressionError(f"column {error}", column=name) from error
+        try:
+            field = self._schema.find_field(own)
         except ValueError as error:
             if name == "_deleted":
                 raise InvalidExpressionError(

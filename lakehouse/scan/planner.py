@@ -41,6 +41,7 @@ from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.column_names import spelled
 from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.table_properties import TableProperties
@@ -311,7 +312,7 @@ def project_schema(
     and no own column is.
 
     Raises:
-        InvalidSchemaError: a name is no column.
+        InvalidSchemaError: a name is no column, or may be one of several.
     """
     if select is None or "*" in select:
         return schema
@@ -319,9 +320,11 @@ def project_schema(
         name: beside[name] for name in select if name in beside and name not in schema.column_names
     }
     try:
-        chosen = schema.select(
-            *(name for name in select if name not in more), case_sensitive=case_sensitive
-        )
+        select = [
+            name if name in more else spelled(name, schema, case_sensitive=case_sensitive)
+            for name in select
+        ]
+        chosen = schema.select(*(name for name in select if name not in more))
     except ValueError as error:
         known = ", ".join(sorted(schema.column_names))
         raise InvalidSchemaError(
@@ -329,19 +332,16 @@ def project_schema(
         ) from error
     fields = sorted(
         (*chosen.fields, *more.values()),
-        key=lambda field: _first_mention(field.name, select, case_sensitive=case_sensitive),
+        key=lambda field: _first_mention(field.name, select),
     )
     return Schema(
         *fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids
     )
 
 
-def _first_mention(column: str, select: Sequence[str], *, case_sensitive: bool) -> int:
+def _first_mention(column: str, select: Sequence[str]) -> int:
     """Position in `select` of the first path that is the column or reaches into it."""
-    fold = str if case_sensitive else str.casefold
-    return next(
-        at for at, path in enumerate(select) if f"{fold(path)}.".startswith(f"{fold(column)}.")
-    )
+    return next(at for at, path in enumerate(select) if f"{path}.".startswith(f"{column}."))
 
 
 def split_options(request: ScanRequest) -> SplitOptions:

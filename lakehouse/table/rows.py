@@ -58,8 +58,35 @@ def arrow_rows(data: object, table: str, columns: Collection[str] = ()) -> Arrow
         if hasattr(data, "__arrow_c_stream__"):
             return _without_index(pa.RecordBatchReader.from_stream(data), columns)
         return pa.record_batch(data)
-    except (pa.ArrowInvalid, TypeError) as error:
+    except (TypeError, ValueError) as error:  # pandas: two columns of one name
         raise _wrong(f"{type(data).__name__} ({error})", table) from error
+
+
+class RowsAgain:
+    """Rows that are asked for as often as a merge is planned or executed.
+
+    Args:
+        data: see `arrow_rows`, which raises for what are no rows.
+        table: the name of the table that takes them, for messages.
+    """
+
+    def __init__(self, data: object, table: str) -> None:
+        self._data, self._table = data, table
+        self._first: ArrowData | None = arrow_rows(data, table)
+
+    def rows(self) -> ArrowData:
+        """All of them. Raises InvalidInputError for a stream that has been read."""
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        parts = self._data if isinstance(self._data, list | tuple) else [self._data]
+        if any(isinstance(one, Iterator) for one in parts):
+            raise InvalidInputError(
+                f"{self._table}: the source is a stream, and its rows have been read: give a table "
+                "or a frame, which can be read again",
+                table=self._table,
+            )
+        return arrow_rows(self._data, self._table)
 
 
 def _without_index(

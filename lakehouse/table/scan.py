@@ -168,20 +168,23 @@ class TableScan:
 
         Metadata answers for files without deletes all of whose rows match by partition or bounds,
         also with a deletion vector. Of the others, the deletes and the columns of the filter are
-        read, and no others.
+        read, and no others. Where `_deleted` is selected, deleted rows are counted too.
         """
+        deleted = METADATA_COLUMNS["_deleted"]
+        shown = self._plan.schema.find_column_name(deleted.field_id) is not None
         most = math.inf if self.limit is None else self.limit
         rows = 0
         unsure = []
         for task in self._certain_tasks():
             if rows >= most:
                 break
-            if task.residual != TRUE or task.live_rows is None:
+            certain = task.data_file.record_count if shown else task.live_rows
+            if task.residual != TRUE or certain is None:
                 unsure.append(task)
             else:
-                rows += task.live_rows
-        positions = read_request(self.request, Schema(METADATA_COLUMNS["_pos"]))
-        with closing(read_tasks(unsure, positions, self.storage)) as batches:
+                rows += certain
+        least = read_request(self.request, Schema(deleted if shown else METADATA_COLUMNS["_pos"]))
+        with closing(read_tasks(unsure, least, self.storage)) as batches:
             while rows < most and (batch := next(batches, None)) is not None:
                 rows += batch.num_rows
         return rows if self.limit is None else min(rows, self.limit)

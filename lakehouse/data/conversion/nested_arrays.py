@@ -67,13 +67,14 @@ def map_parts(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
 def _parts(array: pa.Array, children: Sequence[pa.Array]) -> tuple[list[pa.Array], pa.Array]:
     offsets = array.offsets.to_numpy()
     lengths = np.diff(offsets)
-    if array.null_count == 0:
-        first, rows = int(offsets[0]), int(offsets[-1] - offsets[0])
-        return [child.slice(first, rows) for child in children], pa.array(lengths)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    # A null list may still cover entries in Arrow; these are dropped.
-    kept = pa.array(np.flatnonzero(np.repeat(valid, lengths)) + offsets[0])
-    return [child.take(kept) for child in children], pa.array(lengths, mask=~valid)
+    null = array.is_null().to_numpy(zero_copy_only=False)
+    if lengths[null].any():
+        # A null list may still cover entries in Arrow; these are dropped. `take` knows no views.
+        starts, mask = pa.array(offsets, pa.int64()), pa.array(null)
+        lists = [pa.LargeListArray.from_arrays(starts, one, mask=mask) for one in children]
+        return [one.flatten() for one in lists], pa.array(lengths, mask=null)
+    first, rows = int(offsets[0]), int(offsets[-1] - offsets[0])
+    return [child.slice(first, rows) for child in children], pa.array(lengths, mask=null)
 
 
 def without_nulls(array: pa.Array) -> pa.Array:

@@ -38,10 +38,27 @@ def without_encoding(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
+        if _is_view(array.type.value_type):
+            values = _without_view(array.dictionary)
+            array = pa.DictionaryArray.from_arrays(array.indices, values)
         array = array.dictionary_decode()
     if pa.types.is_run_end_encoded(array.type):
+        if _is_view(array.type.value_type):
+            runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, _without_view(array.values))
+            array = runs.slice(array.offset, len(array))
         array = pc.run_end_decode(array)
     return array
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _without_view(array: pa.Array) -> pa.Array:
+    """Text and bytes that pyarrow has kernels for: it takes, decodes and measures no views."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def cast_primitive(array: pa.Array, kind: IcebergType, target: pa.DataType) -> pa.Array:
@@ -79,6 +96,7 @@ def _to_storage(array: pa.Array, kind: IcebergType, storage: pa.DataType) -> pa.
         parsed = [None if text is None else uuid.UUID(text).bytes for text in array.to_pylist()]
         return pa.array(parsed, storage)
     if isinstance(kind, UUIDType | FixedType) and not pa.types.is_fixed_size_binary(array.type):
+        array = _without_view(array)
         width = storage.byte_width if pa.types.is_fixed_size_binary(storage) else 16
         lengths = pc.binary_length(array)
         if pc.any(pc.not_equal(lengths, width)).as_py():

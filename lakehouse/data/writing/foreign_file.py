@@ -41,6 +41,7 @@ from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidS
 from lakehouse.expressions.transforms.transformed_values import transform_value
 from lakehouse.expressions.typed_literals import cast_literal
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.partitioning.hive_path import folder_texts
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.spec.types.internal_value import to_internal
 from lakehouse.storage.storage_protocol import FileInfo, Storage
@@ -77,7 +78,7 @@ def describe_file(
     """Describe a Parquet file of another writer as a data file, without rewriting it.
 
     Its partition comes from `texts`, where they name the source of an identity field, else from the
-    statistics in its footer.
+    statistics in its footer, else, where the file lacks the column, from the folders it lies in.
 
     Args:
         info: the file.
@@ -104,7 +105,7 @@ def describe_file(
         columns = file_columns(file.schema_arrow, request.name_mapping, info.location)
     file.close()
     facts = _Facts(info.location, footer, columns, request)
-    values = facts.values_of(texts or {})
+    values = facts.values_of({**facts.texts_of_folders(), **(texts or {})})
     facts.check(values)
     partition = tuple(facts.partition_value(one, values) for one in request.spec.fields)
     modes = metrics_modes(request.schema, request.properties)
@@ -134,6 +135,17 @@ class _Facts:
         self._fields = index_by_id(request.schema)
         self.leaf_ids: list[int | None] = [None] * footer.num_columns
         _note_leaves(columns, self.leaf_ids)
+
+    def texts_of_folders(self) -> dict[str, str | None]:
+        """Those `column=value` folders above the file that name an identity field it lacks."""
+        texts = folder_texts(self._path)
+        lacking = {
+            one.source_id
+            for one in self._request.spec.fields
+            if isinstance(one.transform, IdentityTransform) and one.source_id not in self.leaf_ids
+        }
+        names = {one.name for one in self._request.schema.fields if one.field_id in lacking}
+        return {name: text for name, text in texts.items() if name in names}
 
     def values_of(self, texts: Mapping[str, str | None]) -> dict[int, Any]:
         """Field id -> value of columns that the path names."""

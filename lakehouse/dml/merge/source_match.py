@@ -22,6 +22,7 @@ from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import to_bound
 from lakehouse.expressions.filter_terms import Call, Column, Term, Value
+from lakehouse.expressions.functions.sql_functions import type_of
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.scan.key_pruning import may_hold_key, sorted_keys, tasks_with_keys
@@ -58,7 +59,7 @@ class KeyColumns:
         self.merge = merge
         nothing = PairedRows(0, empty_rows(target), target, empty_rows(merge.source), merge.source)
         self._kinds = [
-            _common(nothing.values(pair.target).type, nothing.values(pair.source).type)
+            type_of([nothing.values(pair.target), nothing.values(pair.source)])
             for pair in merge.keys
         ]
         self._never_null = [
@@ -75,7 +76,11 @@ class KeyColumns:
         return [beside_nothing.values(pair.source) for pair in self.merge.keys]
 
     def frame(self, keys: Sequence[pa.Array]) -> pl.DataFrame:
-        """Keys with the number of their row, without those that match nothing."""
+        """Keys with the number of their row, without those that match nothing.
+
+        Raises:
+            InvalidExpressionError: a key has no value in the type that both sides have in common.
+        """
         import polars as pl  # noqa: PLC0415 - takes long to load: only merges need it
 
         columns = {
@@ -257,20 +262,18 @@ def key_test(columns: KeyColumns, known: SourcePart | KeyFilter) -> KeyTest:
 
 def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Keys that are equal where theirs are: bits of floats (0.0 is -0.0, NaN is NaN), bytes."""
-    found = array.cast(kind)
+    try:
+        # an integer becomes the nearest floating point number, as in filters
+        found = array.cast(kind, safe=not pa.types.is_floating(kind))
+    except pa.ArrowInvalid as error:
+        raise InvalidExpressionError(
+            f"a key of type {array.type} cannot be compared as {kind}: {error}"
+        ) from error
     if pa.types.is_floating(kind):
         one_zero = pc.add(found, pa.scalar(0.0, kind))
         one_nan = pc.if_else(pc.is_nan(one_zero), pa.scalar(math.nan, kind), one_zero)
         return one_nan.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     return found.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else found
-
-
-def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The type in which keys of both types are compared."""
-    if left == right:
-        return left
-    both = [pa.schema([("key", one)]) for one in (left, right)]
-    return pa.unify_schemas(both, promote_options="permissive").field("key").type
 
 
 def _column_of(term: Term) -> Column | None:

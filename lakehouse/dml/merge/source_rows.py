@@ -14,8 +14,13 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.input_columns import ArrowData, coerce
-from lakehouse.errors import InvalidInputError, StorageError
-from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
+from lakehouse.errors import InvalidInputError, StorageError, UnsupportedTypeError
+from lakehouse.spec.types.arrow_types import (
+    schema_from_arrow,
+    schema_to_arrow,
+    type_from_arrow,
+    type_to_arrow,
+)
 
 DEFAULT_MEMORY_BYTES = 1 << 30
 _LEAST_MEMORY_BYTES = 1 << 10
@@ -124,12 +129,15 @@ class SourceRows:
 
 
 @contextmanager
-def held_rows(data: ArrowData, table: str, memory_bytes: int) -> Iterator[SourceRows]:
+def held_rows(
+    data: ArrowData, table: str, memory_bytes: int, target: Schema
+) -> Iterator[SourceRows]:
     """The rows of a source, read once and held until the block ends.
 
     Args:
         data: rows.
         table: name of the table that they are merged into, for messages.
+        target: its schema: columns of types that Iceberg lacks take those of their names there.
         memory_bytes: what the merge may take; with more rows than an eighth of that they go to a
             temporary folder, which is removed whatever happens.
 
@@ -147,7 +155,7 @@ def held_rows(data: ArrowData, table: str, memory_bytes: int) -> Iterator[Source
     limit = memory_bytes // _PARTS_IN_MEMORY
     folder = SpillFolder()
     try:
-        yield _held(data, table, limit, folder)
+        yield _held(data, table, limit, folder, target)
     finally:
         folder.remove()
 
@@ -160,9 +168,11 @@ def whole_source(data: ArrowData, table: str) -> tuple[Schema, pa.Table]:
     return schema, pa.Table.from_batches(batches, schema=schema_to_arrow(schema))
 
 
-def _held(data: ArrowData, table: str, limit: int, folder: SpillFolder) -> SourceRows:
+def _held(
+    data: ArrowData, table: str, limit: int, folder: SpillFolder, target: Schema
+) -> SourceRows:
     given, data = _arrow_schema(data)
-    schema = schema_from_arrow(given)
+    schema = schema_from_arrow(_storable(given, target))
     arrow = schema_to_arrow(schema)
     batches = coerce(data, schema, table=table)
     waiting: list[pa.RecordBatch] = []
@@ -184,6 +194,22 @@ def _held(data: ArrowData, table: str, limit: int, folder: SpillFolder) -> Sourc
         file.write(batch)
     file.close()
     return SourceRows(schema, file, file.num_rows, size // limit + 1, limit, folder)
+
+
+def _storable(given: pa.Schema, target: Schema) -> pa.Schema:
+    """Arrow types, with the target's for those that Iceberg lacks but an append takes."""
+    known = {one.name: one for one in target.fields if one.field_type.is_primitive}
+
+    def kept(field: pa.Field) -> pa.Field:
+        try:
+            type_from_arrow(field.type, column=field.name)
+        except UnsupportedTypeError:
+            if field.name not in known:
+                raise
+            return field.with_type(type_to_arrow(known[field.name].field_type))
+        return field
+
+    return pa.schema([kept(one) for one in given])
 
 
 def _arrow_schema(data: ArrowData) -> tuple[pa.Schema, ArrowData]:

@@ -32,6 +32,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.column_names import spelled
 
 TASKS_MAX = 5000
 """Files in one answer; further ones are fetched by plan tasks."""
@@ -245,7 +246,8 @@ def _request(
 
     def is_readable(name: str) -> bool:
         try:
-            kind = schema.find_field(name, case_sensitive=case_sensitive).field_type
+            own = spelled(name, schema, case_sensitive=case_sensitive)
+            kind = schema.find_field(own).field_type
         except ValueError:
             return True  # binding says what is wrong with it
         return not isinstance(kind, BinaryType | FixedType)

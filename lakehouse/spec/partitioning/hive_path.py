@@ -33,6 +33,19 @@ def partition_texts(relative_path: str) -> dict[str, str | None]:
     return found
 
 
+def folder_texts(location: str) -> dict[str, str | None]:
+    """Column -> value of the `column=value` folders that a file lies in, whatever lies between.
+
+    Of two folders of one column the inner one counts.
+    """
+    pairs = (folder.partition("=") for folder in location.split("/")[:-1])
+    return {
+        unquote(column): None if value == HIVE_NULL else unquote(value)
+        for column, equals, value in pairs
+        if equals and column
+    }
+
+
 def is_hidden(relative_path: str) -> bool:
     """Whether Hive and Spark skip a file: part of its path begins with `.` or `_` (not `_x=1`)."""
     return any(

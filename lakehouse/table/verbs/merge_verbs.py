@@ -23,7 +23,7 @@ from lakehouse.table.decisions.past_decision import PastDecision
 from lakehouse.table.decisions.row_write import Decision, RowWrite, layout
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
-from lakehouse.table.rows import arrow_rows
+from lakehouse.table.rows import RowsAgain
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult
 from lakehouse.transaction.attempt.pending_operation import Isolation
@@ -211,17 +211,18 @@ class MergeVerbs(WriteVerbs):
                 "or give frame.toArrow() where its rows fit in memory here",
                 table=self.name,
             )
-        rows = arrow_rows(source, self.name)
+        again = RowsAgain(source, self.name)
+        schema = self.metadata.schema()
 
         def change(statement: MergeStatement, held: SourceRows, target: TargetRows) -> RowChanges:
             return merge_rows(target, bind_merge(statement, target.schema, held.schema), held)
 
         def execute(statement: MergeStatement) -> MergeResult:
-            with held_rows(rows, self.name, memory_bytes) as held:
+            with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
                 return self._change(partial(change, statement, held), "merge", into)
 
         def plan(statement: MergeStatement) -> MergePlan:
-            with held_rows(rows, self.name, memory_bytes) as held:
+            with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
                 found = change(statement, held, self._target(into.branch))
                 deque(found.rows, maxlen=0)
             return self._planned(found, into.branch)

@@ -34,6 +34,8 @@ from lakehouse.data.writing.input_columns import Coercer, coerce
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
+VIEWS = pa.array(["a", None, "c"], pa.string_view())
+TEXTS = ListType(1, StringType(), element_required=False)
 UUID_BYTES = bytes.fromhex("f79c3e09677c4bbda4793f349cb785e7")
 
 
@@ -78,7 +80,16 @@ ACCEPTED = [
     (StringType(), pa.array(["a"], pa.string_view()), ["a"]),
     (StringType(), pa.nulls(2), [None, None]),
     (StringType(), pa.RunEndEncodedArray.from_arrays([2, 3], ["a", "b"]), ["a", "a", "b"]),
+    (StringType(), pa.DictionaryArray.from_arrays([2, 1, None, 0], VIEWS), ["c", None, None, "a"]),
+    (StringType(), pa.RunEndEncodedArray.from_arrays([2, 3, 4], VIEWS)[1:], ["a", None, "c"]),
+    (TEXTS, pa.array([["a", None], None, []], pa.list_(pa.string_view())), [["a", None], None, []]),
+    (
+        TEXTS,
+        pa.ListArray.from_arrays([0, 1, 2, 3], VIEWS, mask=pa.array([False, True, False])),
+        [["a"], None, ["c"]],
+    ),
     (BinaryType(), pa.array([b"ab"], pa.binary(2)), [b"ab"]),
+    (FixedType(2), pa.array([b"ab", None], pa.binary_view()), [b"ab", None]),
     (FixedType(2), pa.array([b"ab", None]), [b"ab", None]),
     (UUIDType(), pa.array([UUID_BYTES], pa.binary(16)), [UUID_BYTES]),
     (UUIDType(), pa.array(["f79c3e09-677c-4bbd-a479-3f349cb785e7", None]), [UUID_BYTES, None]),

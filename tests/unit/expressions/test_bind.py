@@ -187,6 +187,22 @@ def test_names_without_case_come_back_as_the_schema_spells_them():
     assert bind(describe(found), SCHEMA) == found
 
 
+def test_names_that_differ_in_case_alone_are_told_apart_or_refused():
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "ID", LongType()),
+        NestedField(
+            3,
+            "s",
+            StructType(NestedField(4, "x", LongType()), NestedField(5, "X", LongType())),
+        ),
+    )
+    found = bind("id = 1 and ID = 2 and s.X = 3", schema, case_sensitive=False)
+    assert describe(found) == "id = 1 and ID = 2 and s.X = 3"
+    with pytest.raises(InvalidExpressionError, match="Id may be ID or id"):
+        bind("Id = 1", schema, case_sensitive=False)
+
+
 def test_what_is_bound_passes_through():
     found = bind("i = 1", SCHEMA)
     assert bind(found, SCHEMA) is found

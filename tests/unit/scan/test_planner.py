@@ -17,7 +17,7 @@ from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.manifests.avro_manifests import decode_avro
 from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.planner import plan_appends, plan_scan
+from lakehouse.scan.planner import plan_appends, plan_scan, project_schema
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.manifests.data_file import (
@@ -336,6 +336,17 @@ def test_projection_and_errors(table):
         plan_scan(ScanRequest(metadata=metadata, select=["nope"]), table.storage)
     with pytest.raises(NoSuchSnapshotError):
         plan_scan(ScanRequest(metadata=metadata, snapshot_id=404), table.storage)
+
+
+def test_columns_whose_names_differ_in_case_alone_are_selected_by_it():
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "ID", LongType()))
+
+    def names(*select: str) -> list[str]:
+        return [one.name for one in project_schema(schema, select, case_sensitive=False).fields]
+
+    assert (names("id"), names("ID"), names("ID", "id")) == (["id"], ["ID"], ["ID", "id"])
+    with pytest.raises(InvalidSchemaError, match="Id may be ID or id"):
+        names("Id")
 
 
 def test_an_empty_table_plans_to_nothing(table):

@@ -321,6 +321,31 @@ def test_a_partition_column_that_is_also_in_the_file_must_agree(catalog, tmp_pat
         table.import_hive(str(tmp_path / "bad"))
 
 
+@pytest.mark.parametrize("way", ["file", "folder"])
+def test_folders_above_what_is_named_tell_partitions_too(catalog, tmp_path, way):
+    table = catalog.create_table("raw.t", PARTITIONED, partition_by=["dt", "region"])
+    folder = tmp_path / "region=xx" / "id=7" / "dt=2026-06-09" / "region=us%2Fca"
+    path = parquet(folder, "a.parquet", rows(1))
+    if way == "file":
+        table.add_files([path])
+    else:
+        table.import_hive(str(folder))
+    (row,) = table.scan().to_arrow().to_pylist()
+    assert (row["id"], row["dt"], row["region"]) == (1, dt.date(2026, 6, 9), "us/ca")
+    assert table.scan(where="region is null").plan().files[:] == []
+
+
+def test_a_column_of_an_added_file_counts_and_not_its_folder(catalog, tmp_path):
+    table = catalog.create_table("raw.t", PARTITIONED, partition_by=["region"])
+    own = rows(1).append_column("region", pa.array(["eu"]))
+    table.add_files([parquet(tmp_path / "region=us", "a.parquet", own)])
+    assert table.scan().to_arrow()["region"].to_pylist() == ["eu"]
+    days = catalog.create_table("raw.days", PARTITIONED, partition_by=["dt"])
+    unclear = parquet(tmp_path / "dt=day", "b.parquet", rows(2))
+    with pytest.raises(lh.InvalidInputError, match="'day' is no value"):
+        days.add_files([unclear])
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [

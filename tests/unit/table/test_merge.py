@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
+from decimal import Decimal
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -148,6 +150,67 @@ def test_floats_as_keys(catalog, there, kind):
         catalog.drop_table("raw.f", purge=True)
 
 
+ALIKE = [
+    (pa.array([2**53 + 1, 3]), pa.array([float(2**53), 3.5])),
+    (pa.array([2**24 + 1, 3], pa.int32()), pa.array([float(2**24), 3.5], pa.float32())),
+    (pa.array([7, 3]), pa.array([Decimal("7.00"), Decimal("3.01")])),
+    (
+        pa.array([Decimal("7.00"), Decimal("3.01")], pa.decimal128(3, 2)),
+        pa.array([7, 3], pa.int32()),
+    ),
+    (
+        pa.array([86_400_000_000, 1], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([1, 2], pa.int32()).cast(pa.date32()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("there", "given"), ALIKE, ids=lambda keys: str(keys.type))
+def test_keys_of_two_types_are_equal_where_a_filter_says_so(catalog, there, given):
+    table = catalog.create_table("raw.t", pa.schema({"k": there.type, "other": given.type}))
+    table.append(pa.table({"k": there, "other": given}))
+    assert table.scan("k = other").to_arrow()["k"].to_pylist() == there[:1].to_pylist()
+    source = pa.table({"key": given})
+    assert table.merge(source, "t.k = s.key").when_matched_delete().execute().rows_deleted == 1
+    assert table.scan().to_arrow()["k"].to_pylist() == there[1:].to_pylist()
+
+
+FOREIGN = [
+    (pa.time64("us"), pa.array([1_000, 2_000], pa.int64()).cast(pa.time64("ns"))),
+    (pa.int64(), pa.array([1, 2], pa.uint64())),
+    (pa.decimal128(9, 2), pa.array([Decimal("1.00"), Decimal("2.50")], pa.decimal256(50, 2))),
+]
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 10, 1 << 30], ids=["spilled", "in memory"])
+@pytest.mark.parametrize(("kind", "given"), FOREIGN, ids=lambda one: str(getattr(one, "type", one)))
+def test_types_that_an_append_takes_are_merged_too(catalog, kind, given, memory_bytes):
+    table = catalog.create_table("raw.t", pa.schema({"k": kind, "v": pa.int64()}))
+    table.append(pa.table({"k": given[:1], "v": [0]}))
+    source = pa.table({"k": given, "v": [1, 2]})
+    done = table.upsert(source, ["k"], memory_bytes=memory_bytes)
+    assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    found = table.scan().to_arrow().sort_by("v")
+    assert found["v"].to_pylist() == [1, 2]
+    assert found["k"].to_pylist() == given.cast(kind).to_pylist()
+
+
+def test_a_type_that_neither_iceberg_nor_the_table_has_is_refused(any_table):
+    source = pa.table({"id": [1], "other": pa.array([1], pa.duration("us"))})
+    with pytest.raises(lh.InvalidInputError, match="'other' of Arrow type duration"):
+        any_table.upsert(source, ["id"])
+
+
+def test_keys_that_their_common_type_lacks_are_an_error_of_ours(catalog):
+    last = pa.array([2**61], pa.int64()).cast(pa.timestamp("us"))
+    table = catalog.create_table("raw.t", pa.schema({"at": last.type}))
+    table.append(pa.table({"at": last}))
+    source = pa.table({"at": pa.array([1], pa.int64()).cast(pa.timestamp("ns"))})
+    merge = table.merge(source, "t.at = s.at").when_not_matched_by_source_delete()
+    with pytest.raises(InvalidExpressionError, match="cannot be compared"):
+        merge.execute()
+
+
 def test_keys_beyond_pythons_calendar(catalog):
     days = pa.array([-800_000, 4_000_000], pa.int32()).cast(pa.date32())
     table = catalog.create_table("raw.d", pa.schema([("d", pa.date32()), ("n", pa.int64())]))
@@ -187,6 +250,37 @@ def test_another_table_of_the_name_is_left_alone(any_table, catalog):
 def test_rows_without_a_key_are_inserted_however_many(any_table):
     data = pa.table({"id": pa.array([None, None], pa.int64()), "x": [1.0, 2.0]})
     assert any_table.upsert(data, ["id"]).rows_inserted == 2
+
+
+SOURCES = {
+    "table": lambda table, kept: kept,
+    "polars": lambda table, kept: pl.DataFrame(kept),
+    "pandas": lambda table, kept: kept.to_pandas(),
+    "duckdb": lambda table, kept: duckdb.from_arrow(kept),
+    "scan": lambda table, kept: table.scan("id < 3"),
+    "batches": lambda table, kept: kept.to_batches(),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_a_source_is_read_again_after_the_plan(any_table, source):
+    given = source(any_table, rows(0, 1, 2))
+    merge = any_table.merge(given, ["id"]).when_not_matched_by_source_delete()
+    assert [merge.plan().rows_deleted for _ in range(2)] == [17, 17]
+    assert merge.execute().rows_deleted == 17
+    assert merge.execute().rows_deleted == 0
+    assert sorted(content(any_table)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_stream_that_was_planned_is_not_taken_for_an_empty_source(any_table, several):
+    stream = rows(0, 1, 2).to_reader()
+    given = [stream] if several else stream
+    merge = any_table.merge(given, ["id"]).when_not_matched_by_source_delete()
+    assert merge.plan().rows_deleted == 17
+    with pytest.raises(InvalidInputError, match="have been read"):
+        merge.execute()
+    assert len(content(any_table)) == 20
 
 
 def test_a_clause_that_never_acts_is_refused(any_table):

@@ -100,6 +100,10 @@ def test_deleted_rows_are_shown_when_asked_for(tmp_path, version):
         False,
         False,
     ]
+    assert table.scan(select=["id", "_deleted"]).count() == 6
+    assert table.scan("id > 2", ["_deleted"]).count() == 3
+    assert table.scan(select=["id", "_deleted"], limit=5).count() == 5
+    assert table.scan("id > 2").count() == 2
 
 
 NUMBERS = itertools.count()

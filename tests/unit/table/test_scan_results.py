@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -393,7 +394,16 @@ def test_a_scan_that_breaks_says_why(lake):
 
 
 @pytest.mark.parametrize(
-    "wrong", [pl.Series("id", [1]), pl.LazyFrame({"id": [1]}), [{"id": 1}], ["id"], {"id": [1]}, 42]
+    "wrong",
+    [
+        pl.Series("id", [1]),
+        pl.LazyFrame({"id": [1]}),
+        pd.DataFrame([[1, 2]], columns=["id", "id"]),
+        [{"id": 1}],
+        ["id"],
+        {"id": [1]},
+        42,
+    ],
 )
 def test_what_is_no_table_is_refused(lake, wrong):
     table = lake.create_table("a.b", SCHEMA)
