@@ -137,15 +137,10 @@ class _Facts:
         _note_leaves(columns, self.leaf_ids)
 
     def texts_of_folders(self) -> dict[str, str | None]:
-        """Those `column=value` folders above the file that name an identity field it lacks."""
-        texts = folder_texts(self._path)
-        lacking = {
-            one.source_id
-            for one in self._request.spec.fields
-            if isinstance(one.transform, IdentityTransform) and one.source_id not in self.leaf_ids
-        }
-        names = {one.name for one in self._request.schema.fields if one.field_id in lacking}
-        return {name: text for name, text in texts.items() if name in names}
+        """Those `column=value` folders above the file that name a column it lacks."""
+        there = {one.field_id for one in self._columns}
+        lacking = {one.name for one in self._request.schema.fields if one.field_id not in there}
+        return {name: text for name, text in folder_texts(self._path).items() if name in lacking}
 
     def values_of(self, texts: Mapping[str, str | None]) -> dict[int, Any]:
         """Field id -> value of columns that the path names."""

@@ -346,6 +346,19 @@ def test_a_column_of_an_added_file_counts_and_not_its_folder(catalog, tmp_path):
         days.add_files([unclear])
 
 
+@pytest.mark.parametrize("terms", [[], ["bucket(4, region)"], ["truncate(1, region)"], ["dt"]])
+@pytest.mark.parametrize("way", ["file", "folder"])
+def test_a_folder_whose_value_would_be_lost_is_refused(catalog, tmp_path, terms, way):
+    table = catalog.create_table("raw.t", PARTITIONED, partition_by=terms)
+    path = parquet(tmp_path / "region=eu", "a.parquet", rows(1))
+    take, what = (
+        (table.add_files, [path]) if way == "file" else (table.import_hive, str(Path(path).parent))
+    )
+    with pytest.raises(lh.InvalidInputError, match="'region' is no identity partition field"):
+        take(what)
+    assert table.metadata.current_snapshot_id is None
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
