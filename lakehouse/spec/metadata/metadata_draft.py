@@ -22,7 +22,7 @@ from lakehouse.errors import (
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from lakehouse.spec.metadata.snapshot_numbers import (
     check_field_numbers,
-    check_sequence_number,
+    check_snapshot_numbers,
     next_row_id,
 )
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef, check_ref_name
@@ -285,7 +285,7 @@ class MetadataDraft:
                 f"Not committed: table {m.location} has a snapshot {snapshot.snapshot_id} already.",
                 snapshot_id=snapshot.snapshot_id,
             )
-        check_sequence_number(m, snapshot)
+        check_snapshot_numbers(m, snapshot)
         parent = (
             None
             if snapshot.parent_snapshot_id is None

@@ -10,13 +10,26 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.schema_json import ID_MAX
 
 
-def check_sequence_number(m: TableMetadata, snapshot: Snapshot) -> None:
-    """Raise an error unless the next snapshot of a table may have this sequence number.
+def check_snapshot_numbers(m: TableMetadata, snapshot: Snapshot) -> None:
+    """Raise an error unless the next snapshot of a table may have its sequence number and schema.
 
     One without a parent holds no file of others: its number may be taken. v1 has no such numbers.
 
-    Raises CommitConflictError: it is taken; InvalidInputError: v1 has none, nor row ids.
+    Raises:
+        CommitConflictError: the sequence number is taken.
+        InvalidInputError: it is below 0, v1 has none, nor row ids; or no schema has the id.
     """
+    schema_ids = [schema.schema_id for schema in m.schemas]
+    if snapshot.schema_id is not None and snapshot.schema_id not in schema_ids:
+        raise InvalidInputError(
+            f"Snapshot {snapshot.snapshot_id} has the schema {snapshot.schema_id}, which table "
+            f"{m.location} lacks: it has {', '.join(map(str, schema_ids))}."
+        )
+    if snapshot.sequence_number < 0:
+        raise InvalidInputError(
+            f"Snapshot {snapshot.snapshot_id} of table {m.location} cannot have the sequence "
+            f"number {snapshot.sequence_number}."
+        )
     if m.format_version == 1:
         if snapshot.sequence_number != 0 or snapshot.first_row_id is not None:
             raise InvalidInputError(

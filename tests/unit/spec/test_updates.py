@@ -81,6 +81,18 @@ class TestSnapshots:
         with pytest.raises(CommitConflictError):
             commit(base, up.AddSnapshot(replace(snapshot(9, 1), snapshot_id=number)))
 
+    @pytest.mark.parametrize("parent", [None, 1])
+    @pytest.mark.parametrize(
+        ("wrong", "words"),
+        [({"schema_id": 7}, "schema 7, which"), ({"sequence_number": -1}, "sequence number -1")],
+    )
+    def test_no_schema_or_no_sequence_number_is_refused(self, parent, wrong, words):
+        base = grown(table(), 1)
+        added = replace(snapshot(9, parent), snapshot_id=99)
+        commit(base, up.AddSnapshot(replace(added, schema_id=0)))
+        with pytest.raises(InvalidInputError, match=words):
+            commit(base, up.AddSnapshot(replace(added, **wrong)))
+
     def test_rollback_is_logged_with_the_time_of_the_change(self):
         after = commit(grown(table(), 3), up.SetSnapshotRef("main", 1), now=5_000)
         assert after.current_snapshot_id == 1
