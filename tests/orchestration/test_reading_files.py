@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import orjson
@@ -307,6 +307,30 @@ def test_a_value_is_kept_exactly_or_rejected_never_nulled(
             assert (type(kept) is bool) == (type(value) is bool)
         else:
             assert kept is not None
+
+
+@pytest.mark.parametrize(
+    ("column_type", "kept", "refused"),
+    [
+        ("timestamp", "2026-06-01T10:00:00.123456000", "2026-06-01T10:00:00.123456789"),
+        ("timestamptz", "2026-06-01T10:00:00.1234560Z", "2026-06-01T10:00:00.1234567Z"),
+        ("time", "10:00:00.123456000", "10:00:00.1234560001"),
+        ("time", "10:00:00", "10:00:00+02:00"),
+    ],
+)
+def test_no_digit_and_no_offset_of_a_time_is_dropped(
+    column_type: str, kept: str, refused: str
+) -> None:
+    for from_text in (False, True):
+        array, bad = typed_column([kept, refused], column_type, from_text=from_text)
+        assert list(bad) == [1], "Python reads it without what does not fit"
+        assert array.is_valid().to_pylist() == [True, False]
+
+
+def test_parquet_times_of_day_in_nanoseconds_are_kept_or_rejected() -> None:
+    array, bad = typed_column(pa.array([1_000, 1_001, None], pa.time64("ns")), "time")
+    assert array.to_pylist() == [time(0, 0, 0, 1), None, None]
+    assert list(bad) == [1]
 
 
 @given(st.lists(VALUES, max_size=20))
