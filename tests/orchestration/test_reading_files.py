@@ -196,6 +196,17 @@ def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     assert rows == [{"id": 1, "user": "a\nb"}, {"id": 3, "user": "c"}]
 
 
+def test_csv_that_is_not_utf_8_is_rejected_and_not_respelled() -> None:
+    data = b"id,ts,user\n1,2026-06-02T10:00:00,caf\xe9\n2,2026-06-02T10:00:00,caf\xc3\xa9\n"
+    told, _ = lines_of(data, "a.csv")
+    assert told == [(2, "malformed CSV"), (3, None)]
+    columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string")]
+    assert rows_of(data, columns, "a.csv")[0]["user"].to_pylist() == ["caf\u00e9"]
+    spanning = data.replace(b",caf\xe9\n", b',"caf\xe9\n3,2026-06-02T10:00:00,a"\n')
+    assert lines_of(spanning, "a.csv")[0] == [(3, "malformed CSV"), (4, None)]
+    assert chunks_of(data.replace(b"user", b"us\xe9r"), "a.csv") == ([], ["malformed CSV header"])
+
+
 def test_parquet_rows_and_a_file_that_is_none() -> None:
     table = pa.table(
         {
