@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
+import fastavro
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -224,6 +225,39 @@ def test_parquet_rows_and_a_file_that_is_none() -> None:
     assert (rejects.lines, rejects.reasons) == ([2], ["event time missing"])
     assert index.kinds["amount"] == {"decimal(3,2)": 1}
     assert chunks_of(b"PAR1nonsense") == ([], ["unreadable Parquet"])
+
+
+AVRO = {
+    "type": "record",
+    "name": "event",
+    "fields": [{"name": "id", "type": "long"}, {"name": "ts", "type": "string"}],
+}
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy"])
+def test_a_damaged_avro_file_is_named_whatever_its_codec_raises(codec: str) -> None:
+    events = [{"id": number, "ts": f"2026-06-02T10:00:{number % 60:02}"} for number in range(500)]
+    sink = io.BytesIO()
+    fastavro.writer(sink, AVRO, events, codec=codec, sync_interval=2_000)
+    data = sink.getvalue()
+    assert chunks_of(data, "a.avro")[1] == []
+    for at in range(4, len(data), 61):
+        damaged = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+        assert set(chunks_of(damaged, "a.avro")[1]) <= {"unreadable Avro", "empty file"}, at
+    chunks, problems = chunks_of(data[:-40], "a.avro")
+    assert problems == ["unreadable Avro"]
+    assert chunks, "what came before is kept"
+
+
+def test_an_avro_time_that_python_has_not_is_no_end_of_the_run() -> None:
+    far = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [{"name": "ts", "type": "long"}]
+    sink, record = io.BytesIO(), io.BytesIO()
+    fastavro.schemaless_writer(record, {**AVRO, "fields": fields}, {"ts": 1 << 61})
+    fastavro.writer(sink, {**AVRO, "fields": [{"name": "ts", "type": far}]}, [])
+    body = record.getvalue()
+    block = bytes([2, 2 * len(body)]) + body + sink.getvalue()[-16:]
+    assert chunks_of(sink.getvalue() + block, "a.avro") == ([], ["unreadable Avro"])
 
 
 def test_event_times_in_their_zone_and_out_of_it() -> None:

@@ -11,6 +11,7 @@ import fastavro
 import orjson
 import pyarrow as pa
 
+from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.ingestion.reading.content import (
     HEAD_BYTES,
     UnreadableContentError,
@@ -206,14 +207,27 @@ def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
 
 def _avro_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
     """The records of an Avro container file; the line is the record's number."""
+    failed: list[Exception] = []
     count = 0
-    try:
-        for chunk in _value_chunks(iter(fastavro.reader(stream))):
-            yield chunk
-            count += 0 if chunk.records is None else len(chunk.records.lines)
-    except (ValueError, EOFError, TypeError, KeyError, OSError, IndexError) as error:
+    for chunk in _value_chunks(_avro_records(stream, failed)):
+        yield chunk
+        count += 0 if chunk.records is None else len(chunk.records.lines)
+    for error in failed:
         detail = f"after record {count}: {error}"
         raise UnreadableContentError("unreadable Avro", detail[:500]) from error
+
+
+def _avro_records(stream: pa.NativeFile, failed: list[Exception]) -> Iterator[Any]:
+    """The records before the damage, and what it is.
+
+    Each codec fails in its own way, and a value that Python has no date for in another.
+    """
+    try:
+        yield from fastavro.reader(stream)
+    except LakehouseError:
+        raise  # of the storage: it says nothing of the file
+    except Exception as error:  # noqa: BLE001 - of the codecs, of logical types, of the schema
+        failed.append(error)
 
 
 def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:
