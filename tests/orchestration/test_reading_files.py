@@ -227,6 +227,53 @@ def test_parquet_rows_and_a_file_that_is_none() -> None:
     assert chunks_of(b"PAR1nonsense") == ([], ["unreadable Parquet"])
 
 
+def parquet(**columns: pa.Array) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xffa")]
+)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        NOT_UTF8,
+        pa.StructArray.from_arrays([NOT_UTF8], ["a"]),
+        pa.array([1 << 60, 0], pa.timestamp("us")),
+        pa.array([-(1 << 50), 0], pa.timestamp("ms", "UTC")),
+        pa.array([1 << 30, 0], pa.date32()),
+        pa.array([[1 << 60], [0]], pa.list_(pa.timestamp("us"))),
+    ],
+    ids=["text", "text in a struct", "timestamp", "before year 1", "date", "in a list"],
+)
+def test_a_parquet_value_that_no_column_can_have_rejects_its_record(values: pa.Array) -> None:
+    times = pa.array(["2026-06-02T10:00:00"] * 2)
+    for data in (parquet(ts=times, x=values), parquet(ts=values)):
+        ((chunk,), problems) = chunks_of(data, "a.parquet")
+        told = FileIndex().add(chunk, EVENTS, CLOCK)
+        assert (told.lines[0], told.reasons[0], problems) == (1, "malformed Parquet", [])
+        assert list(chunk.records.lines) == [2], "the other record is taken"
+
+
+def test_parquet_instants_need_no_zone_that_is_known() -> None:
+    instants = pa.array([1780394400000000, 253402300799999999, 0], pa.timestamp("us", "Mars/X"))
+    ((chunk,), _) = chunks_of(parquet(ts=instants), "a.parquet")
+    told = FileIndex()
+    assert told.add(chunk, EVENTS, CLOCK).reasons == ["event time out of range"] * 2
+    assert told.lines == {date(2026, 6, 2): 1}
+
+
+def test_parquet_structs_with_two_fields_of_one_name_are_refused_as_a_file() -> None:
+    twins = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    for values in (twins, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), twins)):
+        data = parquet(ts=pa.array(["2026-06-02T10:00:00"]), x=values)
+        assert chunks_of(data, "a.parquet") == ([], ["unreadable Parquet"])
+
+
 AVRO = {
     "type": "record",
     "name": "event",
