@@ -179,6 +179,23 @@ def test_byte_order_mark_blank_lines_trailing_text_and_other_values() -> None:
     ]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("between", [b",", b",\n", b",\r\n"])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_json_array_with_a_mark_or_on_a_line_of_its_own(
+    mark: bytes, between: bytes, end: bytes
+) -> None:
+    data = mark + b"[" + event() + between + event(id=2) + b"]" + end
+    for path in ("a.json", "a.txt"):
+        for content in (data, gzip.compress(data)):
+            assert lines_of(content, path)[0] == [(1, None), (2, None)]
+
+
+def test_json_lines_with_a_mark_are_told_by_their_first_character() -> None:
+    assert lines_of(b"\xef\xbb\xbf" + event() + b"\n", "a.log")[0] == [(1, None)]
+    assert lines_of(b"[1]\n" + event() + b"\n")[0] == [(1, "not a JSON object"), (2, None)]
+
+
 def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     data = (
         b'id,ts,user\n1,2026-06-02T10:00:00,"a\nb"\n2,2026-06-02T10:00:00\n'

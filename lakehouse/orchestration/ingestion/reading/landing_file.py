@@ -24,7 +24,10 @@ from lakehouse.orchestration.ingestion.reading.formats.json_lines import (
     exact_json,
     json_chunks,
 )
-from lakehouse.orchestration.ingestion.reading.formats.line_blocks import LineReader
+from lakehouse.orchestration.ingestion.reading.formats.line_blocks import (
+    BYTE_ORDER_MARK,
+    LineReader,
+)
 from lakehouse.orchestration.ingestion.reading.formats.parquet_rows import parquet_chunks
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
@@ -167,22 +170,27 @@ def _format_of(source: Source, path: str, head: bytes) -> str:
         suffixes.pop()
     if suffixes and suffixes[-1] in _JSON | _CSV:
         return "csv" if suffixes[-1] in _CSV else "jsonl"
-    return "jsonl" if head.lstrip()[:1] in (b"{", b"[") else "csv"
+    return "jsonl" if _begun(head)[:1] in (b"{", b"[") else "csv"
+
+
+def _begun(head: bytes) -> bytes:
+    """The text from its first character on that is no mark and no blank."""
+    return head.removeprefix(BYTE_ORDER_MARK).lstrip()
 
 
 def _is_array(head: bytes) -> bool:
     """Whether the text is one array, and not lines of which the first happens to be one."""
-    text = head.lstrip()
+    text = _begun(head)
     if not text.startswith(b"["):
         return False
-    first, ended, _ = text.partition(b"\n")
+    first, ended, rest = text.partition(b"\n")
     if not ended:
         return True
     try:
-        orjson.loads(first)
+        values = orjson.loads(first)
     except orjson.JSONDecodeError:
         return True
-    return False
+    return not rest.strip() and any(isinstance(one, dict) for one in values)
 
 
 def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
@@ -197,7 +205,7 @@ def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
                 f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
             )
     try:
-        values = exact_json(b"".join(pieces))
+        values = exact_json(b"".join(pieces).removeprefix(BYTE_ORDER_MARK))
     except ValueError as error:
         raise UnreadableContentError("malformed JSON array", str(error)) from error
     if not isinstance(values, list):
