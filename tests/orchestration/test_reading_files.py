@@ -7,9 +7,10 @@ import io
 import json
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
+import fastavro
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -178,6 +179,23 @@ def test_byte_order_mark_blank_lines_trailing_text_and_other_values() -> None:
     ]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("between", [b",", b",\n", b",\r\n"])
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_json_array_with_a_mark_or_on_a_line_of_its_own(
+    mark: bytes, between: bytes, end: bytes
+) -> None:
+    data = mark + b"[" + event() + between + event(id=2) + b"]" + end
+    for path in ("a.json", "a.txt"):
+        for content in (data, gzip.compress(data)):
+            assert lines_of(content, path)[0] == [(1, None), (2, None)]
+
+
+def test_json_lines_with_a_mark_are_told_by_their_first_character() -> None:
+    assert lines_of(b"\xef\xbb\xbf" + event() + b"\n", "a.log")[0] == [(1, None)]
+    assert lines_of(b"[1]\n" + event() + b"\n")[0] == [(1, "not a JSON object"), (2, None)]
+
+
 def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     data = (
         b'id,ts,user\n1,2026-06-02T10:00:00,"a\nb"\n2,2026-06-02T10:00:00\n'
@@ -194,6 +212,17 @@ def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string")]
     rows = rows_of(data, columns, "a.csv")[0].select(["id", "user"]).to_pylist()
     assert rows == [{"id": 1, "user": "a\nb"}, {"id": 3, "user": "c"}]
+
+
+def test_csv_that_is_not_utf_8_is_rejected_and_not_respelled() -> None:
+    data = b"id,ts,user\n1,2026-06-02T10:00:00,caf\xe9\n2,2026-06-02T10:00:00,caf\xc3\xa9\n"
+    told, _ = lines_of(data, "a.csv")
+    assert told == [(2, "malformed CSV"), (3, None)]
+    columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string")]
+    assert rows_of(data, columns, "a.csv")[0]["user"].to_pylist() == ["caf\u00e9"]
+    spanning = data.replace(b",caf\xe9\n", b',"caf\xe9\n3,2026-06-02T10:00:00,a"\n')
+    assert lines_of(spanning, "a.csv")[0] == [(3, "malformed CSV"), (4, None)]
+    assert chunks_of(data.replace(b"user", b"us\xe9r"), "a.csv") == ([], ["malformed CSV header"])
 
 
 def test_parquet_rows_and_a_file_that_is_none() -> None:
@@ -213,6 +242,86 @@ def test_parquet_rows_and_a_file_that_is_none() -> None:
     assert (rejects.lines, rejects.reasons) == ([2], ["event time missing"])
     assert index.kinds["amount"] == {"decimal(3,2)": 1}
     assert chunks_of(b"PAR1nonsense") == ([], ["unreadable Parquet"])
+
+
+def parquet(**columns: pa.Array) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xffa")]
+)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        NOT_UTF8,
+        pa.StructArray.from_arrays([NOT_UTF8], ["a"]),
+        pa.array([1 << 60, 0], pa.timestamp("us")),
+        pa.array([-(1 << 50), 0], pa.timestamp("ms", "UTC")),
+        pa.array([1 << 30, 0], pa.date32()),
+        pa.array([[1 << 60], [0]], pa.list_(pa.timestamp("us"))),
+    ],
+    ids=["text", "text in a struct", "timestamp", "before year 1", "date", "in a list"],
+)
+def test_a_parquet_value_that_no_column_can_have_rejects_its_record(values: pa.Array) -> None:
+    times = pa.array(["2026-06-02T10:00:00"] * 2)
+    for data in (parquet(ts=times, x=values), parquet(ts=values)):
+        ((chunk,), problems) = chunks_of(data, "a.parquet")
+        told = FileIndex().add(chunk, EVENTS, CLOCK)
+        assert (told.lines[0], told.reasons[0], problems) == (1, "malformed Parquet", [])
+        assert list(chunk.records.lines) == [2], "the other record is taken"
+
+
+def test_parquet_instants_need_no_zone_that_is_known() -> None:
+    instants = pa.array([1780394400000000, 253402300799999999, 0], pa.timestamp("us", "Mars/X"))
+    ((chunk,), _) = chunks_of(parquet(ts=instants), "a.parquet")
+    told = FileIndex()
+    assert told.add(chunk, EVENTS, CLOCK).reasons == ["event time out of range"] * 2
+    assert told.lines == {date(2026, 6, 2): 1}
+
+
+def test_parquet_structs_with_two_fields_of_one_name_are_refused_as_a_file() -> None:
+    twins = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    for values in (twins, pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), twins)):
+        data = parquet(ts=pa.array(["2026-06-02T10:00:00"]), x=values)
+        assert chunks_of(data, "a.parquet") == ([], ["unreadable Parquet"])
+
+
+AVRO = {
+    "type": "record",
+    "name": "event",
+    "fields": [{"name": "id", "type": "long"}, {"name": "ts", "type": "string"}],
+}
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy"])
+def test_a_damaged_avro_file_is_named_whatever_its_codec_raises(codec: str) -> None:
+    events = [{"id": number, "ts": f"2026-06-02T10:00:{number % 60:02}"} for number in range(500)]
+    sink = io.BytesIO()
+    fastavro.writer(sink, AVRO, events, codec=codec, sync_interval=2_000)
+    data = sink.getvalue()
+    assert chunks_of(data, "a.avro")[1] == []
+    for at in range(4, len(data), 61):
+        damaged = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+        assert set(chunks_of(damaged, "a.avro")[1]) <= {"unreadable Avro", "empty file"}, at
+    chunks, problems = chunks_of(data[:-40], "a.avro")
+    assert problems == ["unreadable Avro"]
+    assert chunks, "what came before is kept"
+
+
+def test_an_avro_time_that_python_has_not_is_no_end_of_the_run() -> None:
+    far = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [{"name": "ts", "type": "long"}]
+    sink, record = io.BytesIO(), io.BytesIO()
+    fastavro.schemaless_writer(record, {**AVRO, "fields": fields}, {"ts": 1 << 61})
+    fastavro.writer(sink, {**AVRO, "fields": [{"name": "ts", "type": far}]}, [])
+    body = record.getvalue()
+    block = bytes([2, 2 * len(body)]) + body + sink.getvalue()[-16:]
+    assert chunks_of(sink.getvalue() + block, "a.avro") == ([], ["unreadable Avro"])
 
 
 def test_event_times_in_their_zone_and_out_of_it() -> None:
@@ -307,6 +416,30 @@ def test_a_value_is_kept_exactly_or_rejected_never_nulled(
             assert (type(kept) is bool) == (type(value) is bool)
         else:
             assert kept is not None
+
+
+@pytest.mark.parametrize(
+    ("column_type", "kept", "refused"),
+    [
+        ("timestamp", "2026-06-01T10:00:00.123456000", "2026-06-01T10:00:00.123456789"),
+        ("timestamptz", "2026-06-01T10:00:00.1234560Z", "2026-06-01T10:00:00.1234567Z"),
+        ("time", "10:00:00.123456000", "10:00:00.1234560001"),
+        ("time", "10:00:00", "10:00:00+02:00"),
+    ],
+)
+def test_no_digit_and_no_offset_of_a_time_is_dropped(
+    column_type: str, kept: str, refused: str
+) -> None:
+    for from_text in (False, True):
+        array, bad = typed_column([kept, refused], column_type, from_text=from_text)
+        assert list(bad) == [1], "Python reads it without what does not fit"
+        assert array.is_valid().to_pylist() == [True, False]
+
+
+def test_parquet_times_of_day_in_nanoseconds_are_kept_or_rejected() -> None:
+    array, bad = typed_column(pa.array([1_000, 1_001, None], pa.time64("ns")), "time")
+    assert array.to_pylist() == [time(0, 0, 0, 1), None, None]
+    assert list(bad) == [1]
 
 
 @given(st.lists(VALUES, max_size=20))

@@ -11,6 +11,7 @@ import fastavro
 import orjson
 import pyarrow as pa
 
+from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.ingestion.reading.content import (
     HEAD_BYTES,
     UnreadableContentError,
@@ -23,7 +24,10 @@ from lakehouse.orchestration.ingestion.reading.formats.json_lines import (
     exact_json,
     json_chunks,
 )
-from lakehouse.orchestration.ingestion.reading.formats.line_blocks import LineReader
+from lakehouse.orchestration.ingestion.reading.formats.line_blocks import (
+    BYTE_ORDER_MARK,
+    LineReader,
+)
 from lakehouse.orchestration.ingestion.reading.formats.parquet_rows import parquet_chunks
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
@@ -166,22 +170,27 @@ def _format_of(source: Source, path: str, head: bytes) -> str:
         suffixes.pop()
     if suffixes and suffixes[-1] in _JSON | _CSV:
         return "csv" if suffixes[-1] in _CSV else "jsonl"
-    return "jsonl" if head.lstrip()[:1] in (b"{", b"[") else "csv"
+    return "jsonl" if _begun(head)[:1] in (b"{", b"[") else "csv"
+
+
+def _begun(head: bytes) -> bytes:
+    """The text from its first character on that is no mark and no blank."""
+    return head.removeprefix(BYTE_ORDER_MARK).lstrip()
 
 
 def _is_array(head: bytes) -> bool:
     """Whether the text is one array, and not lines of which the first happens to be one."""
-    text = head.lstrip()
+    text = _begun(head)
     if not text.startswith(b"["):
         return False
-    first, ended, _ = text.partition(b"\n")
+    first, ended, rest = text.partition(b"\n")
     if not ended:
         return True
     try:
-        orjson.loads(first)
+        values = orjson.loads(first)
     except orjson.JSONDecodeError:
         return True
-    return False
+    return not rest.strip() and any(isinstance(one, dict) for one in values)
 
 
 def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
@@ -196,7 +205,7 @@ def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
                 f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
             )
     try:
-        values = exact_json(b"".join(pieces))
+        values = exact_json(b"".join(pieces).removeprefix(BYTE_ORDER_MARK))
     except ValueError as error:
         raise UnreadableContentError("malformed JSON array", str(error)) from error
     if not isinstance(values, list):
@@ -206,14 +215,27 @@ def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
 
 def _avro_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
     """The records of an Avro container file; the line is the record's number."""
+    failed: list[Exception] = []
     count = 0
-    try:
-        for chunk in _value_chunks(iter(fastavro.reader(stream))):
-            yield chunk
-            count += 0 if chunk.records is None else len(chunk.records.lines)
-    except (ValueError, EOFError, TypeError, KeyError, OSError, IndexError) as error:
+    for chunk in _value_chunks(_avro_records(stream, failed)):
+        yield chunk
+        count += 0 if chunk.records is None else len(chunk.records.lines)
+    for error in failed:
         detail = f"after record {count}: {error}"
         raise UnreadableContentError("unreadable Avro", detail[:500]) from error
+
+
+def _avro_records(stream: pa.NativeFile, failed: list[Exception]) -> Iterator[Any]:
+    """The records before the damage, and what it is.
+
+    Each codec fails in its own way, and a value that Python has no date for in another.
+    """
+    try:
+        yield from fastavro.reader(stream)
+    except LakehouseError:
+        raise  # of the storage: it says nothing of the file
+    except Exception as error:  # noqa: BLE001 - of the codecs, of logical types, of the schema
+        failed.append(error)
 
 
 def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:

@@ -113,7 +113,7 @@ class _CsvReader:
         """Records of some lines of a block.
 
         Raises:
-            UnreadableContentError: the header names two columns alike.
+            UnreadableContentError: the header names two columns alike, or is not UTF-8.
         """
         self._last = block.first + end - 1
         special = any(start <= position < end for position in block.lengths) or (
@@ -189,12 +189,18 @@ class _CsvReader:
             rejects.add(number, "malformed CSV", str(error), text)
             return None
         self._open = _OpenRecord()
+        wrong = _not_utf8(text)
         if not self._header:
-            self._take_header(fields)
+            self._take_header(fields, wrong)
+            return None
+        if wrong:
+            rejects.add(number, "malformed CSV", wrong, text)
             return None
         return self._fitting(fields, number, text, rejects)
 
-    def _take_header(self, fields: list[str]) -> None:
+    def _take_header(self, fields: list[str], wrong: str | None) -> None:
+        if wrong:
+            raise UnreadableContentError("malformed CSV header", wrong)
         names = [name.strip() for name in fields]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not any(names):
@@ -290,6 +296,15 @@ def _well_formed(lines: list[bytes], delimiter: str) -> bool:
     return bool(
         pc.all(pc.match_substring_regex(texts, f"^{field}([{delimiter}]{field})*$")).as_py()
     )
+
+
+def _not_utf8(text: bytes) -> str | None:
+    """Where the text is not UTF-8; None when all of it is."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start + 1}"
+    return None
 
 
 def _misfit(fields: int, width: int) -> tuple[str, str]:

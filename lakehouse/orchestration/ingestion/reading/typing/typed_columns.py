@@ -27,6 +27,8 @@ from lakehouse.orchestration.ingestion.reading.typing.value_kinds import (
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _INTEGER = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# digits that Python drops where it reads a time
+_FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]")
 # how text whose type nobody told looks; what looks like a number but may be a code (007, or more
 # digits than a long has) stays text
 GUESSED: Mapping[str, str] = {
@@ -95,7 +97,7 @@ def typed_column(
     certain = _certain(values, column_type, from_text=from_text)
     if certain is not None and certain.null_count == _null_count(values):
         return certain, {}
-    given = values.to_pylist() if isinstance(values, pa.Array) else values
+    given = _python_values(values) if isinstance(values, pa.Array) else values
     found = [None] * len(given) if certain is None else certain.to_pylist()
     bad: dict[int, str] = {}
     for position, value in enumerate(given):
@@ -107,6 +109,21 @@ def typed_column(
         except _FAILURES as error:
             bad[position] = str(error)
     return pa.array(found, type=arrow_type(column_type)), bad
+
+
+def _python_values(values: pa.Array) -> list[object]:
+    """Python values, but text of times in nanoseconds, which Python has not."""
+    if pa.types.is_time64(values.type) and values.type.unit == "ns":
+        texts = pc.cast(values, pa.string()).to_pylist()
+        whole = values.to_pylist()
+        return [text if _is_finer(text) else one for text, one in zip(texts, whole, strict=True)]
+    found: list[object] = values.to_pylist()
+    return found
+
+
+def _is_finer(text: str | None) -> bool:
+    """Whether the text of a time says more than microseconds do."""
+    return text is not None and _FINER_THAN_US.search(text) is not None
 
 
 def _null_count(values: Values) -> int:
@@ -235,23 +252,34 @@ def _decimal(value: object, precision: int, scale: int) -> Decimal:
     return Decimal(str(pa.scalar(number, type=pa.decimal128(precision, scale)).as_py()))
 
 
+def _whole_us(text: str, column_type: str = "timestamp") -> str:
+    if _is_finer(text):
+        raise ValueError(f"{text!r} is finer than a microsecond, which a {column_type} is not")
+    return text
+
+
 def _date(value: object) -> object:
     return date.fromisoformat(value) if isinstance(value, str) else value
 
 
 def _time(value: object) -> object:
-    return time.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    found = time.fromisoformat(_whole_us(value, "time"))
+    if found.tzinfo is not None:
+        raise ValueError(f"{value!r} has an offset; the column has none")
+    return found
 
 
 def _timestamp(value: object) -> object:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    moment = datetime.fromisoformat(_whole_us(value)) if isinstance(value, str) else value
     if isinstance(moment, datetime) and moment.tzinfo is not None:
         raise ValueError(f"{value!r} has an offset; the column has none")
     return moment
 
 
 def _timestamptz(value: object) -> object:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    moment = datetime.fromisoformat(_whole_us(value)) if isinstance(value, str) else value
     if isinstance(moment, datetime) and moment.tzinfo is None:
         raise ValueError(f"{value!r} has no offset; the column needs one")
     return moment.astimezone(UTC) if isinstance(moment, datetime) else moment
