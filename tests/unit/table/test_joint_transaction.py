@@ -102,6 +102,20 @@ def test_others_changed_what_was_only_read(lake, client):
     assert lake.load_table("t.a").metadata_location == before
 
 
+def test_others_wrote_first_to_an_empty_table(lake, client):
+    lake.create_table("t.empty", ROWS.schema)
+
+    def overtaken():
+        with client.transaction() as tx:
+            assert tx.table("t.empty").scan().count() == 0
+            tx.table("t.empty").set_properties({"loaded": "no"})
+            lake.load_table("t.empty").append(ROWS)
+
+    with pytest.raises(CommitConflictError):
+        overtaken()
+    assert "loaded" not in lake.load_table("t.empty").properties
+
+
 def test_what_deletes_files_waits(lake):
     with lake.transaction() as tx:
         table = tx.table("t.a")
