@@ -284,6 +284,9 @@ class Catalog(Protocol):
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none; the new versions in the same order.
 
+        A table without updates stays as it is, and has to be at its base still where another one
+        changes.
+
         Raises what `commit` raises, for any of them, and UnsupportedFeatureError where the catalog
         cannot (`commits_together`).
         """

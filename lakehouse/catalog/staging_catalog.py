@@ -74,11 +74,16 @@ class StagingCatalog:
     def commit_staged(self) -> list[TableVersion]:
         """Commit everything that was kept, to the versions that it was decided on.
 
+        Tables that were only read go along without updates: what was read must still be so.
+
         Raises what `Catalog.commit_all` raises; CommitConflictError where anybody committed to one
         of these tables meanwhile.
         """
-        commits = [
-            TableCommit(identifier, self._bases[identifier], (), updates)
-            for identifier, updates in self._updates.items()
-        ]
-        return self._catalog.commit_all(commits) if commits else []
+        if not self._updates:
+            return []
+        return self._catalog.commit_all(
+            [
+                TableCommit(identifier, base, (), self._updates.get(identifier, ()))
+                for identifier, base in self._bases.items()
+            ]
+        )

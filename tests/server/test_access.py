@@ -24,6 +24,7 @@ from tests.server.conftest import SCHEMA, open_lake
 from tests.server.guarded import SECRETS, guarded, rules_file
 from tests.server.test_rest_protocol import append, error
 
+ONLY_READ = {"identifier": "{t}", "updates": []}
 VIEW = {
     "schema": SCHEMA,
     "view-version": {
@@ -59,6 +60,7 @@ CASES = [
     ("POST", f"{TABLE}/plan", {}, "read write manage"),
     ("POST", f"{TABLE}/tasks", {"plan-task": "none"}, "read write manage"),
     ("POST", "/transactions/commit", {"table-changes": [{"identifier": "{t}"}]}, "write manage"),
+    ("POST", "/transactions/commit", {"table-changes": [ONLY_READ]}, "read write manage"),
     ("POST", f"{SPACE}/views", {"name": "w", **VIEW}, "create manage"),
     ("GET", ONE_VIEW, None, "read write manage"),
     ("HEAD", ONE_VIEW, None, "read write manage"),

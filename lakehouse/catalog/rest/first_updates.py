@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertCurrentSchemaId,
@@ -68,10 +69,11 @@ def first_updates(metadata: TableMetadata) -> list[Update]:
 def requirements_on(base: TableMetadata, updates: Sequence[Update]) -> list[Requirement]:
     """That nothing which decides about the updates changed since `base`.
 
-    Properties apart, for which the protocol has no requirement.
+    Properties apart, for which the protocol has no requirement. A table without snapshots has no
+    ref that says so: `main` is asked for by its name.
     """
     named = {one.ref_name for one in updates if isinstance(one, SetSnapshotRef | RemoveSnapshotRef)}
-    refs = sorted({*base.refs, *named})
+    refs = sorted({MAIN_BRANCH, *base.refs, *named})
     return [
         AssertTableUUID(base.table_uuid),
         *(

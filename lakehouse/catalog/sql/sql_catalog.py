@@ -205,9 +205,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                 version.metadata.location,
             )
             for one, version in zip(commits, made, strict=True)
-            if version is not one.base
         ]
-        if moves:
+        if any(part.moves for part in moves):
             self._write_and_move(moves, made)
             for one, version in zip(commits, made, strict=True):
                 self._tidy(one.base, version)
@@ -223,6 +222,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                     if current != part.expected:
                         raise lost(TABLE, part.identifier, current)
                 for part in moves:
+                    if not part.moves:
+                        continue
                     metadata = new[part.location]
                     data = metadata_bytes(metadata, compression_of(metadata))
                     self.storage(part.location).write_new({part.location: data})

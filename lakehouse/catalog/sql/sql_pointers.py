@@ -37,7 +37,7 @@ class PointerMove:
     Attributes:
         identifier: its name.
         expected: the metadata file that it is at; None creates it.
-        location: the metadata file that it moves to.
+        location: the metadata file that it moves to; the same one if it only has to be there.
         folder: where it lies.
     """
 
@@ -45,6 +45,11 @@ class PointerMove:
     expected: str | None
     location: str
     folder: str
+
+    @property
+    def moves(self) -> bool:
+        """Whether it does not stay where it is."""
+        return self.location != self.expected
 
 
 class SqlPointers:
@@ -139,7 +144,7 @@ class SqlPointers:
             self._note(connection)
             return len(ordered)
 
-        first = ordered[0]
+        first = next((part for part in ordered if part.moves), ordered[0])
         # what `attempt` raises was rolled back, and so was what it gave up
         with before_the_swap():
             for part in ordered:
@@ -251,10 +256,10 @@ class SqlPointers:
             raise taken(found, identifier, f"{found.word} {identifier} exists.", self._kind)
 
     def _update(self, connection: Connection, part: PointerMove) -> None:
+        previous = ", previous_metadata_location = :expected" if part.moves else ""
         moved = self._database.run(
             connection,
-            "UPDATE iceberg_tables SET metadata_location = :new, "
-            f"previous_metadata_location = :expected WHERE {_KEY} "
+            f"UPDATE iceberg_tables SET metadata_location = :new{previous} WHERE {_KEY} "
             "AND metadata_location = :expected",
             new=part.location,
             expected=part.expected,

@@ -101,13 +101,14 @@ def of_commit(call: Call) -> Sequence[Ask]:
 
 
 def of_transaction(call: Call) -> Sequence[Ask]:
-    """To write each table."""
+    """To write each table, to read those that only must not have changed."""
     document = call.document()
 
     def ask(item: Any) -> Ask:
         one = require_object(item, "table-changes")
         name = identifier_from_json(one.get("identifier"), "identifier")
-        return Ask(Privilege.WRITE, path_of(name))
+        changed = one.get("updates") != []
+        return Ask(Privilege.WRITE if changed else Privilege.READ, path_of(name))
 
     changes = call.read(lambda: require_list(document.get("table-changes"), "table-changes"))
     return call.read(lambda: [ask(item) for item in changes])

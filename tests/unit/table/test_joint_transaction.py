@@ -12,6 +12,8 @@ from lakehouse.errors import (
     NoSuchTableError,
     UnsupportedFeatureError,
 )
+from lakehouse.server.http_server import HttpServer
+from lakehouse.server.rest_app import rest_app
 
 ROWS = pa.table({"id": [1, 2, 3], "n": [10, 20, 30]})
 
@@ -74,6 +76,44 @@ def test_others_were_first(lake):
         overtaken()
     assert ids(lake, "t.a") == [1, 2, 3]
     assert ids(lake, "t.b") == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.fixture(params=["direct", "served"])
+def client(request, lake):
+    if request.param == "direct":
+        yield lake
+        return
+    with HttpServer(rest_app(lake), "127.0.0.1", 0) as server:
+        yield lh.load_catalog(server.url)
+
+
+def test_others_changed_what_was_only_read(lake, client):
+    def copied(between):
+        with client.transaction() as tx:
+            tx.table("t.b").overwrite(tx.table("t.a").scan(where="id > 1"))
+            between()
+
+    with pytest.raises(CommitConflictError, match=r"t\.a"):
+        copied(lambda: lake.load_table("t.a").delete(where="id = 3"))
+    assert ids(lake, "t.b") == [1, 2, 3]
+    before = lake.load_table("t.a").metadata_location
+    copied(lambda: None)
+    assert ids(lake, "t.b") == [2]
+    assert lake.load_table("t.a").metadata_location == before
+
+
+def test_others_wrote_first_to_an_empty_table(lake, client):
+    lake.create_table("t.empty", ROWS.schema)
+
+    def overtaken():
+        with client.transaction() as tx:
+            assert tx.table("t.empty").scan().count() == 0
+            tx.table("t.empty").set_properties({"loaded": "no"})
+            lake.load_table("t.empty").append(ROWS)
+
+    with pytest.raises(CommitConflictError):
+        overtaken()
+    assert "loaded" not in lake.load_table("t.empty").properties
 
 
 def test_what_deletes_files_waits(lake):
