@@ -218,6 +218,15 @@ def transactions(peer: Peer) -> None:
         tx.table("joint.b").append(ROWS)
         peer.ours().load_table("joint.b").append(ROWS)
     assert lake.load_table("joint.a").scan().count() == 3
+    # a table that is only read has to be as it was read, and stays so
+    before = lake.load_table("joint.a").metadata_location
+    with lake.transaction() as tx:
+        tx.table("joint.b").append(tx.table("joint.a").scan().to_arrow())
+    assert lake.load_table("joint.a").metadata_location == before
+    with refused(CommitConflictError), lake.transaction() as tx:
+        tx.table("joint.b").append(tx.table("joint.a").scan().to_arrow())
+        peer.ours().load_table("joint.a").append(ROWS)
+    assert lake.load_table("joint.b").scan().count() == 9
 
 
 def views(peer: Peer) -> None:
