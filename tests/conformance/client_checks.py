@@ -219,10 +219,10 @@ def transactions(peer: Peer) -> None:
         peer.ours().load_table("joint.b").append(ROWS)
     assert lake.load_table("joint.a").scan().count() == 3
     # a table that is only read has to be as it was read, and stays so
-    before = lake.load_table("joint.a").metadata_location
+    before = list(lake.load_table("joint.a").metadata.snapshots)
     with lake.transaction() as tx:
         tx.table("joint.b").append(tx.table("joint.a").scan().to_arrow())
-    assert lake.load_table("joint.a").metadata_location == before
+    assert list(lake.load_table("joint.a").metadata.snapshots) == before
     with refused(CommitConflictError), lake.transaction() as tx:
         tx.table("joint.b").append(tx.table("joint.a").scan().to_arrow())
         peer.ours().load_table("joint.a").append(ROWS)
