@@ -93,7 +93,11 @@ class ReplacedTable:
 def replaced_table(
     before: Table, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> ReplacedTable:
-    """The table with other columns, under new ids, and these properties added."""
+    """The table with other columns, under new ids, and these properties added.
+
+    Columns that partition fields are named after keep their ids: Iceberg's Java opens no table in
+    which another column has the name of a partition field, be it of an earlier spec.
+    """
     transaction = before.transaction()
     transaction.update(_shape(before.metadata, schema, partition_by))
     if properties:
@@ -103,10 +107,24 @@ def replaced_table(
     return ReplacedTable(table, before, transaction)
 
 
+def _kept_ids(metadata: TableMetadata, schema: Schema) -> dict[str, int]:
+    """Of columns that partition fields are named after, and that are as they were."""
+    before = metadata.schema()
+    there = set(before.column_names) & set(schema.column_names)
+    return {
+        field.name: field.source_id
+        for spec in metadata.partition_specs
+        for field in spec.fields
+        if field.name in there
+        and before.find_field(field.name).field_id == field.source_id
+        and before.find_type(field.name) == schema.find_type(field.name)
+    }
+
+
 def _shape(
     metadata: TableMetadata, schema: Schema, partition_by: Sequence[str]
 ) -> tuple[Update, ...]:
-    fresh, _ = assign_fresh_ids(schema, metadata.last_column_id + 1)
+    fresh, _ = assign_fresh_ids(schema, metadata.last_column_id + 1, _kept_ids(metadata, schema))
     spec = parse_partition_spec(partition_by, fresh)
     first = metadata.last_partition_id + 1
     fields = [

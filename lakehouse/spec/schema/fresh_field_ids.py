@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from types import MappingProxyType
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.schema import Schema
@@ -13,8 +14,15 @@ from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.schema.schema_json import make_field
 
 
-def assign_fresh_ids(schema: Schema, first_id: int = 1) -> tuple[Schema, dict[int, int]]:
+def assign_fresh_ids(
+    schema: Schema, first_id: int = 1, kept: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Schema, dict[int, int]]:
     """The same schema with schema id 0 and new column ids, level by level as Iceberg does it.
+
+    Args:
+        schema: ids in it do not matter, but for its identifier fields.
+        first_id: ids count from it.
+        kept: ids, below the first one, of columns by their full names, where there are such.
 
     Returns:
         The schema, and the new id of each old one.
@@ -23,17 +31,26 @@ def assign_fresh_ids(schema: Schema, first_id: int = 1) -> tuple[Schema, dict[in
         InvalidSchemaError: for a name that occurs twice at one level, or identifier fields that
             cannot identify.
     """
-    counter = count(first_id)
-    new_ids: dict[int, int] = {}
-    struct = fresh_type(schema.as_struct(), lambda: next(counter), new_ids)
-    if not isinstance(struct, StructType):
-        raise InvalidSchemaError("A schema must be a struct.")
+    struct, new_ids = _renumbered(schema, count(first_id))
     check_names(struct)
+    if kept:
+        named = Schema(*struct.fields)
+        there = kept.keys() & set(named.column_names)
+        own = {named.find_field(name).field_id: kept[name] for name in there}
+        struct, new_ids = _renumbered(schema, (own.get(one, one) for one in count(first_id)))
     try:
         identifiers = [new_ids[field_id] for field_id in schema.identifier_field_ids]
         return Schema(*struct.fields, schema_id=0, identifier_field_ids=identifiers), new_ids
     except (ValueError, KeyError, ValidationError) as error:
         raise InvalidSchemaError(f"Schema cannot be used: {error}") from error
+
+
+def _renumbered(schema: Schema, ids: Iterator[int]) -> tuple[StructType, dict[int, int]]:
+    new_ids: dict[int, int] = {}
+    struct = fresh_type(schema.as_struct(), lambda: next(ids), new_ids)
+    if not isinstance(struct, StructType):
+        raise InvalidSchemaError("A schema must be a struct.")
+    return struct, new_ids
 
 
 def fresh_type(

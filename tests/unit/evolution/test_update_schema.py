@@ -26,11 +26,14 @@ from pyiceberg.types import (
 from lakehouse.errors import CommitConflictError, InvalidSchemaError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.lake import load_catalog
+from lakehouse.spark.catalog.staged_tables import replaced_table
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
 from lakehouse.spec.metadata.table_requirements import check_requirements
 from lakehouse.spec.metadata.table_updates import apply_updates
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.schema.schema_json import schema_to_json
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 from tests.unit.spec.samples import UUID, table
 
 
@@ -607,3 +610,27 @@ class TestNamesOfPartitionFields:
         spec = PartitionSpec(*others, clashing, spec_id=0)
         given = replace(bucketed, partition_specs=(spec,), default_spec_id=0)
         assert "new" in names(evolved(lambda s: s.add_column("new", "long"), given))
+
+    @pytest.mark.parametrize("terms", [[], ["name"], ["place.lat"]])
+    def test_a_replaced_table_keeps_what_its_partition_fields_are_named_after(
+        self, tmp_path, terms
+    ):
+        """CREATE OR REPLACE, also with columns that come twice in a row."""
+        place = pa.struct([("lat", pa.float64())])
+        given = pa.schema({"id": pa.int64(), "name": pa.string(), "place": place})
+        lake = load_catalog(str(tmp_path))
+        before = lake.create_table("n.t", given, partition_by=["name", "place.lat"])
+        known = {one: before.schema().find_field(one).field_id for one in ("name", "place.lat")}
+        kept = schema_from_arrow(given).fields[1:]
+        wanted = Schema(NestedField(99, "other", LongType(), required=False), *kept)
+        for _ in range(2):
+            replaced = replaced_table(lake.load_table("n.t"), wanted, terms, {})
+            replaced.transaction.commit({})
+            after = lake.load_table("n.t").schema()
+            assert {one: after.find_field(one).field_id for one in known} == known
+            assert after.find_field("other").field_id > before.metadata.last_column_id
+        ids = [field.field_id for field in after.fields]
+        assert len({*ids, known["place.lat"]}) == 4
+        number = Schema(NestedField(1, "name", LongType(), required=False))
+        with pytest.raises(InvalidSchemaError, match="cannot be named 'name'"):
+            replaced_table(lake.load_table("n.t"), number, [], {})
