@@ -1,4 +1,6 @@
-"""What this project's lakehouse holds: sources, derived tables, and assets by Dagster's own means.
+"""What this lakehouse holds: sources, tables derived from them, and assets of plain Dagster.
 
-Every module is found.
+A new `@dg.asset` or check in any module here is loaded by itself. A new source or SQL model joins
+`PIPELINE` in `assets/pipeline.py`; `lakehouse new-source` writes its lines there, in `jobs/` and in
+`sensors/`.
 """

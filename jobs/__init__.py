@@ -1,1 +1,1 @@
-"""Jobs of this project, by Dagster's own means; ingestion and maintenance bring theirs along."""
+"""Jobs: `ingest` brings events in, `marts` computes assets, `maintain` looks after tables."""

@@ -1,1 +1,1 @@
-"""Sensors and schedules of this project's own; those of ingestion and maintenance come apart."""
+"""Sensors and schedules: `landing` and `upkeep` ask for runs, `alerts` tells of failed ones."""

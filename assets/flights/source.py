@@ -1,4 +1,17 @@
-"""Flights as they land: gzipped JSON lines by day of departure in New York."""
+"""Flights as they land: gzipped JSON lines by day of departure in New York.
+
+The source becomes these assets, with these checks:
+
+| asset | what it is | checks |
+|---|---|---|
+| `landing/flights` | the files, by day of event time | |
+| `raw/flights_landing` | the ledger: every file, its lines, what became of them | `files_whole` |
+| `raw/flights` | the rows, by day and bucket | `raw_contract`, `nothing_given_up` |
+| `raw/flights_quarantine` | lines that do not fit, with reason, file and line | `few_quarantined` |
+
+Each table derived from it has `inputs_whole` beside the suites of `checks.py`; every table has
+`statements_hold`, and `<table>_within_policy` on `lakehouse/state`.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 
 from assets import flights
 from assets.flights.source import FLIGHTS
-from assets.flights.tables import AIRCRAFT
+from assets.flights.tables import AIRCRAFTS
 from examples.demo import meaning
 from examples.demo.flights_data import (
     CUT_OFF_DAY,
@@ -29,6 +29,7 @@ from examples.demo.flights_data import (
 from examples.demo.landing_zone import count_lines, lay_down, lay_down_cut_off
 from examples.demo.runs import Runner, bars, end_dead_runs
 from examples.demo.synthetic import EVENTS_PER_FILE, synthetic_days
+from jobs.marts import refresh_marts
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.orchestration.automation.landing_state import look
@@ -148,6 +149,8 @@ def run(
         _land_late(tour, late)
         if not tour.catch_up("late files"):
             _say(console, "nothing new: the late files are ingested")
+        else:
+            tour.runner.run("compute marts/busiest_airports from clean/flights", refresh_marts.name)
         meaning.look_again(lake, console)
     _heading(console, f"{3 if options.synthetic else 5}. Maintenance")
     _maintain(tour)
@@ -206,13 +209,13 @@ def _maintain(tour: Tour) -> None:
     before = _file_counts(tour)
     tour.runner.run("compact every table", COMPACT_JOB)
     after = _file_counts(tour)
-    if tour.lake.table_exists(AIRCRAFT):
+    if tour.lake.table_exists(AIRCRAFTS.name):
         # rewritten as a whole by each run: its old snapshots are worth nothing; other tables keep
         # theirs for replays
         tour.runner.run(
-            f"expire old snapshots of {AIRCRAFT}",
+            f"expire old snapshots of {AIRCRAFTS.name}",
             EXPIRE_JOB,
-            tags={TABLES_TAG: AIRCRAFT, RETAIN_LAST_TAG: "1"},
+            tags={TABLES_TAG: AIRCRAFTS.name, RETAIN_LAST_TAG: "1"},
         )
     tour.runner.run("look at the state of every table", STATE_JOB)
     grid = _grid(

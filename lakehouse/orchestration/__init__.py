@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
+    from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
+    from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
+    from lakehouse.orchestration.automation.maintenance_jobs import maintenance_jobs, state_job
+    from lakehouse.orchestration.automation.maintenance_sensors import (
+        maintenance_schedules,
+        maintenance_sensors,
+    )
+    from lakehouse.orchestration.automation.nightly_schedules import nightly_schedule
     from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
     from lakehouse.orchestration.checks.expectations import Suite, expect
+    from lakehouse.orchestration.checks.statement_checks import (
+        statement_checks,
+        statement_job,
+        statement_sensor,
+    )
     from lakehouse.orchestration.code_location import build_definitions
     from lakehouse.orchestration.derived.derived_table import DerivedTable
     from lakehouse.orchestration.derived.sql_model import SqlModel
@@ -19,8 +32,10 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
     from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
+    from lakehouse.orchestration.plain_assets.plain_tables import plain_tables
     from lakehouse.orchestration.project import Pipeline
     from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+    from lakehouse.orchestration.state.state_asset import state_asset
 
 __all__ = [
     "ChangeFeed",
@@ -40,6 +55,19 @@ __all__ = [
     "discover",
     "expect",
     "failure_alerts",
+    "landing_checks",
+    "landing_sensor",
+    "maintenance_jobs",
+    "maintenance_schedules",
+    "maintenance_sensors",
+    "nightly_schedule",
+    "plain_tables",
+    "source_jobs",
+    "state_asset",
+    "state_job",
+    "statement_checks",
+    "statement_job",
+    "statement_sensor",
 ]
 
 _HOMES = {
@@ -60,6 +88,19 @@ _HOMES = {
     "discover": "discovery",
     "expect": "checks.expectations",
     "failure_alerts": "automation.failure_alerts",
+    "landing_checks": "automation.landing_sensors",
+    "landing_sensor": "automation.landing_sensors",
+    "maintenance_jobs": "automation.maintenance_jobs",
+    "maintenance_schedules": "automation.maintenance_sensors",
+    "maintenance_sensors": "automation.maintenance_sensors",
+    "nightly_schedule": "automation.nightly_schedules",
+    "plain_tables": "plain_assets.plain_tables",
+    "source_jobs": "automation.ingestion_jobs",
+    "state_asset": "state.state_asset",
+    "state_job": "automation.maintenance_jobs",
+    "statement_checks": "checks.statement_checks",
+    "statement_job": "checks.statement_checks",
+    "statement_sensor": "checks.statement_checks",
 }
 
 

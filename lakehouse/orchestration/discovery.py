@@ -132,5 +132,6 @@ def _values(module: ModuleType) -> list[object]:
     values: list[object] = []
     for name, value in vars(module).items():
         if not name.startswith("_"):
-            values += value if isinstance(value, list | tuple) else [value]
+            # jobs are tuples, too
+            values += value if type(value) in (list, tuple) else [value]
     return values

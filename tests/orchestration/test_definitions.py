@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,12 +34,14 @@ def test_the_definitions_load_and_are_these() -> None:
         "clean/flights",
         "marts/carrier_day",
         "marts/aircraft",
+        "marts/busiest_airports",
         "lakehouse/state",
     }
     assert {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"} == {
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact",
         "expire",
         "rewrite_manifests", "remove_orphans", "lakehouse_state", "check_statements",
+        "refresh_marts",
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
@@ -49,11 +52,30 @@ def test_the_definitions_load_and_are_these() -> None:
     assert blocking == {"raw_contract", "inputs_whole", "contract"}
 
 
+def test_every_name_of_the_ui_is_found_by_grep_in_the_folders_of_the_pipeline() -> None:
+    repository = definitions.defs.get_repository_def()
+    folders = ("assets", "jobs", "sensors")
+    text = "\n".join(
+        path.read_text() for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py"))
+    )
+    names = {
+        *(job.name for job in repository.get_all_jobs() if not job.name.startswith("__")),
+        *(sensor.name for sensor in repository.sensor_defs),
+        *(schedule.name for schedule in repository.schedule_defs),
+        *(check.name for check in repository.asset_graph.asset_check_keys),
+        *(key.path[-1] for key in repository.asset_graph.get_all_asset_keys()),
+    }
+    # one check a table of `lakehouse/state`, and what each further source becomes like `flights`
+    patterned = {name for name in names if re.fullmatch(r"\w+_within_policy|wiki_edits_\w+", name)}
+    assert sorted(name for name in names - patterned if not re.search(rf"\b{name}\b", text)) == []
+    assert "_within_policy" in text
+
+
 def test_sensors_and_schedules_run_by_default_and_say_how_to_stop_them() -> None:
     repository = definitions.defs.get_repository_def()
     assert {s.name for s in repository.sensor_defs} == {
         "landed_flights", "landed_wiki_edits", "small_files", "many_manifests", "old_snapshots",
-        "statements_to_check",
+        "statements_to_check", "automation_conditions",
     }  # fmt: skip
     assert {s.name for s in repository.schedule_defs} == {
         "nightly_flights",

@@ -19,7 +19,9 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import assets
+from assets.flights.busiest_airports import busiest_airports
 from examples.demo import flights_data, tour
+from jobs.marts import refresh_marts
 from lakehouse.curation.checkup import check_statements
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.code_location import build_definitions
@@ -81,7 +83,10 @@ def shown_twice(tmp_path: Path) -> tuple[Lakehouse, list[dict[str, int]], list[s
     resource = LakehouseResource(
         catalog=(tmp_path / "warehouse").as_uri(), landing=pipeline.landing_root
     )
-    definitions = build_definitions(pipeline, resource, LakehouseSpark())
+    definitions = dg.Definitions.merge(
+        build_definitions(pipeline, resource, LakehouseSpark()),
+        dg.Definitions(assets=[busiest_airports], jobs=[refresh_marts]),
+    )
     counts, shown = [], []
     with dg.DagsterInstance.ephemeral() as instance:
         for _ in range(2):

@@ -11,6 +11,7 @@ from lakehouse.orchestration.automation.run_requests import (
     index_job_name,
     ingest_job_name,
 )
+from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets
 from lakehouse.orchestration.project import Pipeline
 
@@ -18,31 +19,33 @@ from lakehouse.orchestration.project import Pipeline
 AssetJob = Any
 
 
+def source_jobs(pipeline: Pipeline, source: Source) -> tuple[AssetJob, AssetJob]:
+    """The jobs `index_<source>` and `ingest_<source>`.
+
+    The first reads landing files into the ledger, the second also writes days of the raw table and
+    what derives from it alone.
+    """
+    family = SourceAssets(source)
+    everything = dg.AssetSelection.assets(
+        family.ledger_key,
+        family.raw_key,
+        family.quarantine_key,
+        *(table.key for table in pipeline.derived_from(source)),
+    ) - dg.AssetSelection.checks(dg.AssetCheckKey(family.raw_key, NOTHING_GIVEN_UP))
+    return (
+        dg.define_asset_job(
+            index_job_name(source.name),
+            dg.AssetSelection.assets(family.ledger_key),
+            description=f"Read what landed for {source.name} into its ledger.",
+        ),
+        dg.define_asset_job(
+            ingest_job_name(source.name),
+            everything,
+            description=f"Index, then write days of {source.table} and what derives from it.",
+        ),
+    )
+
+
 def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
-    """Two jobs for each source: indexing landing files, and ingesting days."""
-    jobs = []
-    for source in pipeline.sources:
-        tables = pipeline.derived_from(source)
-        family = SourceAssets(source)
-        index = dg.AssetSelection.assets(family.ledger_key)
-        everything = dg.AssetSelection.assets(
-            family.ledger_key,
-            family.raw_key,
-            family.quarantine_key,
-            *(table.key for table in tables),
-        ) - dg.AssetSelection.checks(dg.AssetCheckKey(family.raw_key, NOTHING_GIVEN_UP))
-        jobs.append(
-            dg.define_asset_job(
-                index_job_name(source.name),
-                index,
-                description=f"Read what landed for {source.name} into its ledger.",
-            )
-        )
-        jobs.append(
-            dg.define_asset_job(
-                ingest_job_name(source.name),
-                everything,
-                description=f"Index, then write days of {source.table} and what derives from it.",
-            )
-        )
-    return jobs
+    """The two jobs of each source."""
+    return [job for source in pipeline.sources for job in source_jobs(pipeline, source)]

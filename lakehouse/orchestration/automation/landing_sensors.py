@@ -81,7 +81,7 @@ class LandingWatch:
 
 def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.SensorDefinition]:
     """One for each source, which asks for runs of the source's two jobs among `jobs`."""
-    return [_sensor(source, pipeline.derived_from(source), jobs) for source in pipeline.sources]
+    return [landing_sensor(pipeline, source, jobs) for source in pipeline.sources]
 
 
 def landing_checks(pipeline: Pipeline) -> list[dg.AssetChecksDefinition]:
@@ -89,9 +89,11 @@ def landing_checks(pipeline: Pipeline) -> list[dg.AssetChecksDefinition]:
     return [_check(source, pipeline.derived_from(source)) for source in pipeline.sources]
 
 
-def _sensor(
-    source: Source, derived: Sequence[DerivedTable], jobs: Sequence[AssetJob]
+def landing_sensor(
+    pipeline: Pipeline, source: Source, jobs: Sequence[AssetJob]
 ) -> dg.SensorDefinition:
+    """The sensor `landed_<source>`, which asks for runs of the source's two jobs among `jobs`."""
+    derived = pipeline.derived_from(source)
     names = (index_job_name(source.name), ingest_job_name(source.name))
 
     @dg.sensor(

@@ -19,10 +19,15 @@ def nightly_schedules(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.S
     The landing sensor ingests what is pending.
     """
     by_name = {job.name: job for job in jobs}
-    return [_schedule(source, by_name[index_job_name(source.name)]) for source in pipeline.sources]
+    return [
+        nightly_schedule(source, by_name[index_job_name(source.name)])
+        for source in pipeline.sources
+    ]
 
 
-def _schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
+def nightly_schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
+    """The schedule `nightly_<source>` of the source's job that indexes."""
+
     @dg.schedule(
         name=f"nightly_{source.name}",
         cron_schedule="0 2 * * *",

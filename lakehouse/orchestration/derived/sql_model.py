@@ -10,6 +10,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.lineage import Node, lineage
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.orchestration.checks.expectations import Suite
@@ -48,7 +49,9 @@ class SqlModel:
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
-        columns: output column -> (input table, input column) pairs.
+        columns: output column -> (input table, input column) pairs, for columns whose sources the
+            query's text alone does not tell: of `SELECT *`, and those without a table's name in a
+            join. The sources of all others are derived.
         suites: what must hold before it is published.
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
@@ -95,7 +98,7 @@ class SqlModel:
             day_is_date=self.day_is_date,
             partition_by=self.partition_by,
             sort_by=self.sort_by,
-            columns=self.columns,
+            columns=self._column_sources() | dict(self.columns),
             suites=self.suites,
             description=self.description or f"```sql\n{self.sql.strip()}\n```",
             fresh_within=self.fresh_within,
@@ -131,6 +134,16 @@ class SqlModel:
             check_portable(tree, self.engine, self.name)
         return tree, views
 
+    def _column_sources(self) -> dict[str, list[tuple[str, str]]]:
+        """Output column -> the input columns that it is computed from, as the text tells."""
+        dialect = f"{_GRAMMAR[self.dialect]}, normalization_strategy=case_sensitive"
+        try:
+            outputs = lineage(None, self.sql, {}, dialect=dialect)
+        except SqlglotError:
+            return {}  # columns of several tables without their names: a schema would be needed
+        sources = {name: _sources(node) for name, node in outputs.items()}
+        return {name: pairs for name, pairs in sources.items() if pairs}
+
     def _over(self, views: Mapping[str, str]) -> str:
         """The text as it was written, with views in place of tables."""
         text, quote = self.sql, "`" if self.dialect == "spark" else '"'
@@ -140,6 +153,18 @@ class SqlModel:
             alias = "" if table.alias else f" AS {quote}{table.name}{quote}"
             text = text[:first] + views[_dotted(table)] + alias + text[last + 1 :]
         return text
+
+
+def _sources(output: Node) -> list[tuple[str, str]]:
+    """The columns of tables at the leaves of an output column's lineage."""
+    leaves = [node for node in output.walk() if not node.downstream]
+    return sorted(
+        {
+            (_dotted(leaf.source), exp.to_column(leaf.name).name)
+            for leaf in leaves
+            if isinstance(leaf.source, exp.Table) and not leaf.name.endswith("*")
+        }
+    )
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:

@@ -1,0 +1,30 @@
+"""An asset that is a DataFrame program: clean flights in, the busiest airports out."""
+
+from __future__ import annotations
+
+import dagster as dg
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import avg, col, count, count_distinct, desc
+
+
+@dg.asset(
+    key_prefix="marts",
+    ins={"flights": dg.AssetIn(["clean", "flights"])},
+    kinds={"iceberg", "spark"},
+    owners=["team:flights"],
+    tags={"domain": "aviation"},
+    pool="table_marts_busiest_airports",
+    automation_condition=dg.AutomationCondition.eager(),
+)
+def busiest_airports(flights: DataFrame) -> DataFrame:
+    """Flights, destinations and mean delay by airport of departure, the busiest first."""
+    return (
+        flights.where(col("status") == "flown")
+        .groupBy("origin")
+        .agg(
+            count("*").alias("flights"),
+            count_distinct("dest").alias("destinations"),
+            avg("departure_delay_minutes").alias("departure_delay_avg_minutes"),
+        )
+        .orderBy(desc("flights"))
+    )
