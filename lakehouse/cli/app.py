@@ -27,7 +27,7 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"lakehouse {version('lakehouse')}")
+        typer.echo(f"lakehouse {version('pylakehouse')}")
         raise typer.Exit
 
 

@@ -19,6 +19,6 @@ def load_module(name: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise UnsupportedFeatureError(
             f"This command needs {error.name}, which is not installed: pip install "
-            f"'lakehouse[{extra}]'",
+            f"'pylakehouse[{extra}]'",
             module=error.name,
         ) from error

@@ -79,7 +79,7 @@ def build(lake, folder):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_connect_session_reads_by_planned_paths(tmp_path):
-    pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'lakehouse[spark]'")
+    pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'pylakehouse[spark]'")
     # braces, brackets and stars in a location are no patterns
     folder = tmp_path / "odd {a,b}[1]*"
     build(lh.load_catalog(f"file://{folder}"), folder)

@@ -36,7 +36,7 @@ def run_client(url, folder):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_client_has_the_catalog_in_full(tmp_path):
-    pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'lakehouse[spark]'")
+    pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'pylakehouse[spark]'")
     port = free_port()
     lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
     command = [*LAKEHOUSE, "spark-connect", "--catalog", f"file://{tmp_path}/warehouse"]

@@ -190,7 +190,7 @@ class DuckDBEngine(_ArrowEngine):
             duckdb = importlib.import_module("duckdb")
         except ModuleNotFoundError as error:
             raise UnsupportedFeatureError(
-                "tables that DuckDB computes need duckdb: pip install 'lakehouse[duckdb]'"
+                "tables that DuckDB computes need duckdb: pip install 'pylakehouse[duckdb]'"
             ) from error
         self._connection = duckdb.connect(
             config={

@@ -1,6 +1,6 @@
 """S3 without keys: each request is signed by the catalog's server.
 
-Through botocore, whose requests can be signed by others (`pip install 'lakehouse[signing]'`).
+Through botocore, whose requests can be signed by others (`pip install 'pylakehouse[signing]'`).
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _client(properties: Mapping[str, str]) -> Any:
         unsigned = importlib.import_module("botocore").UNSIGNED
     except ModuleNotFoundError as error:
         raise UnsupportedFeatureError(
-            "The catalog's server signs requests to S3: pip install 'lakehouse[signing]'."
+            "The catalog's server signs requests to S3: pip install 'pylakehouse[signing]'."
         ) from error
     endpoint = s3_endpoint(properties, os.environ)
     path_style = properties.get("s3.path-style-access", "true" if endpoint else "false")

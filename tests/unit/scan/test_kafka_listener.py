@@ -10,7 +10,7 @@ from lakehouse.scan.reports.listeners import ScanReport
 from lakehouse.scan.reports.plan_report import FileCounts, PlanReport
 
 confluent_kafka = pytest.importorskip(
-    "confluent_kafka", reason="needs the extra: pip install 'lakehouse[kafka]'"
+    "confluent_kafka", reason="needs the extra: pip install 'pylakehouse[kafka]'"
 )
 
 
