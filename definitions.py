@@ -7,15 +7,10 @@ import os
 import dagster as dg
 
 import assets
-import jobs
-import sensors
 from assets.pipeline import CHECKOUT, PIPELINE
-from lakehouse.orchestration import (
-    LakehouseIOManager,
-    LakehouseResource,
-    LakehouseSpark,
-    discover,
-)
+from jobs import ingest, maintain, marts
+from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, LakehouseSpark
+from sensors import alerts, landing, schedules, upkeep
 
 
 def setting(name: str, default: str) -> str:
@@ -23,29 +18,56 @@ def setting(name: str, default: str) -> str:
     return dg.EnvVar(name) if os.environ.get(name) else default
 
 
+pipeline = PIPELINE
 lakehouse = LakehouseResource(
     catalog=setting("LAKEHOUSE_CATALOG", (CHECKOUT / ".lakehouse" / "warehouse").as_uri()),
     warehouse=setting("LAKEHOUSE_WAREHOUSE", ""),
     name=setting("LAKEHOUSE_NAME", ""),
     properties=setting("LAKEHOUSE_PROPERTIES", "{}"),
-    landing=PIPELINE.landing_root,
+    landing=pipeline.landing_root,
 )
 spark = LakehouseSpark(
     master=os.environ.get("LAKEHOUSE_SPARK_MASTER") or "local[*]",
     # workers unpickle functions of this checkout
     spark_config={"spark.executorEnv.PYTHONPATH": str(CHECKOUT)},
 )
-pipeline = PIPELINE
-defs = dg.Definitions.merge(
-    dg.Definitions(
-        assets=pipeline.assets(),
-        resources={
-            "lakehouse": lakehouse,
-            "spark": spark,
-            "io_manager": LakehouseIOManager(lakehouse=lakehouse, spark=spark),
-        },
-        executor=dg.in_process_executor,  # one process, and so one JVM, a run
-    ),
-    # what the modules of these folders define by name: assets, checks, jobs, sensors, schedules
-    *(discover(folder).others() for folder in (assets, jobs, sensors)),
+defs = dg.Definitions(
+    # sources and derived tables, and every `@dg.asset` of the folder
+    assets=[*pipeline.assets(), *dg.load_assets_from_package_module(assets)],
+    asset_checks=dg.load_asset_checks_from_package_module(assets),
+    jobs=[
+        ingest.index_flights,
+        ingest.ingest_flights,
+        ingest.index_wiki_edits,
+        ingest.ingest_wiki_edits,
+        marts.refresh_marts,
+        maintain.compact,
+        maintain.rewrite_manifests,
+        maintain.expire,
+        maintain.remove_orphans,
+        maintain.lakehouse_state,
+        maintain.check_statements,
+    ],
+    sensors=[
+        landing.landed_flights,
+        landing.landed_wiki_edits,
+        upkeep.small_files,
+        upkeep.many_manifests,
+        upkeep.old_snapshots,
+        upkeep.statements_to_check,
+        upkeep.automation_conditions,
+        *alerts.failed_runs,
+    ],
+    schedules=[
+        schedules.nightly_flights,
+        schedules.nightly_wiki_edits,
+        schedules.nightly_orphans,
+        schedules.hourly_state,
+    ],
+    resources={
+        "lakehouse": lakehouse,
+        "spark": spark,
+        "io_manager": LakehouseIOManager(lakehouse=lakehouse, spark=spark),
+    },
+    executor=dg.in_process_executor,  # one process, and so one JVM, a run
 )

@@ -6,5 +6,8 @@ from lakehouse.orchestration import by_command, failure_alerts
 
 COMMAND = os.environ.get("LAKEHOUSE_ON_FAILURE")
 
-if COMMAND:
-    failed_runs = failure_alerts(by_command(COMMAND), url=os.environ.get("LAKEHOUSE_UI_URL", ""))
+failed_runs = (
+    [failure_alerts(by_command(COMMAND), url=os.environ.get("LAKEHOUSE_UI_URL", ""))]
+    if COMMAND
+    else []
+)

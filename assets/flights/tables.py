@@ -56,5 +56,3 @@ AIRCRAFTS = SqlModel(
     description="One row an aircraft, by tail number.",
     suites=(AIRCRAFT_CONTRACT,),
 )
-
-FLIGHT_TABLES = (CLEAN_FLIGHTS, CARRIER_DAYS, AIRCRAFTS)
