@@ -62,7 +62,7 @@ from lakehouse.lake import load_catalog
 from lakehouse.scan.planner import plan_scan, schema_of, snapshot_of
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
-from lakehouse.spark.reading.worker_reader import plain
+from lakehouse.spark.reading.worker_reader import shown_batch
 from lakehouse.spark.spark_types import arrow_schema, to_spark_schema
 from lakehouse.spark.worker_tasks import task_name
 from lakehouse.spec.manifests.data_file import DataFile
@@ -187,11 +187,7 @@ class LakehouseReader(ds.DataSourceReader):
         for rows in read_tasks(
             partition.group.tasks, request, storage_for(metadata.location, self._properties)
         ):
-            columns = [
-                plain(column).cast(field.type)
-                for column, field in zip(rows.columns, target, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=target)
+            yield shown_batch(rows, target)
 
 
 def pushed_filter(one: ds.Filter, schema: Schema) -> BooleanExpression:

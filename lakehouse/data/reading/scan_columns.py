@@ -21,6 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField
 
 from lakehouse.data.conversion.columns_by_id import FieldReader, column_at, find_path
+from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.polars.polars_columns import DecodedColumns
@@ -215,9 +216,7 @@ class ScanColumns:
         ):
             if values is not None:
                 schema, arrays = schema.append(pa.field(name, kind)), [*arrays, values]
-        if not arrays:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return make_batch(arrays, schema, rows)
 
     def keep_matching(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch | None:
         """The rows that pass the filter; None when there are none."""
@@ -251,9 +250,7 @@ class ScanColumns:
             else next(data)
             for one in self._fields
         ]
-        if not columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+        return make_batch(columns, self._arrow, rows)
 
     def _metadata_column(self, name: str, working: pa.RecordBatch, task: FileScanTask) -> pa.Array:
         rows = working.num_rows

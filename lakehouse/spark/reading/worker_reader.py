@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
@@ -75,13 +76,17 @@ def _reader(
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 for rows in read_tasks(groups[number].tasks, request, storage):
-                    columns = [
-                        plain(column).cast(field.type)
-                        for column, field in zip(rows.columns, target, strict=True)
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=target)
+                    yield shown_batch(rows, target)
 
     return read
+
+
+def shown_batch(rows: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """A batch of the reader as the types that Spark was told."""
+    columns = [
+        plain(column).cast(field.type) for column, field in zip(rows.columns, target, strict=True)
+    ]
+    return make_batch(columns, target, rows.num_rows)
 
 
 def plain(column: pa.Array) -> pa.Array:
