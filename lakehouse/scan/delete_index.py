@@ -8,6 +8,7 @@ from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     DataFile,
@@ -34,6 +35,9 @@ class DeleteIndex:
     Args:
         entries: live entries of delete manifests, with sequence numbers.
         specs: partition specs by id.
+
+    Raises:
+        CorruptMetadataError: a deletion vector that names no data file, or a second one for a file.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class DeleteIndex:
             if sequence_number <= one.sequence_number
         ]
         if vectors:
-            found.append(max(vectors, key=lambda one: one.sequence_number))
+            found += vectors
         else:
             found += [
                 one
@@ -86,8 +90,26 @@ class DeleteIndex:
                 self._global.append(delete)
             else:
                 self._equality.setdefault(key, []).append(delete)
+        elif file.is_deletion_vector:
+            self._add_vector(delete)
         elif (named := file.named_file) is not None:
-            by_path = self._vectors if file.is_deletion_vector else self._by_path
-            by_path.setdefault(named, []).append(delete)
+            self._by_path.setdefault(named, []).append(delete)
         else:
             self._by_partition.setdefault(key, []).append(delete)
+
+    def _add_vector(self, delete: _Delete) -> None:
+        named, path = delete.file.referenced_data_file, delete.file.file_path
+        if not named:
+            raise CorruptMetadataError(
+                f"deletion vector in {path} names no data file (referenced_data_file): which rows "
+                "are deleted is not known",
+                file=path,
+            )
+        other = self._vectors.setdefault(named, [delete])[0]
+        if other is not delete:
+            raise CorruptMetadataError(
+                f"data file {named} has two deletion vectors, in {other.file.file_path} at "
+                f"{other.file.content_offset} and in {path} at {delete.file.content_offset}: one "
+                "stands for all deletes, and which one is not known",
+                file=named,
+            )

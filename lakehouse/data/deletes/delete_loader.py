@@ -149,8 +149,8 @@ class DeleteLoader:
         wanted = [fields(field_id) for field_id in ids]
         schema = Schema(
             *(
-                NestedField(one.field_id, str(one.field_id), one.field_type, required=False)
-                for one in wanted
+                field.model_copy(update={"name": str(field.field_id), "required": False})
+                for field in wanted
             )
         )
         tables = []
@@ -181,6 +181,11 @@ class DeleteLoader:
 
     def _read_positions(self, one: DataFile) -> tuple[Mapping[str, Positions], int]:
         table = self._read_file(one, POSITION_DELETE_SCHEMA)
+        if table.num_rows and (least := pc.min(table.column(1)).as_py()) < 0:
+            raise CorruptMetadataError(
+                f"position delete file {one.file_path} names row {least}: positions begin at 0",
+                file=one.file_path,
+            )
         paths = table.column(0).combine_chunks().dictionary_encode()
         rows = table.column(1).combine_chunks().to_numpy(zero_copy_only=False)
         codes = paths.indices.to_numpy()

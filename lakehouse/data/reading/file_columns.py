@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -38,29 +38,32 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
 
     Args:
         arrow_schema: of the file, with `PARQUET:field_id` metadata where the file has ids.
-        name_mapping: JSON of `schema.name-mapping.default`, used when the file has no ids at all.
+        name_mapping: JSON of `schema.name-mapping.default`, for columns without ids.
         path: of the file, for messages.
 
     Raises:
-        InvalidSchemaError: no field ids and no name mapping.
+        InvalidSchemaError: a column without field id and no name mapping.
         InvalidPropertyError: the name mapping is not valid.
     """
     counter = [0]
     columns = [_column(one, counter) for one in arrow_schema]
-    if columns and not any(_has_ids(one) for one in columns):
-        if name_mapping is None:
-            raise InvalidSchemaError(
-                f"file {path} has no field ids and the table no {NAME_MAPPING}; set the property "
-                "to say which column is which",
-                file=path,
-            )
-        try:
-            mapping = parse_mapping_from_json(name_mapping)
-        except (ValidationError, ValueError) as error:
-            raise InvalidPropertyError(
-                f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
-            ) from error
-        _assign(columns, mapping.root)
+    lacking = next(_without_id(columns), None)
+    if lacking is None:
+        return columns
+    if name_mapping is None:
+        raise InvalidSchemaError(
+            f"column {lacking!r} of file {path} has no field id and the table no {NAME_MAPPING}; "
+            "set the property to say which column is which",
+            file=path,
+            column=lacking,
+        )
+    try:
+        mapping = parse_mapping_from_json(name_mapping)
+    except (ValidationError, ValueError) as error:
+        raise InvalidPropertyError(
+            f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
+        ) from error
+    _assign(columns, mapping.root)
     return columns
 
 
@@ -81,18 +84,33 @@ def _column(one: pa.Field, counter: list[int]) -> FileColumn:
     return FileColumn(one.name, kind, field_id_of(one), children, range(start, counter[0]))
 
 
-def _has_ids(column: FileColumn) -> bool:
-    return column.field_id is not None or any(_has_ids(child) for child in column.children)
+def _without_id(columns: Sequence[FileColumn], above: str = "") -> Iterator[str]:
+    """Names of columns and fields of structs without an id; parts of collections need none."""
+    for column in columns:
+        name = f"{above}{column.name}"
+        if column.field_id is None:
+            yield name
+        is_struct = pa.types.is_struct(column.type)
+        for child in column.children if is_struct else ():
+            yield from _without_id([child], f"{name}.")
+        for part in () if is_struct else column.children:
+            yield from _without_id(part.children, f"{name}.")
 
 
 def _assign(columns: Sequence[FileColumn], mapped: Sequence[MappedField]) -> None:
-    by_name = {name: one for one in mapped for name in one.names}
+    """Give columns without an id that of their name, unless another column has it."""
+    by_name = {name: field for field in mapped for name in field.names}
+    by_id = {field.field_id: field for field in mapped}
+    taken = {column.field_id for column in columns}
     for column in columns:
-        found = by_name.get(column.name)
-        if found is None:
-            continue
-        column.field_id = found.field_id
-        _assign(_renamed(column), found.fields)
+        if column.field_id is not None:
+            field = by_id.get(column.field_id)
+        else:
+            field = by_name.get(column.name)
+            if field is not None and field.field_id not in taken:
+                column.field_id = field.field_id
+        if field is not None:
+            _assign(_renamed(column), field.fields)
 
 
 def _renamed(column: FileColumn) -> list[FileColumn]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import ListType, LongType, MapType, NestedField
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
 
 from lakehouse.data.conversion.columns_by_id import FieldReader, column_at, find_path
 from lakehouse.data.conversion.nested_arrays import make_batch
@@ -83,7 +83,7 @@ class ScanColumns:
         schema: to return; may hold metadata columns.
         table_schema: what the filter refers to.
         where: bound filter.
-        extra: fields needed beside (equality deletes).
+        extra: fields needed beside (equality deletes) by id, with the schema that has them.
         specs: partition specs by id.
 
     Attributes:
@@ -102,7 +102,7 @@ class ScanColumns:
         schema: Schema,
         table_schema: Schema,
         where: Bound,
-        extra: Sequence[NestedField],
+        extra: Mapping[int, Schema],
         specs: Mapping[int, PartitionSpec],
     ) -> None:
         self.where = where
@@ -119,9 +119,8 @@ class ScanColumns:
         self.read_fields = _read_fields(schema, table_schema, filter_ids, extra, metadata_ids)
         self.read_arrow = [field_to_arrow(one) for one in self.read_fields]
         self._read_schema = pa.schema(self.read_arrow)
-        self._by_id = {
-            one.field_id: find_path(_schema_of(self.read_fields), one.field_id)[0] for one in extra
-        }
+        read_schema = _schema_of(self.read_fields)
+        self._by_id = {field_id: find_path(read_schema, field_id)[0] for field_id in extra}
         self.filter_fields = _pruned(table_schema, filter_ids) if filter_ids else []
         self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
         self.can_probe = where != TRUE and asked == filter_ids
@@ -154,14 +153,14 @@ class ScanColumns:
         schema: Schema,
         table_schema: Schema,
         where: Bound,
-        extra: Sequence[NestedField],
+        extra: Mapping[int, Schema],
         specs: Mapping[int, PartitionSpec],
     ) -> ScanColumns:
         """The same as the constructor gives, which works once for filters of the same columns."""
         known = sorted(specs)
         made = _SHARED.of(
-            (schema, table_schema, *extra, *(specs[one] for one in known)),
-            (_asked(where), where == TRUE, tuple(known)),
+            (schema, table_schema, *extra.values(), *(specs[one] for one in known)),
+            (_asked(where), where == TRUE, tuple(known), tuple(extra)),
             lambda: cls(schema, table_schema, where, extra, specs),
             lambda _: 4 * _SHAPE_BYTES + _FIELD_BYTES * len(index_by_id(table_schema)),
         )
@@ -296,20 +295,18 @@ def _read_fields(
     schema: Schema,
     table_schema: Schema,
     filter_ids: set[int],
-    extra: Sequence[NestedField],
+    extra: Mapping[int, Schema],
     metadata_ids: set[int],
 ) -> list[NestedField]:
     data = [one for one in schema.fields if one.field_id not in _BY_ID]
     known = set(index_by_id(_schema_of(data)))
     in_table = index_by_id(table_schema)
-    needed = filter_ids | {one.field_id for one in extra if one.field_id in in_table}
+    needed = filter_ids | {field_id for field_id in extra if field_id in in_table}
     fields = data if needed <= known else _pruned(table_schema, known | needed)
-    for one in extra:
-        if one.field_id not in in_table:
-            fields = [
-                *fields,
-                NestedField(one.field_id, _hidden(one), one.field_type, required=False),
-            ]
+    for field_id, older in extra.items():
+        if field_id not in in_table:
+            (top,) = _pruned(older, {field_id})
+            fields = _with_dropped(fields, top)
     return [
         *fields,
         *(
@@ -318,6 +315,24 @@ def _read_fields(
             if one in _STORED
         ),
     ]
+
+
+def _with_dropped(fields: Sequence[NestedField], dropped: NestedField) -> list[NestedField]:
+    """The fields and a dropped one, which is inside their structs where these are still there."""
+    for position, field in enumerate(fields):
+        if field.field_id == dropped.field_id:
+            inner = _with_dropped(field.field_type.fields, dropped.field_type.fields[0])
+            merged = field.model_copy(update={"field_type": StructType(*inner)})
+            return [*fields[:position], merged, *fields[position + 1 :]]
+    return [*fields, _optional(dropped).model_copy(update={"name": _hidden(dropped)})]
+
+
+def _optional(field: NestedField) -> NestedField:
+    """A dropped field: files written since lack it, whatever was required."""
+    kind = field.field_type
+    if isinstance(kind, StructType):
+        kind = StructType(*(_optional(child) for child in kind.fields))
+    return field.model_copy(update={"required": False, "field_type": kind})
 
 
 def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:

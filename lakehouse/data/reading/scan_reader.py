@@ -6,29 +6,35 @@ Files are Parquet, or Avro that was added from elsewhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import PrimitiveType
 
+from lakehouse.data.conversion.columns_by_id import column_at, find_path
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
 from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.avro.avro_reader import AVRO, AvroFile, AvroTaskReader
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.decoding_threads import Pipeline
-from lakehouse.data.reading.file_columns import file_columns
+from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.reading.parquet_reader import ParquetTaskReader
 from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
 from lakehouse.data.reading.scan_columns import ScanColumns, arrow_of
 from lakehouse.data.reading.task_reader import TaskReader, WantedRows
 from lakehouse.data.reading.whole_files import WholeFiles, together
-from lakehouse.errors import InvalidSchemaError
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidPartitionSpecError,
+    InvalidSchemaError,
+    UnsupportedFeatureError,
+)
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
@@ -229,20 +235,24 @@ class _Session:
 
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
-        ids = {
-            i
-            for one in task.deletes
-            if one.content == CONTENT_EQUALITY_DELETES
-            for i in one.equality_ids or ()
+        keys = {
+            field_id: self._schema_with(field_id, delete.file_path)
+            for delete in task.deletes
+            if delete.content == CONTENT_EQUALITY_DELETES
+            for field_id in delete.equality_ids or ()
         }
-        columns = self._scan_columns(task.residual, tuple(sorted(ids)))
+        columns = self._scan_columns(task.residual, dict(sorted(keys.items())))
         rows = self._request.batch_rows
         loader = self._deletes if task.deletes else None
         wanted = WantedRows(
             task,
             columns,
             deleted=None if loader is None else loader.positions(task.data_file, task.deletes),
-            keys=() if loader is None else loader.equality(task.deletes, self._field),
+            keys=()
+            if loader is None
+            else loader.equality(
+                task.deletes, lambda field_id: keys[field_id].find_field(field_id)
+            ),
             name_mapping=self._request.name_mapping,
             batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
         )
@@ -262,29 +272,51 @@ class _Session:
         """Positions that a delete file deletes, by data file."""
         return self._deletes.named(one)
 
-    def _scan_columns(self, residual: Bound, equality_ids: tuple[int, ...]) -> ScanColumns:
+    def _scan_columns(self, residual: Bound, keys: Mapping[int, Schema]) -> ScanColumns:
         with self._lock:
             # planners give equal residuals as the same object
-            key = (id(residual), equality_ids)
+            key = (id(residual), tuple(keys))
             found = self._columns.get(key)
             if found is None:
                 request = self._request
                 where = conjunction((request.where, residual))
-                extra = [self._field(field_id) for field_id in equality_ids]
                 columns = ScanColumns.shared(
-                    request.schema, self._table_schema, where, extra, request.specs
+                    request.schema, self._table_schema, where, keys, request.specs
                 )
                 found = self._columns[key] = (residual, columns)
             return found[1]
 
-    def _field(self, field_id: int) -> NestedField:
-        for schema in (self._table_schema, *self._request.older_schemas):
-            try:
-                return schema.find_field(field_id)
-            except ValueError:
+    def _schema_with(self, field_id: int, path: str) -> Schema:
+        """The newest schema with a column that an equality delete file compares.
+
+        Raises:
+            InvalidSchemaError: no schema has it.
+            UnsupportedFeatureError: rows are not compared by it.
+        """
+        newest_first = sorted(self._request.older_schemas, key=lambda one: -one.schema_id)
+        for schema in (self._table_schema, *newest_first):
+            field = index_by_id(schema).get(field_id)
+            if field is None:
                 continue
+            if not isinstance(field.field_type, PrimitiveType):
+                raise UnsupportedFeatureError(
+                    f"equality delete file {path} compares {field.name!r} (field id {field_id}), "
+                    f"a {field.field_type}: rows are compared by primitive columns alone",
+                    file=path,
+                )
+            try:
+                find_path(schema, field_id)
+            except InvalidPartitionSpecError as error:
+                raise UnsupportedFeatureError(
+                    f"equality delete file {path} compares field id {field_id}, which is inside a "
+                    "list or map: rows are not compared by it",
+                    file=path,
+                ) from error
+            return schema
         raise InvalidSchemaError(
-            f"an equality delete compares field id {field_id}, which no schema of the table has"
+            f"equality delete file {path} compares field id {field_id}, which no schema of the "
+            "table has",
+            file=path,
         )
 
     def _read_delete_file(self, one: DataFile, schema: Schema) -> pa.Table:
@@ -298,14 +330,10 @@ class _Session:
         source = open_parquet(self._storage, one, load_footer(self._storage, one))
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
-            projection = Projection(columns, schema.fields, list(arrow), {}, one.file_path)
             groups = list(range(source.metadata.num_row_groups))
-            batches = [
-                pa.RecordBatch.from_arrays(projection.columns(batch, batch.num_rows), schema=arrow)
-                for batch in source.reader.iter_batches(
-                    _WHOLE_ROW_GROUPS, groups, column_indices=projection.leaves
-                )
-            ]
+            leaves = _leaves(columns, schema)
+            decoded = source.reader.iter_batches(_WHOLE_ROW_GROUPS, groups, column_indices=leaves)
+            batches = _flat_batches(decoded, columns, schema, one.file_path, leaves)
         return pa.Table.from_batches(batches, schema=arrow)
 
     def _read_avro_deletes(
@@ -314,9 +342,70 @@ class _Session:
         path = one.file_path
         source = AvroFile(path, self._storage.read(path))
         columns = file_columns(source.schema, mapping, path)
-        projection = Projection(columns, schema.fields, list(arrow), {}, path, pruned=False)
-        batches = [
-            pa.RecordBatch.from_arrays(projection.columns(batch, batch.num_rows), schema=arrow)
-            for batch in source.batches(_WHOLE_ROW_GROUPS)
-        ]
+        batches = _flat_batches(source.batches(_WHOLE_ROW_GROUPS), columns, schema, path)
         return pa.Table.from_batches(batches, schema=arrow)
+
+
+def _leaves(columns: Sequence[FileColumn], schema: Schema) -> list[int]:
+    """The Parquet leaf columns of a delete file that hold the fields of a schema."""
+    ids = {field.field_id for field in schema.fields}
+    found = [column for _, column in _outside_collections(columns) if column.field_id in ids]
+    return sorted(leaf for column in found for leaf in column.leaves)
+
+
+def _flat_batches(
+    batches: Iterable[pa.RecordBatch],
+    columns: Sequence[FileColumn],
+    schema: Schema,
+    path: str,
+    leaves: Collection[int] | None = None,
+) -> list[pa.RecordBatch]:
+    """The fields of a schema out of a delete file's batches, wherever in its structs they are.
+
+    Args:
+        batches: of the file.
+        columns: of the file.
+        schema: fields to find.
+        path: of the file, for messages.
+        leaves: the leaf columns that the batches hold; None: all.
+
+    Raises:
+        CorruptMetadataError: the file lacks one.
+    """
+    places = {
+        column.field_id: (place, column)
+        for place, column in _outside_collections(columns, leaves)
+        if column.field_id is not None
+    }
+    lacking = [field.field_id for field in schema.fields if field.field_id not in places]
+    if lacking:
+        raise CorruptMetadataError(
+            f"delete file {path} lacks field id {lacking[0]}, by which it deletes", file=path
+        )
+    chosen = [places[field.field_id] for field in schema.fields]
+    arrow = schema_to_arrow(schema)
+    projection = Projection(
+        [column for _, column in chosen], schema.fields, list(arrow), {}, path, pruned=False
+    )
+    result = []
+    for batch in batches:
+        arrays = [column_at(batch, place) for place, _ in chosen]
+        fields = [pa.field(str(number), array.type) for number, array in enumerate(arrays)]
+        flat = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        result.append(
+            pa.RecordBatch.from_arrays(projection.columns(flat, batch.num_rows), schema=arrow)
+        )
+    return result
+
+
+def _outside_collections(
+    columns: Sequence[FileColumn],
+    leaves: Collection[int] | None = None,
+    above: tuple[int, ...] = (),
+) -> Iterator[tuple[tuple[int, ...], FileColumn]]:
+    """Columns of a file with their positions in batches, fields of structs included."""
+    read = [one for one in columns if leaves is None or not set(leaves).isdisjoint(one.leaves)]
+    for position, column in enumerate(read):
+        yield (*above, position), column
+        if pa.types.is_struct(column.type):
+            yield from _outside_collections(column.children, leaves, (*above, position))

@@ -50,8 +50,13 @@ def statistics_of_files(table: pa.Table, field_id: int, kind: IcebergType) -> St
         _counts(table, f"{prefix}.{field_id}")
         for prefix in ("value_count", "null_count", "nan_count")
     )
-    known = values >= 0
     floating = isinstance(kind, (FloatType, DoubleType))
+    if (rows_of := _column(table, "record_count")) is not None:
+        # one value a row, null or not: counts that say otherwise say nothing
+        senseless = (values >= 0) & (values != np.asarray(rows_of))
+        senseless |= (values >= 0) & (np.maximum(nulls, 0) + np.maximum(nans, 0) > values)
+        values, nulls, nans = (np.where(senseless, -1, counts) for counts in (values, nulls, nans))
+    known = values >= 0
     lower, upper = _column(table, f"lower.{field_id}"), _column(table, f"upper.{field_id}")
     if isinstance(kind, UUIDType) and not (lower is None and upper is None):
         unknown = pa.nulls(rows, physical_type(kind))
@@ -60,6 +65,7 @@ def statistics_of_files(table: pa.Table, field_id: int, kind: IcebergType) -> St
             unknown if upper is None else upper,
             _row_groups(table) == 1,
         )
+    lower, upper = _in_order(lower, upper)
     return Statistics(
         lower=lower,
         upper=upper,
@@ -77,6 +83,7 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
     upper = decode_bounds(pa.array([one.upper_bound for one in summaries], pa.binary()), kind)
     if isinstance(kind, UUIDType):
         lower, upper = order_free(lower, upper, np.ones(len(summaries), bool))
+    lower, upper = _in_order(lower, upper)
     floating = isinstance(kind, (FloatType, DoubleType))
     no_bounds = np.array(
         [one.lower_bound is None and one.upper_bound is None for one in summaries], bool
@@ -92,6 +99,17 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
         all_nan=np.zeros(len(summaries), bool),
         no_values=no_bounds & (contains_null | contains_nan),
     )
+
+
+def _in_order(lower: Column | None, upper: Column | None) -> tuple[Column | None, Column | None]:
+    """The bounds, null where the lower one is above the upper one: these contradict each other."""
+    if lower is None or upper is None:
+        return lower, upper
+    inverted = pc.fill_null(pc.greater(lower, upper), False)
+    if not pc.any(inverted).as_py():
+        return lower, upper
+    nothing = pa.scalar(None, lower.type)
+    return pc.if_else(inverted, nothing, lower), pc.if_else(inverted, nothing, upper)
 
 
 def _column(table: pa.Table, name: str) -> Column | None:

@@ -79,8 +79,11 @@ def _values_of(table: pa.Table, field_id: int) -> int:
         column = table[name] if name in table.column_names else None
         if column is None or column.null_count or pc.any(pc.less(column, 0)).as_py():
             raise LookupError(name)
-        counts.append(pc.sum(column).as_py() or 0)
-    return int(counts[0] - counts[1])
+        counts.append(np.asarray(column))
+    values, nulls = counts
+    if (values != np.asarray(table["record_count"])).any() or (nulls > values).any():
+        raise LookupError("counts that contradict each other")
+    return int(values.sum() - nulls.sum())
 
 
 def _extreme(table: pa.Table, function: str, column: NestedField) -> int | None:

@@ -18,6 +18,7 @@ CONTENT_POSITION_DELETES = 1
 CONTENT_EQUALITY_DELETES = 2
 
 PATH_FIELD_ID = 2147483546
+DATA_FILE_ENDINGS = (b".parquet", b".avro", b".orc")
 """Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
 FILE_FIELD_ID = 2147483646
@@ -90,7 +91,8 @@ class DataFile:
     def named_file(self) -> str | None:
         """The one data file that all position deletes of this file are about, if there is one.
 
-        Known by reference, or by equal bounds of their paths.
+        Known by reference, or by equal bounds of their paths: unless a writer cut these, which
+        leaves no file name with an extension.
         """
         if self.content != CONTENT_POSITION_DELETES:
             return None
@@ -98,20 +100,21 @@ class DataFile:
             return self.referenced_data_file
         for field_id in (PATH_FIELD_ID, FILE_FIELD_ID):
             path = self.lower_bounds.get(field_id)
-            if path is not None and path == self.upper_bounds.get(field_id):
+            if (
+                path is not None
+                and path == self.upper_bounds.get(field_id)
+                and path.endswith(DATA_FILE_ENDINGS)
+            ):
                 return path.decode("utf-8", "replace")
         return None
 
     def may_name(self, path: str) -> bool:
-        """Whether its position deletes can be about a data file, as far as name and bounds tell."""
-        named = self.named_file
-        if named is not None:
-            return named == path
-        encoded = path.encode("utf-8")
-        lower, upper = self.lower_bounds.get(PATH_FIELD_ID), self.upper_bounds.get(PATH_FIELD_ID)
-        return (lower is None or lower <= encoded) and (
-            upper is None or encoded <= upper or upper == encoded[: len(upper)]
-        )
+        """Whether its position deletes can be about a data file.
+
+        Bounds of several paths exclude none: some writers' do not cover what the file names, and
+        the rows that it deletes would be back.
+        """
+        return self.named_file in (None, path)
 
     @property
     def partition_key(self) -> tuple[Any, ...]:

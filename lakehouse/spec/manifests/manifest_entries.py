@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyiceberg.types import IcebergType
 from lakehouse.spec.manifests.bounds_columns import decode_bounds, encode_bounds
 from lakehouse.spec.manifests.data_file import (
     CONTENT_POSITION_DELETES,
+    DATA_FILE_ENDINGS,
     FILE_FIELD_ID,
     PATH_FIELD_ID,
     DataFile,
@@ -169,7 +171,11 @@ class Entries:
         for field_id in (PATH_FIELD_ID, FILE_FIELD_ID):
             if {f"lower.{field_id}", f"upper.{field_id}"} <= names:
                 lower, upper = (self.table[f"{end}.{field_id}"] for end in ("lower", "upper"))
-                found = pc.coalesce(found, pc.if_else(pc.equal(lower, upper), lower, None))
+                whole = reduce(
+                    pc.or_, (pc.ends_with(lower, pattern=one) for one in DATA_FILE_ENDINGS)
+                )
+                named = pc.and_(pc.equal(lower, upper), whole)
+                found = pc.coalesce(found, pc.if_else(named, lower, None))
         by_position = pc.equal(self.table["content"], CONTENT_POSITION_DELETES)
         return pc.if_else(by_position, found, nothing)
 

@@ -267,7 +267,7 @@ def test_what_is_missing_or_wrong_is_named():
     with pytest.raises(InvalidSchemaError, match=r"lacks required column 'new'"):
         read(one, Schema(NestedField(7, "new", LongType(), required=True)))
     bare = foreign(storage, pa.table({"id": [1]}))
-    with pytest.raises(InvalidSchemaError, match=r"no field ids .*name-mapping"):
+    with pytest.raises(InvalidSchemaError, match=r"no field id .*name-mapping"):
         read(bare)
     with pytest.raises(InvalidPropertyError, match="not a name mapping"):
         read(bare, name_mapping="{}")
