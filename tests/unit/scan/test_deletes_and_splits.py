@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -37,7 +38,7 @@ SPECS = {
 }
 
 
-def file(path="f", *, partition=("a",), spec_id=1, **fields) -> DataFile:
+def file(path="f.parquet", *, partition=("a",), spec_id=1, **fields) -> DataFile:
     return DataFile(
         file_path=path,
         partition=partition,
@@ -67,8 +68,8 @@ VECTOR = {**POSITION, "file_format": "puffin", "content_offset": 4, "content_siz
     ("fields", "older", "same", "newer"),
     [
         (POSITION, True, True, False),
-        ({**POSITION, "referenced_data_file": "f"}, True, True, False),
-        ({**VECTOR, "referenced_data_file": "f"}, True, True, False),
+        ({**POSITION, "referenced_data_file": "f.parquet"}, True, True, False),
+        ({**VECTOR, "referenced_data_file": "f.parquet"}, True, True, False),
         (EQUALITY, True, False, False),
     ],
 )
@@ -84,14 +85,18 @@ def test_other_partitions_and_specs_are_out_of_scope(fields):
 
 
 def exact(field_id: int) -> dict[str, object]:
-    return {**POSITION, "lower_bounds": {field_id: b"f"}, "upper_bounds": {field_id: b"f"}}
+    return {
+        **POSITION,
+        "lower_bounds": {field_id: b"f.parquet"},
+        "upper_bounds": {field_id: b"f.parquet"},
+    }
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {**VECTOR, "referenced_data_file": "f"},
-        {**POSITION, "referenced_data_file": "f"},
+        {**VECTOR, "referenced_data_file": "f.parquet"},
+        {**POSITION, "referenced_data_file": "f.parquet"},
         exact(PATH_FIELD_ID),
         exact(FILE_FIELD_ID),
     ],
@@ -131,8 +136,8 @@ def test_nan_partitions_are_equal():
 def test_a_vector_stands_for_all_position_deletes():
     entries = [
         deletes(3, **POSITION),
-        deletes(4, **POSITION, referenced_data_file="f"),
-        deletes(5, **VECTOR, referenced_data_file="f"),
+        deletes(4, **POSITION, referenced_data_file="f.parquet"),
+        deletes(5, **VECTOR, referenced_data_file="f.parquet"),
         deletes(6, **EQUALITY),
     ]
     index = DeleteIndex(entries, SPECS)
@@ -141,21 +146,28 @@ def test_a_vector_stands_for_all_position_deletes():
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "expected"),
-    [
-        (b"a", b"e", False),
-        (b"g", b"z", False),
-        (b"a", b"z", True),
-        (b"f", b"f", True),
-        (b"a", None, True),
-    ],
+    ("lower", "upper"), [(b"a", b"e"), (b"g", b"z"), (b"z", b"a"), (b"f", b"f"), (b"a", None)]
 )
-def test_path_bounds(lower, upper, expected):
+def test_bounds_of_paths_skip_no_position_deletes(lower, upper):
+    """Not all writers' bounds cover the paths in the file; Iceberg's Java does not skip either."""
     bounds = {
         "lower_bounds": {PATH_FIELD_ID: lower},
         "upper_bounds": {} if upper is None else {PATH_FIELD_ID: upper},
     }
-    assert found(deletes(5, **POSITION, **bounds), file(), 1) is expected
+    assert found(deletes(5, **POSITION, **bounds), file(), 1)
+
+
+@pytest.mark.parametrize("second", [4, 5])
+def test_two_vectors_of_a_file_contradict_each_other(second):
+    entries = [deletes(5, **VECTOR, referenced_data_file="f.parquet")]
+    entries += [deletes(second, **VECTOR, referenced_data_file="f.parquet")]
+    with pytest.raises(CorruptMetadataError, match=r"f\.parquet has two deletion vectors"):
+        DeleteIndex(entries, SPECS)
+
+
+def test_a_vector_that_names_no_file_is_refused():
+    with pytest.raises(CorruptMetadataError, match="names no data file"):
+        DeleteIndex([deletes(5, **VECTOR)], SPECS)
 
 
 def task(size: int, offsets: tuple[int, ...] | None = None) -> FileScanTask:
