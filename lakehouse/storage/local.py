@@ -40,6 +40,11 @@ _CONCURRENT_SYNCS = 4
 _FOLDERS_MAX = 10_000
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is that of one that a writer has not finished, or never will."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
 class LocalStorage:
     """Storage on a POSIX file system.
 

@@ -70,6 +70,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.local import is_temporary
 from lakehouse.storage.location import canonical, join, lies_within
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
@@ -465,14 +466,19 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return self._versions.newest_and_kind(folder)[1] is VersionKind.TABLE
 
     def _is_free(self, folder: str) -> bool:
-        """Whether there is nothing in a folder but what a purge leaves.
+        """Whether there is nothing in a folder but what a purge leaves, or who is about to create.
 
-        The version that ends the table, and the hint.
+        The version that ends the table, the hint, and temporary files: their swap decides.
         """
         for info in self._store.list(folder):
-            if info.location.rpartition("/")[2] != HINT and not (
-                version_number(info.location) is not None
-                and is_dropped(self._store.read_range(info.location, 0, 64))
+            name = info.location.rpartition("/")[2]
+            if (
+                name != HINT
+                and not is_temporary(name)
+                and not (
+                    version_number(info.location) is not None
+                    and is_dropped(self._store.read_range(info.location, 0, 64))
+                )
             ):
                 return False
         return True

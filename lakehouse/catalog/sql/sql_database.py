@@ -64,7 +64,8 @@ _LOST_RACE = frozenset({"40001", "40P01", "55P03"})
 _TRANSIENT = frozenset({"53300", "57P01", "57P02", "57P03"})
 """SQLSTATE of a server that has too many connections, stops or starts."""
 _REFUSED = re.compile(
-    r"FATAL:\s+(?!the database system|sorry, too many|remaining connection|terminating connection)"
+    # after all blanks: PostgreSQL writes two
+    r"FATAL:\s*(?!\s|the database system|(sorry, )?too many|remaining connection|terminating )"
     r"|no password supplied|certificate"
 )
 """What says that a connection is refused whenever it is tried; it has no SQLSTATE."""

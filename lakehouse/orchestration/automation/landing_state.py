@@ -99,7 +99,10 @@ def look(lake: Lakehouse, landing_root: str, source: Source) -> tuple[pa.Table, 
     if not lake.table_exists(source.ledger_table):
         return listing, []
     ledger = lake.load_table(source.ledger_table)
-    return unindexed(listing, indexed_versions(ledger)), oldest_pending(ledger)
+    last = source.last_day or today()
+    # events of clocks that are ahead wait until their day has come
+    come = [one for one in oldest_pending(ledger) if one[0] is None or one[0] <= last]
+    return unindexed(listing, indexed_versions(ledger)), come
 
 
 def waiting(

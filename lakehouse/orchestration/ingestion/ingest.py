@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import Any
 
 from pyiceberg.expressions import And, BooleanExpression, In, IsNull
 from pyspark.sql import DataFrame
 
 from lakehouse.data.reading.scan_reader import ReadRequest
-from lakehouse.errors import NoSuchFileError
+from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import CheckOutcome, write_audit_publish
 from lakehouse.orchestration.ingestion.deleted_files import missing_files, settle_deleted
@@ -56,7 +57,12 @@ from lakehouse.orchestration.ingestion.landing_listing import (
     list_landing,
     unindexed,
 )
-from lakehouse.orchestration.ingestion.source import LANDING_FILE, Column, Source
+from lakehouse.orchestration.ingestion.source import (
+    LANDING_FILE,
+    LANDING_LINE,
+    Column,
+    Source,
+)
 from lakehouse.orchestration.ingestion.source_tables import (
     day_in,
     event_ts_in,
@@ -310,6 +316,7 @@ def _write(
     try:
         done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
         _quarantine_dated(work, plan, quarantine, taken)
+        _refuse_if_most_is_lost(work, source, plan, combined(done))
     except BaseException:
         raw.storage.delete([one.file_path for one in taken.rows])
         raise
@@ -332,6 +339,59 @@ def _write(
         raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
     )
     return done, tuple(checks)
+
+
+_FEW_LINES = 100
+
+
+class MostRejectedError(InvalidInputError):
+    """A run would have quarantined more of its lines than `Source.max_rejected` allows."""
+
+
+def _refuse_if_most_is_lost(
+    work: Workplace, source: Source, plan: IngestPlan, counts: LineCount
+) -> None:
+    """Raise before publication when a run lost too much; the lines are in quarantine to be seen.
+
+    Raises:
+        MostRejectedError: more than `max_rejected` percent, of few lines more than half.
+    """
+    most = source.max_rejected if counts.lines >= _FEW_LINES else max(source.max_rejected, 50.0)
+    if counts.quarantined * 100 <= most * counts.lines:
+        return
+    where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+    names = ["reason", "detail", LANDING_FILE, LANDING_LINE, "record"]
+    rejects = quarantine_table(work.lake, source).refresh().scan(where, names).to_arrow()
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for reject in rejects.to_pylist():
+        field = str(reject["detail"] or "").partition(":")[0]
+        groups.setdefault((reject["reason"], field), []).append(reject)
+    told = [
+        f"{len(found):,} x {reason}: {found[0]['detail']} ({found[0][LANDING_FILE]} line "
+        f"{found[0][LANDING_LINE]}: {str(found[0]['record'])[:120]}). {_remedy(reason, found[0])}"
+        for (reason, _), found in sorted(groups.items(), key=lambda one: -len(one[1]))[:3]
+    ]
+    raise MostRejectedError(
+        f"source {source.name!r}: {counts.quarantined:,} of {counts.lines:,} lines "
+        f"({counts.quarantined / counts.lines:.1%}) become no rows, more than max_rejected="
+        f"{source.max_rejected:g} percent: nothing was published. " + " ".join(told),
+        quarantined=counts.quarantined,
+        lines=counts.lines,
+    )
+
+
+def _remedy(reason: str, reject: Mapping[str, Any]) -> str:
+    """The change of the source's definition that would take such lines."""
+    field, detail = str(reject["detail"] or "").partition(":")[::2]
+    if "nanoseconds" in detail or "finer than a microsecond" in detail:
+        return 'Source(nanoseconds="cut") takes them.'
+    if reason == "type conflict":
+        return f'Column({field!r}, "json") takes any value.'
+    if reason == "unexpected column":
+        return f'Declare {field!r}, or say drift="evolve".'
+    if reason == "null key":
+        return f"Take {field!r} out of natural_key, or have it delivered."
+    return "Mend the files, or raise max_rejected."
 
 
 def _without_duplicates(

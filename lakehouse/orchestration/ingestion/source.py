@@ -34,6 +34,8 @@ COLUMN_TYPES = (
     "time",
     "binary",
 )
+UNBUCKETED_TYPES = ("boolean", "float", "double")
+"""Types that the bucket transform does not apply to (specification: Partition Transforms)."""
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -84,7 +86,8 @@ class Source:
             zstd, bzip2, snappy) are told by each file's bytes.
         event_time: where a record says when it happened.
         first_day: events before it are quarantined.
-        last_day: events after it are quarantined; None: today (UTC) at the time of reading.
+        last_day: events after it are quarantined; None: the day after that of reading (UTC): clocks
+            that are ahead lose no events, which wait until their day has come.
         bucket: the column whose hash splits a day.
         buckets: into how many parts.
         natural_key: columns that identify an event within its day; empty: two records with equal
@@ -98,7 +101,11 @@ class Source:
             quarantined as a whole, with the number of its lines.
         max_fields: so many columns the raw table has at most; a file with more different fields is
             quarantined as a whole.
+        nanoseconds: what becomes of times finer than a microsecond, which columns do not hold:
+            `reject` the record, or `cut` the time.
         quarantined_percent_max: a warning is raised above this share of quarantined lines of a day.
+        max_rejected: a run that would quarantine more percent of its lines fails before it
+            publishes anything, and says why; of fewer than 100 lines, more than half.
         fresh_within: the expected rhythm: the raw table is late when nothing was ingested for so
             long; None: no rhythm is expected.
         owners: e-mail addresses, or teams as `team:name`.
@@ -119,7 +126,9 @@ class Source:
     max_line_bytes: int = 8 << 20
     max_rejects: int = 100_000
     max_fields: int = 1_000
+    nanoseconds: Literal["reject", "cut"] = "reject"
     quarantined_percent_max: float = 1.0
+    max_rejected: float = 5.0
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -152,6 +161,11 @@ class Source:
                 raise InvalidInputError(
                     f"{where}: column {column.name!r} has unknown type {column.type!r}; known: "
                     f"{', '.join(COLUMN_TYPES)}"
+                )
+            if column.name == self.bucket and column.type in UNBUCKETED_TYPES:
+                raise InvalidInputError(
+                    f"{where}: the bucket column {column.name!r} is {column.type}, whose values "
+                    "have no buckets: declare it as json, or name another column"
                 )
             if column.name in RESERVED_COLUMNS and column.name != self.event_time.column:
                 raise InvalidInputError(

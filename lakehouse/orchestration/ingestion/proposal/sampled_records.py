@@ -63,9 +63,10 @@ class Sample:
             try:
                 with reader.open(file) as stream:
                     for chunk in file_chunks(stream, file.path, source):
-                        yield file.path, chunk
+                        # counted first: who takes the chunk may add to its rejects
                         left -= len(chunk.rejects)
                         left -= 0 if chunk.records is None else len(chunk.records.lines)
+                        yield file.path, chunk
                         if left <= 0:
                             return
             except UnreadableContentError as error:

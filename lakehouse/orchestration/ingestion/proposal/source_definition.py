@@ -28,6 +28,8 @@ def definition_text(source: Source) -> str:
         f"    bucket={_text(source.bucket)},",
         f"    buckets={source.buckets},",
     ]
+    if source.nanoseconds != "reject":
+        lines.append(f"    nanoseconds={_text(source.nanoseconds)},")
     if source.natural_key:
         keys = ", ".join(map(_text, source.natural_key))
         lines.append(f"    natural_key=({keys}{',' if len(source.natural_key) == 1 else ''}),")

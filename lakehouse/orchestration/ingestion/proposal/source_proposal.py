@@ -22,7 +22,7 @@ from lakehouse.orchestration.ingestion.proposal.sampled_records import (
 from lakehouse.orchestration.ingestion.reading.file_index import FileIndex, days_of
 from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
 from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
-from lakehouse.orchestration.ingestion.reading.typing.value_kinds import inferred
+from lakehouse.orchestration.ingestion.reading.typing.value_kinds import fits, inferred
 from lakehouse.orchestration.ingestion.source import (
     EVENT_TS,
     RESERVED_COLUMNS,
@@ -36,6 +36,7 @@ _FIRST = date(2000, 1, 1)
 _TIME_NAMES = re.compile(r"(?i)(^|_)(event_?)?(ts|time|timestamp|at|date|datetime|when)(_?ms)?$")
 _KEY_NAMES = re.compile(r"(?i)(^|_)(id|uuid|guid|key)$|[a-z](Id|ID|Uuid)$")
 _BUCKET_NAMES = re.compile(r"(?i)user|customer|account|client|device|session|visitor|member")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _HASHED = ("int", "long", "string")
 _BUCKET_BYTES = 128 << 20
 _MOST_BUCKETS = 64
@@ -235,7 +236,7 @@ def _columns(
 ) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
     columns: dict[str, Column] = {}
     for name, field in found.fields.items():
-        kind = inferred(field.kinds)
+        kind = _fitting(name, field, notes)
         folded = name.casefold()
         reserved = name in RESERVED_COLUMNS and not name == time == EVENT_TS
         if kind is None:
@@ -246,6 +247,29 @@ def _columns(
             columns[folded] = Column(name, kind)
     known = [one.name for one in columns.values()]
     return tuple(columns.values()), {name: dict(found.fields[name].kinds) for name in known}
+
+
+def _fitting(name: str, field: Field, notes: list[str]) -> str | None:
+    """The type that takes the field's values: of a mixture a decimal, else JSON text.
+
+    A hundredth of the values may be strangers, which are quarantined.
+    """
+    kind = inferred(field.kinds)
+    if kind is None or field.untyped:
+        return kind
+    misfits = sum(count for one, count in field.kinds.items() if not fits(one, kind))
+    if misfits * 100 <= field.kinds.total():
+        return kind
+    numbers = [str(value) for value in field.values if not isinstance(value, bool)]
+    mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
+    if all(_NUMBER.fullmatch(text) for text in numbers):
+        scale = max(len(text.partition(".")[2]) for text in numbers)
+        whole = max(len(text.lstrip("-").partition(".")[0]) for text in numbers)
+        kind = f"decimal({min(38, max(12, whole + scale))},{scale})"
+    else:
+        kind = "json"
+    notes.append(f"{name} is mixed ({mixed}): {kind} takes all of it")
+    return kind
 
 
 def _key(found: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[str, ...]:
@@ -285,6 +309,15 @@ def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str]
     return max(usable, key=rank).name
 
 
+def _warnings(rejected: int, records: int) -> list[str]:
+    if rejected * 100 <= records:
+        return []
+    return [
+        f"WARNING: {rejected / records:.0%} of the lines would be quarantined ({rejected:,} of "
+        f"{records:,}); the commonest reasons are below, one line of each"
+    ]
+
+
 def _tried(
     source: Source,
     sample: Sample,
@@ -298,7 +331,8 @@ def _tried(
     typer = RowTyper(source, source.columns, clock)
     identity = list(source.natural_key) or [one.name for one in source.columns]
     rejected: Counter[str] = Counter()
-    examples: list[tuple[str, int | None, str, str]] = []
+    examples: dict[tuple[str, str], tuple[str, int | None, str, str]] = {}
+    of_kind: Counter[tuple[str, str]] = Counter()
     events: set[tuple[object, ...]] = set()
     rows = 0
     for path, chunk in sample.chunks(source, today, {}):
@@ -312,7 +346,15 @@ def _tried(
                 events.update(zip(numbers.tolist(), *told, strict=True))
         rejected.update(rejects.reasons)
         found_here = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)
-        examples += [(path, *one) for one in found_here][: max(0, 10 - len(examples))]
+        for line, reason, detail in found_here:
+            kind = (reason, detail.partition(":")[0])
+            of_kind[kind] += 1
+            examples.setdefault(kind, (path, line, reason, detail))
+    if any("nanoseconds" in detail for _, _, _, detail in examples.values()):
+        finer = replace(source, nanoseconds="cut")
+        note = 'times are finer than a microsecond: they are cut (nanoseconds="cut")'
+        if source.nanoseconds != "cut":
+            return _tried(finer, sample, found, (*notes, note), kinds, today)
     days = tuple(sorted(index.lines))
     per_day = sample.size_bytes / max(1, len(days))
     return Proposal(
@@ -327,8 +369,8 @@ def _tried(
         rows=rows,
         duplicates=rows - len(events),
         rejected=dict(rejected),
-        examples=tuple(examples),
+        examples=tuple(examples[kind] for kind, _ in of_kind.most_common(10)),
         problems=found.problems,
-        notes=notes,
+        notes=(*notes, *_warnings(rejected.total(), found.records + found.unreadable)),
         kinds=kinds,
     )

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -15,6 +15,9 @@ from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.storage.storage_by_scheme import storage_for
+
+AHEAD = timedelta(days=1)
+"""How far clocks of a source without a last day may be ahead of ours."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class LandingReader:
     def clock(self) -> EventClock:
         """Tells the instants of the source's records."""
         source = self.source
-        return EventClock(source.event_time, source.first_day, source.last_day or self.today)
+        last_day = source.last_day or self.today + AHEAD
+        return EventClock(source.event_time, source.first_day, last_day)
 
 
 @contextmanager

@@ -91,7 +91,10 @@ def parquet_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
     """
     number = 0
     try:
-        file = pq.ParquetFile(stream, page_checksum_verification=True)
+        file = pq.ParquetFile(
+            stream, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        )
+        instants = _int96_columns(file.schema)
         names = file.schema_arrow.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -102,7 +105,7 @@ def parquet_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
             _refuse_twins(field)
         for batch in file.iter_batches(batch_size=CHUNK_ROWS, use_threads=False):
             lines = range(number + 1, number + 1 + batch.num_rows)
-            yield _chunk(ArrowRecords(lines, _plain(batch)))
+            yield _chunk(ArrowRecords(lines, _plain(batch, instants)))
             number += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         detail = f"after row {number}: {str(error)[:500]}"
@@ -153,11 +156,21 @@ def _refuse_twins(field: pa.Field) -> None:
         _refuse_twins(one)
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _int96_columns(schema: pq.ParquetSchema) -> frozenset[str]:
+    """Columns of Parquet's INT96: instants, as Spark, Hive and Impala write them."""
+    leaves = (schema.column(leaf) for leaf in range(len(schema)))
+    return frozenset(leaf.path for leaf in leaves if leaf.physical_type == "INT96")
+
+
+def _plain(batch: pa.RecordBatch, instants: frozenset[str]) -> pa.RecordBatch:
     """Dictionary columns as their values, and instants in UTC: nobody may know their zone."""
-    return pa.RecordBatch.from_arrays(
-        [_plain_values(column) for column in batch.columns], names=batch.schema.names
-    )
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = _plain_values(column)
+        if name in instants:
+            values = values.cast(pa.timestamp("us", "UTC"))
+        columns.append(values)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _plain_values(values: pa.Array) -> pa.Array:

@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Values
 from lakehouse.orchestration.ingestion.reading.typing.typed_columns import GUESSED
 from lakehouse.orchestration.ingestion.reading.typing.value_kinds import (
+    EXACT_IN_DOUBLE,
     INT_RANGE,
     LONG_RANGE,
     kinds_of,
 )
-
-_INT_LOW, _INT_HIGH = INT_RANGE
 
 
 def column_kinds(values: Values, *, untyped: bool) -> Counter[str]:
@@ -59,7 +58,8 @@ _KINDS: Mapping[str, Callable[[pa.DataType], bool]] = {
 def _integers(values: pa.Array, count: int) -> Counter[str]:
     long = values if pa.types.is_unsigned_integer(values.type) else values.cast(pa.int64())
     found: Counter[str] = Counter()
-    for kind, low, high in (("int", _INT_LOW, _INT_HIGH), ("long", *LONG_RANGE)):
+    exact = (-EXACT_IN_DOUBLE, EXACT_IN_DOUBLE)
+    for kind, (low, high) in (("int", INT_RANGE), ("long", exact), ("large", LONG_RANGE)):
         fitting = pc.sum(_within(long, low, high)).as_py() or 0
         found[kind] = fitting - found.total()
     found["huge"] = count - found.total()

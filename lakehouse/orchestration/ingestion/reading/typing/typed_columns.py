@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,12 +30,15 @@ _INTEGER = re.compile(r"[+-]?\d{1,4000}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # digits that Python drops where it reads a time
 _FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]")
+_NANOSECONDS = re.compile(r"([.,]\d{6})\d+")
 # how text whose type nobody told looks; what looks like a number but may be a code (007, or more
 # digits than a long has) stays text
 GUESSED: Mapping[str, str] = {
     "long": r"^-?(0|[1-9]\d{0,17})$",
     "double": r"^-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d{1,2})?|[eE][+-]?\d{1,2})$",
     "boolean": "^(?i:true|false)$",
+    # a number's text that says more than its value: zip codes, telephone numbers
+    "code": r"^(\+|-?0\d)[\d.]*([eE][+-]?\d+)?$",
 }
 _BOOLEANS = {"true": True, "false": False}
 _FAILURES = (ValueError, InvalidOperation, OverflowError, pa.ArrowException)
@@ -80,7 +84,7 @@ def arrow_type(column_type: str) -> pa.DataType:
 
 
 def typed_column(
-    values: Values, column_type: str, *, from_text: bool = False
+    values: Values, column_type: str, *, from_text: bool = False, guessed: bool = False
 ) -> tuple[pa.Array, dict[int, str]]:
     """The values as one Arrow array.
 
@@ -89,11 +93,19 @@ def typed_column(
             type.
         column_type: of the column.
         from_text: the values are text whose type only the column tells (CSV).
+        guessed: nobody declared that type: a code (`007`) is not taken for the number 7.
 
     Returns:
         The array (null where a value does not fit) and for each value that does not fit its
         position and why.
     """
+    if from_text and guessed and column_type in _NUMBERS:
+        codes = _codes(values)
+        if codes:
+            rest = [None if at in codes else one for at, one in enumerate(_listed(values))]
+            array, bad = typed_column(rest, column_type, from_text=True)
+            told = "is spelled like a code, not like a number: declare the column as a string"
+            return array, bad | {at: f"{text!r} {told}" for at, text in codes.items()}
     certain = _certain(values, column_type, from_text=from_text)
     if certain is not None and certain.null_count == _null_count(values):
         return certain, {}
@@ -109,6 +121,24 @@ def typed_column(
         except _FAILURES as error:
             bad[position] = str(error)
     return pa.array(found, type=arrow_type(column_type)), bad
+
+
+_NUMBERS = frozenset({"int", "long", "float", "double"})
+
+
+def _codes(values: Values) -> dict[int, str]:
+    """Text that looks like a number but is spelled like a code, by position."""
+    texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
+    positions = np.flatnonzero(
+        pc.fill_null(pc.match_substring_regex(texts, GUESSED["code"]), False).to_numpy(
+            zero_copy_only=False
+        )
+    )
+    return {int(at): texts[int(at)].as_py() for at in positions}
+
+
+def _listed(values: Values) -> Sequence[object]:
+    return values.to_pylist() if isinstance(values, pa.Array) else values
 
 
 def _python_values(values: pa.Array) -> list[object]:
@@ -199,6 +229,20 @@ def _from_arrow(values: pa.Array, column_type: str) -> pa.Array | None:
         return None
 
 
+def without_nanoseconds(values: Values) -> Values:
+    """Times, also as text, cut to whole microseconds."""
+    if not isinstance(values, pa.Array):
+        return [_NANOSECONDS.sub(r"\1", one) if isinstance(one, str) else one for one in values]
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.replace_substring_regex(values, _NANOSECONDS.pattern, r"\1")
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pc.cast(values, pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_time64(kind):
+        return pc.cast(values, pa.time64("us"), safe=False)
+    return values
+
+
 def whole_microseconds(times: pa.Array) -> pa.Array:
     """Timestamps in microseconds; null where nanoseconds would be lost."""
     whole = pc.cast(times, pa.timestamp("us", times.type.tz), safe=False)
@@ -246,7 +290,8 @@ def convert(value: object, column_type: str) -> object:
 
 
 def _decimal(value: object, precision: int, scale: int) -> Decimal:
-    number = Decimal(str(value)) if isinstance(value, int | str) else value
+    # a float's shortest text is what the file said
+    number = Decimal(str(value)) if isinstance(value, int | float | str) else value
     if not isinstance(number, Decimal) or not number.is_finite():
         raise ValueError(f"{value!r} is no decimal")
     return Decimal(str(pa.scalar(number, type=pa.decimal128(precision, scale)).as_py()))

@@ -19,7 +19,11 @@ from lakehouse.orchestration.ingestion.reading.file_index import (
 )
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Records, Rejects, Values
 from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
-from lakehouse.orchestration.ingestion.reading.typing.typed_columns import arrow_type, typed_column
+from lakehouse.orchestration.ingestion.reading.typing.typed_columns import (
+    arrow_type,
+    typed_column,
+    without_nanoseconds,
+)
 from lakehouse.orchestration.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,
@@ -30,6 +34,7 @@ from lakehouse.orchestration.ingestion.source import (
 
 _INSTANT = pa.timestamp("us", "UTC")
 _SHOWN = 200
+_TIMES = frozenset({"timestamp", "timestamptz", "time"})
 
 
 class RowTyper:
@@ -47,6 +52,7 @@ class RowTyper:
     def __init__(self, source: Source, columns: Sequence[Column], clock: EventClock) -> None:
         self.schema = rows_schema(columns)
         self._source, self._columns, self._clock = source, tuple(columns), clock
+        self._declared = frozenset(column.name for column in source.columns)
         self._known = frozenset(column.name for column in columns) | (
             {EVENT_TS} & {source.event_time.column}
         )
@@ -99,7 +105,14 @@ class RowTyper:
         arrays: dict[str, pa.Array] = {}
         for column in self._columns:
             values = records.column(column.name)
-            arrays[column.name], bad = typed_column(values, column.type, from_text=records.untyped)
+            if self._source.nanoseconds == "cut" and column.type in _TIMES:
+                values = without_nanoseconds(values)
+            arrays[column.name], bad = typed_column(
+                values,
+                column.type,
+                from_text=records.untyped,
+                guessed=column.name not in self._declared,
+            )
             for position, why in bad.items():
                 detail = f"{column.name}: {why}"[:_SHOWN]
                 reasons.setdefault(position, ("type conflict", detail))

@@ -1,7 +1,9 @@
 """Kinds of values and types of columns: what fits what, and allowed promotions. Pure.
 
-A kind is what a value is in the landing file; a type is what a column of the table is. Promotions
-are those of the Iceberg specification: int to long, float to double, decimal to a wider precision.
+A kind is what a value is in the landing file; a type is what a column of the table is. Whole
+numbers are `int` (32 bits), `long` (exact as a double), `large` (64 bits) or `huge`; text that
+looks like a number but is spelled like a code (`007`, `+49`) is a `code`. Promotions are those of
+the Iceberg specification: int to long, float to double, decimal to a wider precision.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 
-_INT_MAX, _LONG_MAX, _DOUBLE_EXACT = 2**31 - 1, 2**63 - 1, 2**53
+_INT_MAX, _LONG_MAX, EXACT_IN_DOUBLE = 2**31 - 1, 2**63 - 1, 2**53
 INT_RANGE, LONG_RANGE = (-_INT_MAX - 1, _INT_MAX), (-_LONG_MAX - 1, _LONG_MAX)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
@@ -20,11 +22,14 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _FITS: Mapping[str, frozenset[str]] = {
     "boolean": frozenset({"boolean"}),
     "int": frozenset({"int"}),
-    "long": frozenset({"int", "long"}),
+    "long": frozenset({"int", "long", "large"}),
     "float": frozenset({"int", "double"}),
-    "double": frozenset({"int", "long", "double"}),
-    "string": frozenset({"string"}),
-    "json": frozenset({"boolean", "int", "long", "huge", "double", "string", "json"}),
+    # a large one fits if its value is exact
+    "double": frozenset({"int", "long", "large", "double"}),
+    "string": frozenset({"string", "code"}),
+    "json": frozenset(
+        {"boolean", "int", "long", "large", "huge", "double", "string", "code", "json"}
+    ),
     "date": frozenset({"date", "string"}),
     "timestamp": frozenset({"timestamp", "string"}),
     "timestamptz": frozenset({"timestamptz", "string"}),
@@ -32,7 +37,7 @@ _FITS: Mapping[str, frozenset[str]] = {
     "binary": frozenset({"binary"}),
 }
 _WIDEST = "decimal(38,0)"
-_INFERRED: Mapping[str, str] = {"int": "long", "huge": _WIDEST}
+_INFERRED: Mapping[str, str] = {"int": "long", "large": "long", "huge": _WIDEST}
 
 
 def kinds_of(values: Iterable[object]) -> Counter[str]:
@@ -83,6 +88,8 @@ def _integer_kinds(values: list[object], count: int) -> Counter[str]:
         "int"
         if -_INT_MAX - 1 <= v <= _INT_MAX
         else "long"
+        if exact_in_double(v)
+        else "large"
         if -_LONG_MAX - 1 <= v <= _LONG_MAX
         else "huge"
         for v in integers
@@ -102,13 +109,13 @@ def fits(kind: str, column_type: str) -> bool:
         if have:
             room = int(want[1]) - int(want[2])
             return int(have[2]) <= int(want[2]) and int(have[1]) - int(have[2]) <= room
-        return kind in ("int", "long", "huge", "string")
+        return kind in ("int", "long", "large", "huge", "double", "string")
     return kind in _FITS[column_type]
 
 
 def promoted(column_type: str, kind: str) -> str | None:
     """The promotion that makes the kind fit; None where the specification allows none."""
-    if column_type == "int" and kind == "long":
+    if column_type == "int" and kind in ("long", "large"):
         return "long"
     want, have = _DECIMAL.fullmatch(column_type), _DECIMAL.fullmatch(kind)
     if want and have and int(have[2]) <= int(want[2]):
@@ -120,9 +127,12 @@ def promoted(column_type: str, kind: str) -> str | None:
 def inferred(kinds: Mapping[str, int]) -> str | None:
     """The type of a new column: that of most values, first seen if tied; None without values.
 
-    Whole numbers and fractions together are a double, decimals together the narrowest decimal that
-    holds them all, whole numbers of which some need more than 64 bits a decimal(38,0).
+    Whole numbers and fractions together are a double, unless most of them are whole numbers that no
+    double holds; decimals together the narrowest decimal that holds them all, whole numbers of
+    which some need more than 64 bits a decimal(38,0). One code among numbers makes all of it text.
     """
+    if "code" in kinds:
+        return "string"
     weights: Counter[str] = Counter()
     decimals = [m for m in map(_DECIMAL.fullmatch, kinds) if m]
     scale = max((int(m[2]) for m in decimals), default=0)
@@ -132,7 +142,8 @@ def inferred(kinds: Mapping[str, int]) -> str | None:
             weights[f"decimal({min(38, whole + scale)},{scale})"] += count
         else:
             weights[_INFERRED.get(kind, kind)] += count
-    if "double" in weights and "long" in weights:
+    inexact = kinds.get("large", 0) + kinds.get("huge", 0)
+    if "double" in weights and "long" in weights and inexact <= weights["double"]:
         weights["double"] += weights.pop("long")
     if "huge" in kinds and "long" in weights:
         weights[_WIDEST] += weights.pop("long")
@@ -141,4 +152,4 @@ def inferred(kinds: Mapping[str, int]) -> str | None:
 
 def exact_in_double(value: int) -> bool:
     """Whether a double holds this integer exactly."""
-    return -_DOUBLE_EXACT <= value <= _DOUBLE_EXACT
+    return -EXACT_IN_DOUBLE <= value <= EXACT_IN_DOUBLE
