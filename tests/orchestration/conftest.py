@@ -36,6 +36,8 @@ EVENTS = Source(
     last_day=date(2026, 6, 20),
     bucket="user",
     buckets=2,
+    # they land few lines, most of them odd
+    max_rejected=100.0,
     natural_key=("id",),
     columns=(
         Column("id", "long"),

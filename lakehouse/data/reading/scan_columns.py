@@ -320,8 +320,11 @@ def _read_fields(
 def _with_dropped(fields: Sequence[NestedField], dropped: NestedField) -> list[NestedField]:
     """The fields and a dropped one, which is inside their structs where these are still there."""
     for position, field in enumerate(fields):
-        if field.field_id == dropped.field_id:
-            inner = _with_dropped(field.field_type.fields, dropped.field_type.fields[0])
+        kind, within = field.field_type, dropped.field_type
+        if field.field_id != dropped.field_id:
+            continue
+        if isinstance(kind, StructType) and isinstance(within, StructType):
+            inner = _with_dropped(kind.fields, within.fields[0])
             merged = field.model_copy(update={"field_type": StructType(*inner)})
             return [*fields[:position], merged, *fields[position + 1 :]]
     return [*fields, _optional(dropped).model_copy(update={"name": _hidden(dropped)})]

@@ -252,13 +252,13 @@ def _columns(
 def _fitting(name: str, field: Field, notes: list[str]) -> str | None:
     """The type that takes the field's values: of a mixture a decimal, else JSON text.
 
-    A hundredth of the values may be strangers, which are quarantined.
+    A twentieth of the values may be strangers, which are quarantined.
     """
     kind = inferred(field.kinds)
     if kind is None or field.untyped:
         return kind
     misfits = sum(count for one, count in field.kinds.items() if not fits(one, kind))
-    if misfits * 100 <= field.kinds.total():
+    if misfits * 20 <= field.kinds.total():
         return kind
     numbers = [str(value) for value in field.values if not isinstance(value, bool)]
     mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))

@@ -103,9 +103,9 @@ def typed_column(
         codes = _codes(values)
         if codes:
             rest = [None if at in codes else one for at, one in enumerate(_listed(values))]
-            array, bad = typed_column(rest, column_type, from_text=True)
+            array, others = typed_column(rest, column_type, from_text=True)
             told = "is spelled like a code, not like a number: declare the column as a string"
-            return array, bad | {at: f"{text!r} {told}" for at, text in codes.items()}
+            return array, others | {at: f"{text!r} {told}" for at, text in codes.items()}
     certain = _certain(values, column_type, from_text=from_text)
     if certain is not None and certain.null_count == _null_count(values):
         return certain, {}
