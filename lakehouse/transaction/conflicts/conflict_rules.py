@@ -209,11 +209,12 @@ def reaches_moved_rows_alike(
     def alike(entries: Entries) -> Mask:
         spec = entries.spec
         newer = pc.greater(entries.table["sequence_number"], data_sequence_number)
-        found = pc.fill_null(newer, fill_value=False).to_numpy(zero_copy_only=False)
+        found: Mask = np.asarray(pc.fill_null(newer, fill_value=False), bool)
         if is_unpartitioned(spec) or not moved:
             return found
         partitions = (partition_key(spec.spec_id, values) for values in entries.partitions())
-        return found & np.fromiter((key not in moved for key in partitions), bool, len(entries))
+        still: Mask = np.fromiter((key not in moved for key in partitions), bool, len(entries))
+        return np.logical_and(found, still)
 
     return alike
 
