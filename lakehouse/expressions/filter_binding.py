@@ -83,6 +83,7 @@ class Names:
     def __init__(self, schema: Schema, *, case_sensitive: bool = True) -> None:
         self._schema = schema
         self._case_sensitive = case_sensitive
+        self._top_level = {one.field_id for one in schema.fields}
 
     def column(self, name: str) -> Column:
         """The column of a dotted name. Raises InvalidExpressionError."""
@@ -103,7 +104,9 @@ class Names:
             raise InvalidExpressionError(
                 f"no column {name} in the schema; it has {known}", column=name
             ) from error
-        path = _path_of(self._schema, field)
+        if field.field_id in self._top_level:
+            return _column(field, (field.name,))
+        path = field_path(self._schema.as_struct(), field.field_id)
         if path is None:
             raise InvalidExpressionError(
                 f"column {name} is inside a list or map, which a filter cannot reach", column=name
@@ -313,13 +316,6 @@ def refuse_metadata_columns(where: Bound, what: str) -> None:
                 "which belongs to files: filter a scan",
                 column=one.path[0],
             )
-
-
-def _path_of(schema: Schema, field: NestedField) -> tuple[str, ...] | None:
-    """`field_path`, without making a struct of the schema for its own columns."""
-    if any(one is field for one in schema.fields):
-        return (field.name,)
-    return field_path(schema.as_struct(), field.field_id)
 
 
 def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,25 +18,28 @@ def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedFie
     Raises:
         InvalidPartitionSpecError: no such field outside lists and maps.
     """
-    found = _search(schema.as_struct(), field_id)
+    found = next((one for one in _paths(schema.as_struct()) if one[1].field_id == field_id), None)
     if found is None:
-        raise InvalidPartitionSpecError(
-            f"source field {field_id} is not a column of schema {schema.schema_id}, or lies "
-            "inside a list or map",
-            field_id=field_id,
-        )
+        raise _no_column(schema, field_id)
     return found
 
 
-def _search(struct: StructType, field_id: int) -> tuple[tuple[int, ...], NestedField] | None:
+def _paths(
+    struct: StructType, above: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], NestedField]]:
     for position, one in enumerate(struct.fields):
-        if one.field_id == field_id:
-            return (position,), one
+        path = (*above, position)
+        yield path, one
         if isinstance(one.field_type, StructType):
-            below = _search(one.field_type, field_id)
-            if below is not None:
-                return (position, *below[0]), below[1]
-    return None
+            yield from _paths(one.field_type, path)
+
+
+def _no_column(schema: Schema, field_id: int) -> InvalidPartitionSpecError:
+    return InvalidPartitionSpecError(
+        f"source field {field_id} is not a column of schema {schema.schema_id}, or lies "
+        "inside a list or map",
+        field_id=field_id,
+    )
 
 
 def column_at(
@@ -52,11 +55,18 @@ class FieldReader:
 
     Args:
         schema: of the rows.
-        field_ids: of the fields that will be asked for, outside lists and maps.
+        field_ids: of the fields that will be asked for, outside lists and maps; all by default.
+
+    Raises:
+        InvalidPartitionSpecError: one of `field_ids` is no such field.
     """
 
-    def __init__(self, schema: Schema, field_ids: Collection[int]) -> None:
-        self._paths = {field_id: find_path(schema, field_id)[0] for field_id in field_ids}
+    def __init__(self, schema: Schema, field_ids: Collection[int] | None = None) -> None:
+        found = _paths(schema.as_struct())
+        self._paths = {field.field_id: path for path, field in found}
+        for field_id in field_ids or ():
+            if field_id not in self._paths:
+                raise _no_column(schema, field_id)
 
     def read(self, rows: pa.RecordBatch | pa.Table, field_id: int) -> pa.Array | pa.ChunkedArray:
         """The values of a field; null where a struct around it is."""

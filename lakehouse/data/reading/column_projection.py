@@ -89,10 +89,11 @@ class Projection:
             leaf for part in self._parts if part is not None for leaf in part.leaves
         )
         # Columns come in the order of the file.
+        decoded = set(self.leaves)
         present = [
             rank
             for rank, column in enumerate(columns)
-            if not pruned or set(column.leaves) & set(self.leaves)
+            if not pruned or not decoded.isdisjoint(column.leaves)
         ]
         rank_of = {id(columns[position]): rank for rank, position in enumerate(present)}
         self._source = {

@@ -28,6 +28,7 @@ from pyiceberg.types import (
 from lakehouse.data.conversion.safe_casts import without_encoding
 
 _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_DIGITS_OF_UINT64 = 20
 
 
 class PromotionError(ValueError):
@@ -39,7 +40,7 @@ def promote(array: pa.Array, kind: IcebergType, target: pa.DataType) -> pa.Array
 
     Allowed: int to long, float to double, decimal to a wider one of the same scale, date to
     timestamp, any width of integer and any unit of time that foreign writers use (finer units are
-    floored), strings without annotation.
+    floored), strings without annotation, unsigned integers of 64 bits to decimals of 20 digits.
 
     Raises:
         PromotionError: anything else.
@@ -79,6 +80,8 @@ def can_promote(source: pa.DataType, kind: IcebergType) -> bool:
             types.is_floating(source) and (isinstance(kind, DoubleType) or source.bit_width <= 32)
         )
     if isinstance(kind, DecimalType):
+        if types.is_uint64(source):
+            return kind.scale == 0 and kind.precision >= _DIGITS_OF_UINT64
         return bool(
             types.is_decimal(source)
             and source.scale == kind.scale

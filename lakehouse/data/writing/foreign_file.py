@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
@@ -21,12 +22,15 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     NestedField,
     PrimitiveType,
+    StringType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
     TimestamptzType,
+    TimeType,
     UUIDType,
 )
 
@@ -35,7 +39,7 @@ from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
 from lakehouse.data.conversion.parquet_bounds import decode_statistic
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
-from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
+from lakehouse.data.reading.parquet_footer import WholeParquet, load_footer, open_parquet, readable
 from lakehouse.data.writing.column_metrics import footer_metrics, metrics_modes
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
 from lakehouse.expressions.transforms.transformed_values import transform_value
@@ -48,6 +52,9 @@ from lakehouse.storage.storage_protocol import FileInfo, Storage
 
 _NAIVE = TimestampType | TimestampNanoType
 _ZONED = TimestamptzType | TimestamptzNanoType
+_TICKS = {"milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}
+
+_ROWS_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +94,9 @@ def describe_file(
         texts: column -> text of its value in all rows, from a Hive path; None is null.
 
     Raises:
-        InvalidSchemaError: the file has field ids, a column that the table lacks or that cannot be
-            read as the table's type, or lacks a required one.
+        InvalidSchemaError: the file has field ids, two columns for one of the table, one that the
+            table lacks or that cannot be read as the table's type, values that do not fit, nulls in
+            a required column, or lacks a required one.
         InvalidInputError: its rows lie in more than one partition, or nobody can tell in which.
         CorruptMetadataError | NoSuchFileError: it is no Parquet file, or not there.
     """
@@ -103,10 +111,12 @@ def describe_file(
                 file=info.location,
             )
         columns = file_columns(file.schema_arrow, request.name_mapping, info.location)
+        _refuse_twins(columns, info.location)
+        facts = _Facts(info.location, footer, columns, request)
+        values = facts.values_of({**facts.texts_of_folders(), **(texts or {})})
+        facts.check(values)
+        facts.read_doubtful(file, values)
     file.close()
-    facts = _Facts(info.location, footer, columns, request)
-    values = facts.values_of({**facts.texts_of_folders(), **(texts or {})})
-    facts.check(values)
     partition = tuple(facts.partition_value(one, values) for one in request.spec.fields)
     modes = metrics_modes(request.schema, request.properties)
     metrics = footer_metrics(footer, facts.leaf_ids, request.schema, modes)
@@ -183,6 +193,76 @@ class _Facts:
                     file=self._path,
                 )
 
+    def read_doubtful(self, file: WholeParquet, values: Mapping[int, Any]) -> None:
+        """Read those columns of which the footer does not tell that a scan can read them."""
+        there = {one.field_id: one for one in self._columns}
+        doubtful = [
+            field
+            for field in self._request.schema.fields
+            if field.field_id in there and self._doubtful(there[field.field_id], field.required)
+        ]
+        if not doubtful:
+            return
+        targets = list(schema_to_arrow(Schema(*doubtful)))
+        projection = Projection(self._columns, doubtful, targets, values, self._path)
+        groups = list(range(self._footer.num_row_groups))
+        for batch in file.reader.iter_batches(
+            _ROWS_AT_A_TIME, groups, column_indices=projection.leaves
+        ):
+            found = projection.columns(batch, batch.num_rows)
+            for field, column in zip(doubtful, found, strict=True):
+                try:
+                    column.validate(full=True)
+                except pa.ArrowInvalid as error:
+                    raise InvalidSchemaError(
+                        f"{self._path}: column {field.name!r} holds a value that is not a valid "
+                        f"{field.field_type}: {error}",
+                        file=self._path,
+                        column=field.name,
+                    ) from error
+
+    def _doubtful(self, column: FileColumn, required: bool, depth: int = 0) -> bool:
+        """Whether there may be nulls where none belong, or values beyond the table's type."""
+        if column.children:
+            return (required and depth == 0) or any(
+                self._doubtful(child, self._requires(child), depth + 1) for child in column.children
+            )
+        statistics = self._statistics(column.leaves[0])
+        counted = all(one is not None and one.has_null_count for one in statistics)
+        nulls = sum(one.null_count for one in statistics) if counted else None
+        return (required and (nulls is None or nulls > 0)) or not self._fits(column, statistics)
+
+    def _requires(self, column: FileColumn) -> bool:
+        field = None if column.field_id is None else self._fields.get(column.field_id)
+        return field is not None and field.required
+
+    def _fits(self, column: FileColumn, statistics: Sequence[Any]) -> bool:
+        """Whether the statistics show that all values are in the range of the table's type."""
+        leaf, kind = column.leaves[0], self._fields[cast("int", column.field_id)].field_type
+        schema = self._footer.schema.column(leaf)
+        told = json.loads(schema.logical_type.to_json())
+        if isinstance(kind, StringType):
+            ends = [end for one in statistics if one and one.has_min_max for end in _raw_ends(one)]
+            return all(decode_statistic(end, schema, kind) is not None for end in ends)
+        ticks = 1
+        if isinstance(kind, _NAIVE | _ZONED | TimeType) and "timeUnit" in told:
+            nanos = isinstance(kind, TimestampNanoType | TimestamptzNanoType)
+            ticks = _TICKS[told["timeUnit"]] // (1 if nanos else 1000)
+        unsigned = told.get("isSigned") is False
+        if not unsigned and ticks <= 1:
+            return True
+        bits = 32 if isinstance(kind, IntegerType) else 64
+        for one in statistics:
+            if one is None or not one.has_min_max:
+                if one is None or one.num_values:
+                    return False
+                continue
+            for end in _raw_ends(one):
+                value = end % (1 << told["bitWidth"]) if unsigned else end * ticks
+                if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+                    return False
+        return True
+
     def _check_zones(self) -> None:
         """That instants come from instants, and local times from local times.
 
@@ -242,7 +322,8 @@ class _Facts:
                     if one and one.has_min_max
                     for bound in (one.min, one.max)
                 ]
-                if any(math.isnan(bound) for bound in bounds):
+                # those of half floats are bytes, and are not taken over
+                if any(isinstance(bound, float) and math.isnan(bound) for bound in bounds):
                     unsure.add(field_id)
         return unsure
 
@@ -300,6 +381,10 @@ class _Facts:
         return [group.column(leaf).statistics for group in groups if group.num_rows]
 
 
+def _raw_ends(statistics: Any) -> tuple[Any, Any]:
+    return statistics.min_raw, statistics.max_raw
+
+
 def _internal(value: Any, kind: PrimitiveType) -> Any:
     if value is not None and isinstance(kind, DecimalType):
         return Decimal((value < 0, tuple(int(digit) for digit in str(abs(value))), -kind.scale))
@@ -315,6 +400,25 @@ def _stray(
             yield f"{parent}{one.name}"
         else:
             yield from _stray(one.children, known, f"{parent}{one.name}.")
+
+
+def _refuse_twins(columns: Sequence[FileColumn], path: str, parent: str = "") -> None:
+    """Refuse two columns of one name, or of two names that the table has for one column."""
+    names: dict[str, FileColumn] = {}
+    ids: dict[int, FileColumn] = {}
+    for one in columns:
+        other = names.setdefault(one.name, one)
+        if other is one and one.field_id is not None:
+            other = ids.setdefault(one.field_id, one)
+        if other is not one:
+            raise InvalidSchemaError(
+                f"{path} has two columns for one of the table, {parent}{other.name} and "
+                f"{parent}{one.name}: write it again with one of them, or read it and append its "
+                "rows.",
+                file=path,
+                column=f"{parent}{one.name}",
+            )
+        _refuse_twins(one.children, path, f"{parent}{one.name}.")
 
 
 def _note_leaves(columns: Sequence[FileColumn], ids: list[int | None]) -> None:

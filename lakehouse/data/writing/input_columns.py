@@ -96,7 +96,8 @@ class Coercer:
             if name in by_name:
                 raise self._error(prefix + name, "is there twice in the data")
             by_name[name] = array
-        unknown = [name for name in by_name if name not in {f.name for f in fields}]
+        known_names = {f.name for f in fields}
+        unknown = [name for name in by_name if name not in known_names]
         if unknown:
             known = ", ".join(f.name for f in fields)
             what = (

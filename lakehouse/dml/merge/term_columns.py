@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.data.conversion.columns_by_id import column_at, find_path
+from lakehouse.data.conversion.columns_by_id import FieldReader
 from lakehouse.data.conversion.single_values import internal_values
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import Bound
@@ -41,13 +41,17 @@ class PairedRows:
         self.target = target
         self._target = (target, target_schema)
         self._source = (source, source_schema)
+        self._readers: dict[bool, FieldReader] = {}
 
     def column(self, field_id: int) -> pa.Array:
         """The values of a field; those of the source have negative ids."""
-        rows, schema = self._target if field_id > 0 else self._source
+        of_target = field_id > 0
+        rows, schema = self._target if of_target else self._source
         if rows is None:
             raise AssertionError(f"field {field_id} is of a side that has no rows here")
-        return column_at(rows, find_path(schema, abs(field_id))[0])
+        if of_target not in self._readers:
+            self._readers[of_target] = FieldReader(schema)
+        return self._readers[of_target].read(rows, abs(field_id))
 
     def values(self, term: Term) -> pa.Array:
         """A term for each row. Raises InvalidExpressionError where it cannot be computed."""

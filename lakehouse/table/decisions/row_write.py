@@ -8,12 +8,18 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import overload
 
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, ValidationConflictError
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    LakehouseError,
+    NoSuchFileError,
+    ValidationConflictError,
+)
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.write_result import WriteResult
+from lakehouse.transaction.attempt.pending_operation import head_of
 from lakehouse.transaction.commit.commit_ids import snapshots_of_commit
 from lakehouse.transaction.transaction import Transaction
 
@@ -143,7 +149,8 @@ class RowWrite:
         the new files, at most `commit.retry.num-retries` times.
 
         Where nothing is to do in a version that others have left behind, the decision is made again
-        on the newest: what they added may match.
+        on the newest: what they added may match. So it is where the snapshot decided on has
+        expired: nobody can read it, or tell what came since.
 
         Args:
             decide: looks at the table as it is then.
@@ -159,7 +166,15 @@ class RowWrite:
         first = len(self.files)
         while True:
             before = self._table.metadata
-            decision = decide()
+            try:
+                decision = decide()
+            except NoSuchFileError:
+                found = self._table.catalog.load(self._table.identifier)
+                if again >= most or not self._expired(before, found.metadata):
+                    raise
+                self._table.move_to(found)
+                again += 1
+                continue
             self._keep_of_decisions(first, () if decision is None else decision.written)
             if decision is None:
                 if newest or not self._left_behind():
@@ -174,14 +189,26 @@ class RowWrite:
                     rows_deleted=decision.rows_deleted,
                 )
                 return replace(done, decided_again=again, rows_decided_again=rows_again)
-            except ValidationConflictError:
+            except (ValidationConflictError, NoSuchFileError) as error:
                 found = self._table.catalog.load(self._table.identifier)
                 same = before.table_uuid == found.metadata.table_uuid
-                may = whatever_came or only_moved_rows(before, found.metadata, self._branch)
+                may = self._expired(before, found.metadata) or (
+                    isinstance(error, ValidationConflictError)
+                    and (whatever_came or only_moved_rows(before, found.metadata, self._branch))
+                )
                 if not (again < most and same and may):
                     raise
             self._table.move_to(found)
             again, newest = again + 1, True
+
+    def _expired(self, before: TableMetadata, after: TableMetadata) -> bool:
+        """Whether the snapshot that was decided on is no longer part of the same table."""
+        head = head_of(before, self._branch)
+        return (
+            head is not None
+            and before.table_uuid == after.table_uuid
+            and all(one.snapshot_id != head.snapshot_id for one in after.snapshots)
+        )
 
     def _keep_of_decisions(self, first: int, written: Sequence[DataFile]) -> None:
         """Delete the files of the decision before, from number `first` on, that are not `written`.

@@ -148,16 +148,19 @@ class WriteVerbs(LoadedTable):
             ValidationConflictError: a concurrent commit changed rows that this overwrite decided
                 on. Compaction changes none.
         """
-        condition = bind(where, self.schema())
+        bind(where, self.schema())
         with RowWrite(self, branch, summary, commit_id) as write:
             if (done := write.replayed()) is not None:
                 return done
             new = self.write_files(data)
             write.files += new
             if must_match:
-                refuse_other_rows(new, condition, self.metadata, self.storage, self.name)
+                refuse_other_rows(
+                    new, bind(where, self.schema()), self.metadata, self.storage, self.name
+                )
 
             def decide() -> Decision:
+                condition = bind(where, self.schema())
                 gone = remove_matching_rows(
                     self.metadata, self._head(branch), condition, self.write_request(), self.storage
                 )

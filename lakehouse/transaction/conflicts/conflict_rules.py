@@ -164,7 +164,7 @@ def no_new_deletes(
     targets: Targets,
     changes: Iterable[ConcurrentChange],
     *,
-    ignore_equality: bool = False,
+    still_reached: Callable[[Entries], Mask] | None = None,
 ) -> None:
     """Refuse when deletes were added that can apply to the targets: deleted rows would be back.
 
@@ -172,16 +172,18 @@ def no_new_deletes(
         subject: who complains.
         targets: data files that the operation replaces or removes, or whose rows it replaces.
         changes: of other writers.
-        ignore_equality: equality deletes still apply to the replacement, which keeps the sequence
-            number of its input.
+        still_reached: which equality deletes reach the same rows after the operation as before;
+            None: those that reach no target.
     """
     if not targets.partitions:
         return
     for change in changes:
         for entries in change.added_deletes:
-            hit = entries.filter(
-                pa.array(_applies(entries, targets, ignore_equality=ignore_equality))
-            )
+            breaks = _applies(entries, targets)
+            if still_reached is not None:
+                equality = pc.equal(entries.table["content"], CONTENT_EQUALITY_DELETES).to_numpy()
+                breaks = np.where(equality, ~still_reached(entries), breaks)
+            hit = entries.filter(pa.array(breaks))
             if len(hit):
                 raise _conflict(
                     subject,
@@ -191,6 +193,30 @@ def no_new_deletes(
                     hit,
                     "Load the table again and repeat it",
                 )
+
+
+def reaches_moved_rows_alike(
+    removed: Iterable[DataFile], added: Iterable[DataFile], data_sequence_number: int
+) -> Callable[[Entries], Mask]:
+    """Which equality deletes reach the same rows in `added` as in `removed` (spec: Scan Planning).
+
+    They are newer than `added`. They are of an unpartitioned spec, which reaches every file, or of
+    a partition that no row enters or leaves: within one spec none does, between specs all may.
+    """
+    keys = frozenset(file.partition_key for file in (*removed, *added))
+    moved = keys if len({spec_id for spec_id, *_ in keys}) > 1 else frozenset()
+
+    def alike(entries: Entries) -> Mask:
+        spec = entries.spec
+        newer = pc.greater(entries.table["sequence_number"], data_sequence_number)
+        found: Mask = np.asarray(pc.fill_null(newer, fill_value=False), bool)
+        if is_unpartitioned(spec) or not moved:
+            return found
+        partitions = (partition_key(spec.spec_id, values) for values in entries.partitions())
+        still: Mask = np.fromiter((key not in moved for key in partitions), bool, len(entries))
+        return np.logical_and(found, still)
+
+    return alike
 
 
 def still_live(
@@ -302,7 +328,7 @@ def no_equality_deletes(
     for change in changes:
         for entries in change.added_deletes:
             equality = pc.equal(entries.table["content"], CONTENT_EQUALITY_DELETES).to_numpy()
-            applies = _applies(entries, targets, ignore_equality=False)
+            applies = _applies(entries, targets)
             hit = entries.filter(pa.array(equality & applies))
             if len(hit):
                 raise _conflict(
@@ -332,16 +358,15 @@ def missing_files(
     )
 
 
-def _applies(entries: Entries, targets: Targets, *, ignore_equality: bool) -> Mask:
+def _applies(entries: Entries, targets: Targets) -> Mask:
     spec = entries.spec
     keys = (partition_key(spec.spec_id, values) for values in entries.partitions())
     within = np.fromiter((key in targets.partitions for key in keys), bool, len(entries))
     named = entries.named_files().is_valid().to_numpy()
     by_name = entries.naming(targets.paths).to_numpy()
     equality = pc.equal(entries.table["content"], CONTENT_EQUALITY_DELETES).to_numpy()
-    in_scope = within | is_unpartitioned(spec) if not ignore_equality else np.zeros_like(within)
     by_position = within if targets.any_path else np.where(named, by_name, within)
-    return np.where(equality, in_scope, by_position)
+    return np.where(equality, within | is_unpartitioned(spec), by_position)
 
 
 def _files(entries: Entries) -> str:

@@ -11,7 +11,11 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.attempt.added_files import checked
 from lakehouse.transaction.attempt.pending_operation import Attempt, head_of
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.conflicts.conflict_rules import Targets, no_new_deletes
+from lakehouse.transaction.conflicts.conflict_rules import (
+    Targets,
+    no_new_deletes,
+    reaches_moved_rows_alike,
+)
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
     concurrent_changes,
@@ -48,7 +52,9 @@ class RewriteFiles:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "rewrite"), concurrent_changes(attempt)
         data = tuple(file for file in self.removed if file.content == CONTENT_DATA)
-        no_new_deletes(subject, Targets.of(data), changes, ignore_equality=True)
+        added = tuple(file for file in self.added if file.content == CONTENT_DATA)
+        alike = reaches_moved_rows_alike(data, added, self.data_sequence_number)
+        no_new_deletes(subject, Targets.of(data), changes, still_reached=alike)
         self._replacement().apply(attempt, OPERATION_REPLACE, subject, changes)
 
     def _replacement(self) -> Replacement:

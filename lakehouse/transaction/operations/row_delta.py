@@ -78,7 +78,7 @@ class RowDelta:
         serializable = level == "serializable"
         rows = rows_still_there(attempt, subject, self.rows, changes, serializable=serializable)
         if self.rows:
-            self._check_replaced(attempt, subject, changes)
+            self._check_replaced(attempt, subject, changes, rows)
         else:
             self._check_data_files(attempt, subject, changes)
         decided = self.conflict_filter is not None or bool(self.delete_files or self.rows)
@@ -99,13 +99,20 @@ class RowDelta:
         replacement.apply(attempt, operation, subject, changes)
 
     def _check_replaced(
-        self, attempt: Attempt, subject: Subject, changes: list[ConcurrentChange]
+        self,
+        attempt: Attempt,
+        subject: Subject,
+        changes: list[ConcurrentChange],
+        moved: tuple[DecidedRows, ...],
     ) -> None:
         """What must not happen to the files of rows that go, beside what happens to the rows."""
         going = [one for one in self.rows if len(one.gone)]
         self._check_not_removed(attempt, frozenset(one.path for one in going))
         if self.data_files:
-            partitions = frozenset(one.data_file.partition_key for one in going)
+            # compaction may have moved them to another partition spec, where deletes reach them
+            partitions = frozenset(
+                one.data_file.partition_key for one in (*going, *moved) if len(one.gone)
+            )
             no_equality_deletes(subject, partitions, changes)
 
     def _check_data_files(

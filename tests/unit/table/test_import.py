@@ -399,3 +399,73 @@ def test_paths_of_any_text_are_taken_apart(values):
     path = "/".join([*names, "part-0.parquet"])
     assert partition_texts(path) == values
     assert is_hidden(path) == any(name.startswith(".") for name in values)
+
+
+LONG = pa.schema({"x": pa.int64()})
+ELEMENTS = pa.schema({"x": pa.list_(pa.int64())})
+TEXT = pa.schema({"x": pa.string()})
+REQUIRED = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+WITHIN = pa.schema({"x": pa.struct([pa.field("y", pa.int64(), nullable=False)])})
+NO_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+TWO = pa.array([1])
+UNREADABLE = {
+    "unsigned": (LONG, pa.table({"x": pa.array([2**63], pa.uint64())})),
+    "unsigned element": (ELEMENTS, pa.table({"x": pa.array([[2**63]], pa.list_(pa.uint64()))})),
+    "unsigned int": (pa.schema({"x": pa.int32()}), pa.table({"x": pa.array([2**31], pa.uint32())})),
+    "null": (REQUIRED, pa.table({"x": [1, None]})),
+    "null within": (
+        WITHIN,
+        pa.table({"x": pa.array([{"y": None}], pa.struct({"y": pa.int64()}))}),
+    ),
+    "no text": (TEXT, pa.table({"x": NO_TEXT})),
+    "too late": (
+        pa.schema({"x": pa.timestamp("us")}),
+        pa.table({"x": pa.array([2**60], pa.timestamp("ms"))}),
+    ),
+    "twice": (LONG, pa.Table.from_arrays([TWO, TWO], names=["x", "x"])),
+    "twice within": (
+        pa.schema({"x": pa.struct({"y": pa.int64()})}),
+        pa.table({"x": pa.StructArray.from_arrays([TWO, TWO], names=["y", "y"])}),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "statistics"),
+    [
+        *((case, True) for case in UNREADABLE),
+        # without them a footer gives no hint of bytes that are no text
+        *((case, False) for case in UNREADABLE if case != "no text"),
+    ],
+)
+def test_a_file_that_no_scan_could_read_is_refused_by_name(catalog, tmp_path, case, statistics):
+    schema, data = UNREADABLE[case]
+    table = catalog.create_table("raw.rows", schema)
+    path = str(tmp_path / "bad.parquet")
+    pq.write_table(data, path, write_statistics=statistics)
+    with pytest.raises(lh.InvalidSchemaError, match=r"bad\.parquet"):
+        table.add_files([path])
+    assert table.refresh().scan().count() == 0
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        (LONG, pa.table({"x": pa.array([2**63 - 1, None], pa.uint64())})),
+        (REQUIRED, pa.table({"x": pa.array([1, 2])})),
+        (
+            pa.schema({"x": pa.decimal128(20, 0)}),
+            pa.table({"x": pa.array([2**64 - 1, 0, None], pa.uint64())}),
+        ),
+        (pa.schema({"x": pa.float32()}), pa.table({"x": pa.array([1.5], pa.float16())})),
+        (pa.schema({"x": pa.timestamp("us")}), pa.table({"x": pa.array([5], pa.timestamp("ms"))})),
+        (WITHIN, pa.table({"x": pa.array([None, {"y": 1}], pa.struct({"y": pa.int64()}))})),
+    ],
+)
+def test_doubtful_files_whose_values_fit_are_taken(catalog, tmp_path, schema, data, statistics):
+    table = catalog.create_table("raw.rows", schema)
+    path = str(tmp_path / "good.parquet")
+    pq.write_table(data, path, write_statistics=statistics)
+    assert table.add_files([path]).rows_inserted == data.num_rows
+    assert table.scan().to_arrow().to_pylist() == data.cast(schema).to_pylist()

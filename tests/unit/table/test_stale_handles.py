@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import LakehouseError, NoSuchFileError
 
 SCHEMA = pa.schema({"id": pa.int64(), "n": pa.int64()})
 GONE = pa.table({"id": [7]}, schema=pa.schema({"id": pa.int64()}))
@@ -91,3 +91,36 @@ def test_another_table_of_the_name_is_not_changed(lake):
     with pytest.raises(LakehouseError):
         table.delete(where="id = 7")
     assert found(lake.load_table("t.rows")) == [(7, 0)]
+
+
+def _all_verbs() -> dict[str, object]:
+    return {
+        **VERBS,
+        "overwrite": lambda table: table.overwrite(rows(8), where="id = 7"),
+        "upsert": lambda table: table.upsert(rows(7), keys=["id"]),
+    }
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("verb", _all_verbs())
+def test_where_the_snapshot_expired_meanwhile_the_newest_is_read(lake, verb, mode):
+    modes = {f"write.{one}.mode": mode for one in ("delete", "update", "merge")}
+    table = lake.create_table("t.rows", SCHEMA, properties=modes)
+    table.append(rows(1))
+    slow = lake.load_table("t.rows")
+    table.append(rows(7))
+    table.expire_snapshots(lh.ExpiryOptions(retain_last=1, older_than_ms=1 << 60))
+    _all_verbs()[verb](slow)
+    right = {**AFTER, "overwrite": [(1, 0), (8, 0)], "upsert": [(1, 0), (7, 0)]}
+    assert found(table) == right[verb]
+
+
+def test_a_file_that_is_gone_from_a_snapshot_that_is_there_is_no_expiry(lake):
+    table = lake.create_table("t.rows", SCHEMA)
+    table.append(rows(1, 7))
+    slow = lake.load_table("t.rows")
+    (file,) = table.scan().plan().files
+    table.append(rows(8))
+    table.storage.delete([file.file_path])
+    with pytest.raises(NoSuchFileError):
+        slow.delete(where="id = 7")
