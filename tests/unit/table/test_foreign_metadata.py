@@ -10,6 +10,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.storage.local import LocalStorage
 
 ROWS = pa.table({"i": [1, 2], "s": [{"x": 1}, None], "l": [[{"y": 1}], None]})
 
@@ -96,6 +97,57 @@ def test_a_table_to_be_encrypted_is_refused(tmp_path):
     catalog = lh.load_catalog(str(tmp_path))
     with pytest.raises(UnsupportedFeatureError, match=r"encryption\.key-id"):
         catalog.create_table("t.rows", ROWS.schema, properties={"encryption.key-id": "k"})
+
+
+ENCRYPTED_VERBS = {
+    "append": lambda table: table.append(ROWS),
+    "delete": lambda table: table.delete(where="i = 1"),
+    "update": lambda table: table.update({"i": "i + 1"}, where="i = 1"),
+    "overwrite": lambda table: table.overwrite(ROWS),
+    "upsert": lambda table: table.upsert(ROWS, keys=["i"]),
+    "write_files": lambda table: table.write_files(ROWS),
+    "compact": lambda table: table.compact(lh.CompactionOptions(rewrite_all=True)),
+    "rewrite_manifests": lambda table: table.rewrite_manifests(),
+    "statistics": lambda table: table.compute_statistics(),
+    "partition statistics": lambda table: table.compute_partition_statistics(),
+    "key filters": lambda table: table.compute_key_filters(["i"]),
+}
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("where", ["property", "snapshot"])
+@pytest.mark.parametrize("verb", ENCRYPTED_VERBS)
+def test_nothing_is_written_in_plain_text_beside_encrypted_files(
+    tmp_path, monkeypatch, verb, where, mode
+):
+    catalog = lh.load_catalog(str(tmp_path))
+    properties = {f"write.{one}.mode": mode for one in ("delete", "update", "merge")}
+    table = catalog.create_table(
+        "t.rows", ROWS.schema, partition_by=["bucket(2, i)"], properties=properties
+    )
+    table.append(ROWS)
+    table.append(ROWS)
+
+    def encrypt(document):
+        if where == "property":
+            document["properties"]["encryption.key-id"] = "k"
+        else:
+            for snapshot in document["snapshots"]:
+                snapshot["key-id"] = "k"
+
+    table = edited(table, encrypt)
+    written = []
+    for name in ("write", "write_new", "open_output"):
+        real = getattr(LocalStorage, name)
+
+        def noted(storage, first, *more, real=real, **named):
+            written.extend([first] if isinstance(first, str) else first)
+            return real(storage, first, *more, **named)
+
+        monkeypatch.setattr(LocalStorage, name, noted)
+    with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+        ENCRYPTED_VERBS[verb](table)
+    assert [one for one in written if not one.endswith((".json", ".text"))] == []
 
 
 @pytest.mark.parametrize("where", ["property", "snapshot"])
