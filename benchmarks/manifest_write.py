@@ -29,12 +29,11 @@ from pyiceberg.manifest import ManifestEntry as PyManifestEntry  # noqa: E402
 from pyiceberg.manifest import write_manifest  # noqa: E402
 
 from benchmarks.atlas import SCHEMA, SPEC, partition_files  # noqa: E402
-from lakehouse.scan.manifests.avro_manifests import decode_avro  # noqa: E402
+from lakehouse.scan.manifests.manifest_reader import decode_avro  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import encode_twin  # noqa: E402
 from lakehouse.spec.manifests.manifest import encode_manifest  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.schema.field_types import field_types  # noqa: E402
-from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402
 
 TARGET_ENTRIES_PER_SECOND = 100_000
 TARGET_BYTES_PER_ENTRY = 120
@@ -87,7 +86,7 @@ def fastavro_rate(path: Path) -> tuple[float, float]:
 def run(folder: Path, wanted: int) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     path, pyiceberg_rate = one_manifest(folder)
-    entries = decode_avro(storage_for(str(path)), str(path), SPEC, field_types(SCHEMA)).entries
+    entries = decode_avro([(str(path), path.read_bytes())], SPEC, field_types(SCHEMA)).entries
     count = max(wanted // len(entries), 1)
     avro_bytes = ours(entries)
     fast, fast_bytes = fastavro_rate(path)

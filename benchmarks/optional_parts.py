@@ -29,7 +29,7 @@ from benchmarks.atlas import build as build_atlas
 from benchmarks.plan_atlas import plan_ours, queries
 from lakehouse.data.reading.scan_reader import read_table
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate
-from lakehouse.scan.manifests import avro_manifests
+from lakehouse.scan.manifests import manifest_reader
 from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
 from lakehouse.spark import build_session
 from lakehouse.table.scan import read_request
@@ -72,28 +72,24 @@ def decoders(folder: Path, rows: int, repeat: int) -> dict[str, Times]:
 
 
 def manifests(folder: Path, scale: float, repeat: int) -> dict[str, Times]:
-    """Manifests as pyiceberg writes them: in bulk, without the prefix reader, entry by entry."""
+    """Manifests as pyiceberg writes them: in bulk, and entry by entry."""
     files = max(round(FULL_FILES_PER_PARTITION * scale), 8)
     location = build_atlas(folder / "atlas", files).metadata_location
 
-    def whole(*arguments: Any, keep: Any = None, **named: Any) -> Any:  # noqa: ARG001
-        return bulk_decode(*arguments, **named, keep=None)
-
-    def refused(location: str, *_: Any, **__: Any) -> Any:
-        raise BulkRefusedError(location)
+    def refused(*_: Any, **__: Any) -> Any:
+        raise BulkRefusedError("to compare")
 
     found = {}
     for title, where in queries(files).items():
 
         def plan(decode: Callable[..., Any], where: str = where) -> list[str]:
-            with patch.object(avro_manifests, "bulk_decode", decode):
+            with patch.object(manifest_reader, "bulk_decode", decode):
                 return plan_ours(location, where, twins=False)[0]
 
         assert sorted(plan(bulk_decode)) == sorted(plan(refused))
         found[title] = alternating(
             {
                 "in bulk": lambda plan=plan: plan(bulk_decode),
-                "in bulk, without prefixes": lambda plan=plan: plan(whole),
                 "entry by entry": lambda plan=plan: plan(refused),
             },
             repeat,

@@ -45,7 +45,7 @@ from benchmarks.plan_cost import publish  # noqa: E402
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  # noqa: E402
 from lakehouse.environment import Environment  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
-from lakehouse.scan.manifests.avro_manifests import decode_avro  # noqa: E402
+from lakehouse.scan.manifests.manifest_reader import decode_avro  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
 from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX  # noqa: E402
@@ -115,7 +115,9 @@ class Counting:
 def template(folder: str, location: str) -> Entries:
     """The entries of a manifest, as table `folder` has them."""
     spec = load_catalog(folder).load_table(TABLE).spec()
-    return decode_avro(storage_for(location), location, spec, field_types(SCHEMA)).entries
+    return decode_avro(
+        [(location, storage_for(location).read(location))], spec, field_types(SCHEMA)
+    ).entries
 
 
 def shifted(entries: Entries, hour: int) -> Entries:

@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 
 import lakehouse as lh
 from lakehouse.environment import Environment
-from lakehouse.scan.manifests.avro_manifests import decode_avro
-from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.scan.manifests.manifest_reader import decode_avro, load_manifests
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_blocks, read_header
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.metadata.all_field_types import types_of
@@ -159,7 +158,7 @@ def _manifest(table: lh.Table) -> Iterator[str]:
     location = manifest.manifest_path
     data = table.storage.read(location)
     types = types_of(table.metadata)
-    entries = decode_avro(table.storage, location, table.spec(), types).entries
+    entries = decode_avro([(location, table.storage.read(location))], table.spec(), types).entries
     twin = encode_twin(entries)
     sealed = sealed_name(manifest.manifest_path.removesuffix(".avro"), twin.seal)
     yield "\n### 4. The manifest and its columnar twin\n"

@@ -42,20 +42,24 @@ def postgres_on_loopback() -> Iterator[int]:
 
 
 @contextmanager
-def s3() -> Iterator[dict[str, str]]:
-    """moto's server with the bucket `lake`; gives the storage properties."""
+def s3(requests: Path | None = None) -> Iterator[dict[str, str]]:
+    """moto's server with the bucket `lake`; gives the storage properties.
+
+    `requests`: a file that gets a line for each request.
+    """
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
-    )
+    with Path(os.devnull if requests is None else requests).open("ab") as log:
+        server = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
+        )
     try:
         _wait_for(endpoint)
         bucket = urllib.request.Request(f"{endpoint}/lake", method="PUT")  # noqa: S310

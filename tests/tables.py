@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
@@ -96,7 +96,9 @@ def live_files(
     storage = catalog.storage(version.metadata.location)
     found = []
     for manifest in load_manifests(storage, snapshot) if snapshot else []:
-        entries = load_entries(storage, manifest, version.metadata).to_manifest_entries()
+        entries = (
+            ManifestReader.of(storage, version.metadata).entries(manifest).to_manifest_entries()
+        )
         files = [
             entry.data_file
             for entry in entries

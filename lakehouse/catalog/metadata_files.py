@@ -206,17 +206,12 @@ def _is_own_metadata_file(location: str, folders: Sequence[str]) -> bool:
 
 
 def compression_of(metadata: Described) -> str:
-    """`write.metadata.compression-codec`: none or gzip."""
-    return TableProperties(metadata.properties).metadata_compression
+    """`write.metadata.compression-codec`: none or gzip.
 
-
-def codec_after(base: TableMetadata) -> str:
-    """The codec with which to write the version after `base`.
-
-    No compression where the property names no codec, so that the commit that mends it succeeds.
+    None where the property names no codec, so that the commit that mends it succeeds.
     """
     try:
-        return compression_of(base)
+        return TableProperties(metadata.properties).metadata_compression
     except InvalidPropertyError:
         return "none"
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.snapshot_entries import cached_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.semantics.binding import TableNames
 from lakehouse.semantics.facts import (
     Change,
@@ -111,8 +111,9 @@ class Gatherer:
         deletes: set[str] = set()
         if snapshot_id is None:
             return _Files(data, frozenset())
+        reader = ManifestReader.of(storage, metadata, DEFAULT_CACHE)
         for manifest in load_manifests(storage, metadata.snapshot(snapshot_id)):
-            entries = _live(cached_entries(storage, manifest, metadata, DEFAULT_CACHE))
+            entries = _live(reader.entries(manifest))
             if manifest.content == CONTENT_DATA_MANIFEST:
                 data.append(entries)
             else:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.data.conversion.columns_by_id import FieldReader
-from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
-from lakehouse.expressions.bound_filter import TRUE, Bound, columns
-from lakehouse.expressions.row_evaluation import passing
+from lakehouse.dml.merge_on_read import POSITION, matching_positions, positions_of
+from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS, with_lineage
+from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.conflicts.decided_rows import Positions
 from lakehouse.transaction.transaction import Transaction
 
 
@@ -73,7 +74,8 @@ def remove_matching_rows(
     """Write the files that replace those holding rows for which `where` is true.
 
     A row for which `where` is false or unknown stays (three-valued logic: `x = 1` does not remove a
-    null `x`). A file without a matching row is left alone. One file is held in memory at a time.
+    null `x`). A file without a matching row is left alone. A file is read twice, a batch at a time:
+    the columns of the filter to see which rows go, then the rows that stay.
 
     Args:
         metadata: the table version decided on.
@@ -99,36 +101,43 @@ def remove_matching_rows(
     whole: list[DataFile] = []
     replaced: list[DataFile] = []
     added: list[DataFile] = []
-    deleted_rows = 0
-    whole_rows: list[int | None] = []
-    for index, task in enumerate(plan_scan(scan, storage).tasks):
-        if task.residual == TRUE:
-            whole.append(task.data_file)
-            whole_rows.append(task.live_rows)
-            continue
-        kept, gone = _split_rows(task, where, metadata, storage)
-        if gone == 0:
-            continue
-        deleted_rows += gone
-        replaced.append(task.data_file)
-        if kept.num_rows:
-            added += write_data_files(kept, keeping, storage, task=f"keep{index}")
-    return RowRewrite(
-        (*whole, *replaced), tuple(added), len(replaced), total_rows([deleted_rows, *whole_rows])
-    )
+    rows: list[int | None] = []
+    try:
+        for index, task in enumerate(plan_scan(scan, storage).tasks):
+            if task.residual == TRUE:
+                whole.append(task.data_file)
+                rows.append(task.live_rows)
+                continue
+            gone = matching_positions(task, where, metadata, storage)
+            if not len(gone):
+                continue
+            rows.append(len(gone))
+            replaced.append(task.data_file)
+            if len(gone) != task.live_rows:
+                stay = staying_rows(task, gone, keeping.schema, metadata, storage)
+                added += write_data_files(stay, keeping, storage, task=f"keep{index}")
+    except BaseException:
+        storage.delete([file.file_path for file in added])
+        raise
+    return RowRewrite((*whole, *replaced), tuple(added), len(replaced), total_rows(rows))
 
 
-def _split_rows(
-    task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
-) -> tuple[pa.Table, int]:
-    """The live rows of a file that stay, and how many go."""
-    kept = with_lineage(metadata.schema(), metadata.format_version)
-    asked = {one.field_id for one in columns(where)}
-    ids = {one.field_id for one in kept.fields}
-    beside = [one for one in METADATA_COLUMNS.values() if one.field_id in asked - ids]
-    whole = Schema(*kept.fields, *beside)
-    read = ReadRequest.of(metadata, whole)
-    rows = read_table([replace(task, residual=TRUE)], read, storage)
-    gone = passing(where, partial(FieldReader(whole, asked).read, rows), rows.num_rows)
-    stay = rows.select(range(len(kept.fields))).filter(pa.array(~gone))
-    return stay, int(gone.sum())
+def staying_rows(
+    task: FileScanTask,
+    gone: Positions,
+    schema: Schema,
+    metadata: TableMetadata,
+    storage: Storage,
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of a file in a schema, without those at some positions."""
+    read = ReadRequest.of(metadata, Schema(*schema.fields, POSITION))
+    own = range(len(schema.fields))
+    ordered = np.sort(gone)
+    for batch in read_tasks([replace(task, residual=TRUE)], read, storage):
+        positions = positions_of(batch)
+        if not len(positions):
+            continue
+        first, end = np.searchsorted(ordered, [positions.min(), positions.max() + 1])
+        stay = ~np.isin(positions, ordered[first:end])
+        if stay.any():
+            yield batch.select(own).filter(pa.array(stay))

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest
@@ -27,7 +28,10 @@ from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows, Positions
 from lakehouse.transaction.transaction import Transaction
 
-_POSITION = METADATA_COLUMNS["_pos"]
+POSITION = NestedField(
+    METADATA_COLUMNS["_pos"].field_id, "_pos of the file", LongType(), required=True
+)
+"""Of rows in their file, beside columns of the table, which may have any name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def delete_matching_rows(
                 whole.append(task.data_file)
                 whole_rows.append(task.live_rows)
             else:
-                positions = _positions(task, where, metadata, storage)
+                positions = matching_positions(task, where, metadata, storage)
                 if len(positions):
                     yield decided_rows(task, positions)
 
@@ -148,13 +152,14 @@ def decided_rows(task: FileScanTask, gone: Positions, seen: Positions | None = N
     return DecidedRows(task.data_file, gone, nothing if seen is None else seen, by_position)
 
 
-def _positions(
+def matching_positions(
     task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
-) -> npt.NDArray[np.int64]:
-    """Positions of live rows that match."""
-    read = ReadRequest.of(metadata, Schema(_POSITION), where=where)
-    return _column(read_table([replace(task, residual=TRUE)], read, storage)["_pos"])
+) -> Positions:
+    """Positions of the live rows of a file that match."""
+    read = ReadRequest.of(metadata, Schema(POSITION), where=where)
+    return positions_of(read_table([replace(task, residual=TRUE)], read, storage))
 
 
-def _column(positions: object) -> npt.NDArray[np.int64]:
-    return np.asarray(positions, np.int64)
+def positions_of(rows: pa.Table | pa.RecordBatch) -> Positions:
+    """Positions of rows in their file, from the column `POSITION`."""
+    return np.asarray(rows[POSITION.name]).astype(np.int64)

@@ -19,7 +19,7 @@ from lakehouse.inspect.snapshots_tables import (
     refs_table,
     snapshots_table,
 )
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     CONTENT_POSITION_DELETES,
@@ -200,8 +200,10 @@ class MetadataTables:
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
         return [
             entry
-            for manifest in manifests
-            for entry in load_entries(self.storage, manifest, self.metadata).to_manifest_entries()
+            for entries in ManifestReader.of(self.storage, self.metadata).entries_of_all(
+                list(manifests)
+            )
+            for entry in entries.to_manifest_entries()
         ]
 
     def _files(self, manifests: Iterable[ManifestFile]) -> list[DataFile]:

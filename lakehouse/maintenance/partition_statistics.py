@@ -22,7 +22,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import Report, human_bytes
 from lakehouse.maintenance.statistics_file import commit_file, statistics_snapshot
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
@@ -311,8 +311,9 @@ def partition_statistics(metadata: TableMetadata, snapshot: Snapshot, storage: S
     """
     counts: dict[tuple[object, ...], _Counts] = {}
     snapshots = {one.snapshot_id: one for one in metadata.snapshots}
-    for manifest in load_manifests(storage, snapshot):
-        for entry in load_entries(storage, manifest, metadata).to_manifest_entries():
+    manifests = load_manifests(storage, snapshot)
+    for entries in ManifestReader.of(storage, metadata).entries_of_all(manifests):
+        for entry in entries.to_manifest_entries():
             file = entry.data_file
             found = counts.setdefault(file.partition_key, _Counts((file.spec_id, file.partition)))
             found.touched(snapshots.get(entry.snapshot_id or -1))

@@ -18,7 +18,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted
 from lakehouse.spec.metadata.table_updates import SetStatistics, Update
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
@@ -61,12 +61,14 @@ def statistics_snapshot(
     Raises:
         InvalidInputError: the table has none.
         NoSuchSnapshotError: no such snapshot.
+        UnsupportedFeatureError: the table is encrypted: statistics hold values of its rows.
     """
     snapshot = (
         metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
     )
     if snapshot is None:
         raise InvalidInputError(f"{table} has no snapshot yet: there is nothing to count")
+    refuse_encrypted(metadata.location, metadata.properties, snapshot)
     return snapshot
 
 

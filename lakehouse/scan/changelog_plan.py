@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakehouse.errors import NoSuchSnapshotError
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import snapshots_after
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile, ManifestEntry
@@ -110,33 +110,29 @@ class _Side:
     def __init__(
         self, metadata: TableMetadata, storage: Storage, manifests: Iterable[ManifestFile]
     ) -> None:
-        self._metadata = metadata
-        self._storage = storage
+        self._reader = ManifestReader.of(storage, metadata)
         listed = list(manifests)
         self.data = [one for one in listed if one.content == CONTENT_DATA_MANIFEST]
         self.deletes = [one for one in listed if one.content != CONTENT_DATA_MANIFEST]
 
     def tasks(self, shared: set[str]) -> dict[str, FileScanTask]:
         """Live files by path, but for those of manifests that the other side has too."""
-        live = [
-            entry
-            for one in self.data
-            if one.manifest_path not in shared
-            for entry in self._live(one)
-        ]
+        live = self._live([one for one in self.data if one.manifest_path not in shared])
         if not live:
             return {}
-        index = DeleteIndex(
-            [entry for one in self.deletes for entry in self._live(one)], self._metadata.specs()
-        )
+        index = DeleteIndex(self._live(self.deletes), self._reader.specs)
         return {
             entry.data_file.file_path: _task(entry.data_file, entry.sequence_number or 0, index)
             for entry in live
         }
 
-    def _live(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        entries = load_entries(self._storage, manifest, self._metadata).to_manifest_entries()
-        return [entry for entry in entries if entry.status != STATUS_DELETED]
+    def _live(self, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+        return [
+            entry
+            for entries in self._reader.entries_of_all(manifests)
+            for entry in entries.to_manifest_entries()
+            if entry.status != STATUS_DELETED
+        ]
 
 
 def _task(file: DataFile, sequence_number: int, index: DeleteIndex) -> FileScanTask:

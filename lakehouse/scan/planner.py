@@ -25,8 +25,11 @@ from lakehouse.scan.known_types import known_types
 from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
 from lakehouse.scan.manifests.manifest_list_cache import Listed
-from lakehouse.scan.manifests.manifest_source import SourceContext
-from lakehouse.scan.manifests.snapshot_entries import listed_manifests, load_manifests
+from lakehouse.scan.manifests.manifest_reader import (
+    ManifestReader,
+    listed_manifests,
+    load_manifests,
+)
 from lakehouse.scan.manifests.twin_cache import table_bytes
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.manifest_index import ManifestIndex
@@ -265,12 +268,12 @@ def _plan(
     with _timed(report, "manifest_list"):
         manifests = list_manifests()
     types = known_types(request.metadata)
-    context = SourceContext(storage, types, request.use_twins, cache, report.notes)
+    specs = request.metadata.specs()
+    reader = ManifestReader(storage, types, specs, request.use_twins, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
     search = Search(
         widen(where, types),
-        request.metadata.specs(),
-        context,
+        reader,
         columns,
         os.cpu_count() or 1,
         added_by,
@@ -280,7 +283,7 @@ def _plan(
     report.delete_manifests, report.delete_files = deletes.manifests, deletes.files
     with _timed(report, "deletes"):
         delete_entries = [entry for part in deletes.parts for entry in part.to_manifest_entries()]
-        index = DeleteIndex(delete_entries, search.specs)
+        index = DeleteIndex(delete_entries, search.reader.specs)
     files, tasks = _lazy(data.parts, search, index, include_metrics=request.include_metrics)
     return ScanPlan(snapshot.snapshot_id, projected, report, files, tasks, options)
 
@@ -377,8 +380,8 @@ def _lazy(
         parts, lengths, lambda part: _bare(part, include_metrics).to_data_files()
     )
     residuals = {
-        spec_id: Residuals(search.where, spec, search.context.types, search.projected(spec_id))
-        for spec_id, spec in search.specs.items()
+        spec_id: Residuals(search.where, spec, search.reader.types, search.projected(spec_id))
+        for spec_id, spec in search.reader.specs.items()
     }
     starts = _starts(lengths)
 

@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields, replace
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.known_types import TYPES, TYPES_BYTES_MAX
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, MEMORY_BYTES_MAX
+from lakehouse.scan.manifests.manifest_cache import (
+    DEFAULT_CACHE,
+    FETCHED,
+    FETCHED_BYTES_MAX,
+    MEMORY_BYTES_MAX,
+)
 from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
 
@@ -28,6 +33,7 @@ class MemoryBounds:
         tables: metadata of tables, and the answers that tell it.
         lists: decoded manifest lists.
         manifests: entries decoded from Avro.
+        fetched: manifests and their lists as an object store gave them.
         twins: columns of columnar twins.
         types: of the fields that filters may name.
         bodies: of large requests, all together; the values that they are read into, twice that.
@@ -38,6 +44,7 @@ class MemoryBounds:
     tables: int = 64 * MIB
     lists: int = LISTS_BYTES_MAX
     manifests: int = MEMORY_BYTES_MAX
+    fetched: int = FETCHED_BYTES_MAX
     twins: int = TWIN_BYTES_MAX
     types: int = TYPES_BYTES_MAX
     bodies: int = 128 * MIB
@@ -61,6 +68,7 @@ class MemoryBounds:
         """Bound what all catalogs of this process share."""
         LISTS.kept.bytes_max = self.lists
         DEFAULT_CACHE.kept.bytes_max = self.manifests
+        FETCHED.bytes_max = self.fetched
         DEFAULT_CACHE.twins.bytes_max = self.twins
         TYPES.kept.bytes_max = self.types
 

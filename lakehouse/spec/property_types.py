@@ -52,7 +52,9 @@ class Property(Generic[T]):
             return self._parse(text)
         except ValueError as error:
             raise InvalidPropertyError(
-                f"Property {self.name} = {text!r}: {error}", property=self.name
+                f"Property {self.name} = {text!r}: {error} Set another value, or remove the "
+                "property.",
+                property=self.name,
             ) from error
 
 

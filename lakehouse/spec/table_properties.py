@@ -423,16 +423,20 @@ class TableProperties:
 
     def metrics_mode(self, column: str, default: str | None = None) -> str:
         """The metrics mode of a column (dotted name): `none`, `counts`, `truncate(N)`, `full`."""
-        text = self.raw.get(METRICS_COLUMN_PREFIX + column)
-        if text is None:
+        name = METRICS_COLUMN_PREFIX + column
+        if name not in self.raw:
             return self.metrics_default if default is None else default
-        try:
-            return metrics_mode(text)
-        except ValueError as error:
-            name = METRICS_COLUMN_PREFIX + column
-            raise InvalidPropertyError(
-                f"Property {name} = {text!r}: {error}", property=name
-            ) from error
+        return Property(name, metrics_mode, "", "").read(self.raw)
+
+    def usable(self) -> TableProperties:
+        """The same without those that cannot be read: to mend one, a commit needs none of them."""
+        kept = dict(self.raw)
+        for known in all_properties():
+            try:
+                known.read(kept)
+            except InvalidPropertyError:
+                del kept[known.name]
+        return TableProperties(kept)
 
     def validate(self) -> None:
         """Read every known property; raises InvalidPropertyError for the first unusable one."""

@@ -45,8 +45,8 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.avro_manifests import decode_avro
 from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.scan.manifests.manifest_reader import decode_avro
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
 from lakehouse.spec.manifests.columnar_manifest import conform, encode_twin, mismatch, open_twin
 from lakehouse.spec.manifests.data_file import (
@@ -59,7 +59,6 @@ from lakehouse.spec.manifests.data_file import (
 from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest import (
     decode_entries,
-    decode_manifest,
     encode_manifest,
     manifest_file,
 )
@@ -131,6 +130,10 @@ PARTITIONS = st.tuples(
     st.none() | VALUES[5],
     st.none() | st.booleans(),
 )
+
+
+def decode_manifest(data, manifest, spec, types):
+    return inherit(decode_entries(data, manifest.manifest_path, spec, types), manifest)
 
 
 @st.composite
@@ -220,7 +223,7 @@ def test_bulk_and_entry_by_entry_agree(tmp_path_factory, rows):
     data, manifest, _ = written(rows, 2, str(path))
     path.write_bytes(data)
     manifest = dataclasses.replace(manifest, sequence_number=42)
-    decoded = decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+    decoded = decode_avro([(str(path), path.read_bytes())], SPEC, TYPES)
     assert decoded.kind == "bulk", decoded.refused
     assert inherit(decoded.entries, manifest).to_manifest_entries() == [
         inherited(row, manifest) for row in rows
@@ -297,7 +300,7 @@ def test_the_length_of_a_fixed_partition_value_may_stand_before_it(rows, value):
         inherited(row, dataclasses.replace(manifest, sequence_number=42)) for row in rows
     ]
     with pytest.raises(BulkRefusedError):
-        bulk_decode("m", java, SPEC, TYPES)
+        bulk_decode([("m", java)], SPEC, TYPES)
     with pytest.raises(CorruptMetadataError):
         decode_manifest(java[:-40], manifest, SPEC, TYPES)
 
@@ -408,7 +411,7 @@ def test_we_read_pyicebergs(tmp_path, format_version, codec):
     assert manifest.added_files_count == len(rows)
     expected_number = 42 if format_version == 2 else 0
     entry_by_entry = decode_manifest(storage.read(path), manifest, PY_SPEC, TYPES)
-    bulk = inherit(decode_avro(storage, path, PY_SPEC, TYPES).entries, manifest)
+    bulk = inherit(decode_avro([(path, storage.read(path))], PY_SPEC, TYPES).entries, manifest)
     for found in (entry_by_entry, bulk):
         for row, entry in zip(rows, found.to_manifest_entries(), strict=True):
             assert entry.data_file == row.data_file

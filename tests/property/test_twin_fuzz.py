@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakehouse as lh
 from lakehouse.maintenance import rewrite_manifests
 from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.manifest_reader import decode_avro
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, open_twin, seal_of, twin_path
@@ -48,9 +48,9 @@ FOOTER = len(RAW) - 8 - int.from_bytes(RAW[-8:-4], "little")
 
 
 def entries_of(table):
-    return decode_avro(
-        table.storage, manifest_of(table), table.spec(), types_of(table.metadata)
-    ).entries
+    path = manifest_of(table)
+    files = [(path, table.storage.read(path))]
+    return decode_avro(files, table.spec(), types_of(table.metadata)).entries
 
 
 def planned(where, *, twins=True, table=TABLE):

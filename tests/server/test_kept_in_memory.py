@@ -15,7 +15,7 @@ import requests
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.known_types import TYPES
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
@@ -161,12 +161,12 @@ def test_tables_beyond_the_bound_are_read_again(lake):
 
 
 def test_bounds_are_given_by_name(lake):
-    names = ["plans=1", "lists=2", "manifests=3", "twins=4", "types=6", "plans=5"]
+    names = ["plans=1", "lists=2", "manifests=3", "twins=4", "types=6", "plans=5", "fetched=7"]
     given = MemoryBounds.parse(names)
     assert (given.plans, given.tables) == (5 * MIB, MemoryBounds().tables)
     with HttpServer(rest_app(lake, memory=given), "127.0.0.1", 0):
-        shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins, TYPES.kept)
-        assert [one.bytes_max for one in shared] == [2 * MIB, 3 * MIB, 4 * MIB, 6 * MIB]
+        shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins, TYPES.kept, FETCHED)
+        assert [one.bytes_max // MIB for one in shared] == [2, 3, 4, 6, 7]
     for wrong in ("plans", "plans=", "plans=-1", "plans=1.5", "planes=1", "=1", "plans=²"):
         with pytest.raises(InvalidInputError, match="NAME=MIB"):
             MemoryBounds.parse([wrong])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.deletes.deletion_vector import decode_vector
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -342,7 +342,11 @@ class Model:
         """(file, status, sequence number) of each entry."""
         key = (manifest.manifest_path, manifest.sequence_number)
         if key not in self._entries:
-            entries = load_entries(self._storage, manifest, version.metadata).to_manifest_entries()
+            entries = (
+                ManifestReader.of(self._storage, version.metadata)
+                .entries(manifest)
+                .to_manifest_entries()
+            )
             self._entries[key] = [
                 (one.data_file, one.status, one.sequence_number or 0) for one in entries
             ]

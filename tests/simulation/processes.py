@@ -19,7 +19,7 @@ from lakehouse.errors import (
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
@@ -411,7 +411,11 @@ class Actor:
         sequence: dict[str, int] = {}
         deletes: list[tuple[DataFile, int]] = []
         for manifest in load_manifests(self.storage, snapshot) if snapshot else []:
-            for entry in load_entries(self.storage, manifest, base.metadata).to_manifest_entries():
+            for entry in (
+                ManifestReader.of(self.storage, base.metadata)
+                .entries(manifest)
+                .to_manifest_entries()
+            ):
                 if entry.status == STATUS_DELETED or entry.data_file.partition != (partition,):
                     continue
                 if entry.data_file.content == CONTENT_DATA:

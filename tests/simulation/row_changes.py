@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import write_data_files
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED
@@ -129,7 +129,7 @@ class RowModel(Model):
         files: list[str] = []
         vectors: list[str | None] = []
         for manifest in load_manifests(self._storage, snapshot):
-            entries = load_entries(self._storage, manifest, version.metadata)
+            entries = ManifestReader.of(self._storage, version.metadata).entries(manifest)
             for entry in entries.to_manifest_entries():
                 file = entry.data_file
                 if entry.status != STATUS_DELETED and file.content == CONTENT_DATA:

@@ -45,7 +45,7 @@ from lakehouse.catalog.filesystem.version_files import (
     version_number,
 )
 from lakehouse.catalog.metadata_files import (
-    codec_after,
+    compression_of,
     is_still,
     metadata_bytes,
     next_metadata,
@@ -268,7 +268,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 raise lost(f"Table {identifier}", number, table=str(identifier))
             # The codec of the base decides the name, so that all who commit after version N create
             # the same file.
-            codec = codec_after(base.metadata)
+            codec = compression_of(base.metadata)
             location = self._versions.location(folder, number, codec)
             data = metadata_bytes(new, codec)
         self._swap(identifier, location, data)
@@ -311,7 +311,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             if purge:
                 check_gc_enabled(identifier, version.metadata, "remove the files")
             number = require_number(version.metadata_location) + 1
-            codec = codec_after(version.metadata)
+            codec = compression_of(version.metadata)
             record = drop_record(self._environment.now_ms(), str(self._environment.new_uuid()))
             if self._run is not None:
                 self._run.told = version.metadata_location

@@ -18,7 +18,7 @@ from lakehouse.data.writing.column_metrics import (
     count_nans,
     footer_metrics,
 )
-from lakehouse.errors import StorageError
+from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
@@ -55,16 +55,33 @@ class ParquetOptions:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ParquetOptions:
-        """Raises InvalidPropertyError for an unknown codec or a number that is none."""
+        """Raises InvalidPropertyError for an unknown codec or level, or a number that is none."""
         read = TableProperties(properties)
+        codec = _CODECS[read.parquet_compression]
         return cls(
-            codec=_CODECS[read.parquet_compression],
-            level=read.parquet_compression_level,
+            codec=codec,
+            level=_level(codec, read.parquet_compression_level),
             page_bytes=read.parquet_page_size_bytes,
             dictionary_bytes=read.parquet_dict_size_bytes,
             row_group_bytes=read.parquet_row_group_size_bytes,
             row_group_rows=read.parquet_row_group_limit,
         )
+
+
+def _level(codec: str, level: int | None) -> int | None:
+    """The level of a codec; None for those that have no levels, as for other engines."""
+    if level is None or codec == "none" or not pa.Codec.supports_compression_level(codec):
+        return None
+    least = pa.Codec.minimum_compression_level(codec)
+    most = pa.Codec.maximum_compression_level(codec)
+    if not least <= level <= most:
+        name = TableProperties.parquet_compression_level.name
+        raise InvalidPropertyError(
+            f"Property {name} = {str(level)!r}: {codec} has levels from {least} to {most}. Set "
+            "another value, or remove the property.",
+            property=name,
+        )
+    return level
 
 
 class ParquetFileWriter:

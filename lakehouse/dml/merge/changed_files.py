@@ -8,16 +8,13 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
-from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
 from lakehouse.data.writing.fan_out import RowNumbers
-from lakehouse.dml.merge.target_rows import POSITION, Origins, Positions, RowChanges, positions_of
+from lakehouse.dml.copy_on_write import staying_rows
+from lakehouse.dml.merge.target_rows import Origins, RowChanges
 from lakehouse.dml.merge_on_read import RowDeletes, decided_rows, delete_positions
-from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import with_lineage
@@ -164,19 +161,3 @@ def _decided(changes: RowChanges) -> list[DecidedRows]:
         rows.append(decided_rows(task, gone, also))
     nothing = np.empty(0, np.int64)
     return [*rows, *(decided_rows(task, nothing, also) for task, also in seen.values())]
-
-
-def staying_rows(
-    task: FileScanTask,
-    gone: Positions,
-    schema: Schema,
-    metadata: TableMetadata,
-    storage: Storage,
-) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file in a schema, without those at some positions."""
-    read = ReadRequest.of(metadata, Schema(*schema.fields, POSITION))
-    own = range(len(schema.fields))
-    for batch in read_tasks([replace(task, residual=TRUE)], read, storage):
-        stay = ~np.isin(positions_of(batch), gone)
-        if stay.any():
-            yield batch.select(own).filter(pa.array(stay))

@@ -29,14 +29,14 @@ from lakehouse.dml.merge.source_match import (
 from lakehouse.dml.merge.source_rows import SourceRows
 from lakehouse.dml.merge.target_rows import (
     Origins,
-    Positions,
     TargetRows,
     empty_rows,
-    positions_of,
 )
 from lakehouse.dml.merge.term_columns import PairedRows
+from lakehouse.dml.merge_on_read import positions_of
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.transaction.conflicts.decided_rows import Positions
 
 # beside columns of the table, which may have any name; the number is none of Iceberg's
 _FILE = NestedField(2_147_000_000, "number of the file", IntegerType(), required=True)

@@ -14,17 +14,19 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS
-from lakehouse.dml.merge.changed_files import ChangedFiles, staying_rows
+from lakehouse.dml.copy_on_write import staying_rows
+from lakehouse.dml.merge.changed_files import ChangedFiles
 from lakehouse.dml.merge.decided_merge import DecidedMerge
 from lakehouse.dml.merge.merge_rows import merge_rows
 from lakehouse.dml.merge.source_match import SourcePart
 from lakehouse.dml.merge.source_rows import SourceRows
-from lakehouse.dml.merge.target_rows import Origins, Positions, TargetRows
+from lakehouse.dml.merge.target_rows import Origins, TargetRows
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, with_lineage
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.conflicts.decided_rows import Positions
 from lakehouse.transaction.operations.row_decisions.overlap import Overlap
 
 Decided = tuple[Sequence[tuple[FileScanTask, Positions]], Sequence[Origins]]

@@ -15,6 +15,7 @@ from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, re
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.merge.term_columns import PairedRows
+from lakehouse.dml.merge_on_read import POSITION, positions_of
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_terms import Column, Term
 from lakehouse.scan.planner import plan_scan
@@ -26,15 +27,11 @@ from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.conflicts.decided_rows import Positions
 from lakehouse.transaction.conflicts.key_test import KeyTest
 
-# beside columns of the table, which may have any name
-POSITION = NestedField(
-    METADATA_COLUMNS["_pos"].field_id, "_pos of the file", LongType(), required=True
-)
 _ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
 _BATCH_ROWS = 131_072
-Positions = npt.NDArray[np.int64]
 Origins = npt.NDArray[np.int32]
 
 
@@ -222,11 +219,6 @@ def target_of(rows: PairedRows) -> pa.Table:
     if rows.target is None:
         raise AssertionError("rows of the target are asked for where there are none")
     return rows.target
-
-
-def positions_of(rows: pa.Table | pa.RecordBatch) -> Positions:
-    """Positions of rows in their file, from `TargetRows.batches`."""
-    return np.asarray(rows[POSITION.name]).astype(np.int64)
 
 
 def empty_rows(columns: Schema) -> pa.Table:

@@ -22,10 +22,9 @@ from lakehouse.maintenance.compaction.file_groups import (
     plan_groups,
 )
 from lakehouse.maintenance.maintenance_policy import policy_of
-from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -283,7 +282,7 @@ def _unused_deletes(
         for manifest in load_manifests(storage, snapshot)
         if manifest.content == CONTENT_DELETE_MANIFEST
     ]
-    for entries in in_parallel(lambda manifest: load_entries(storage, manifest, metadata), listed):
+    for entries in ManifestReader.of(storage, metadata).entries_of_all(listed):
         live = entries.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
         found += [file for file in live.to_data_files() if not uses[delete_key(file)]]
     return tuple(found)

@@ -24,7 +24,7 @@ from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_ms, listing
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.snapshot_entries import cached_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -316,9 +316,8 @@ def read_current(
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
     parts = [manifests[start : start + _TOGETHER] for start in range(0, len(manifests), _TOGETHER)]
-    read = in_parallel(
-        lambda part: [cached_entries(storage, one, metadata, DEFAULT_CACHE) for one in part], parts
-    )
+    reader = ManifestReader.of(storage, metadata, DEFAULT_CACHE)
+    read = in_parallel(lambda part: [reader.entries(manifest) for manifest in part], parts)
     return version, manifests, list(itertools.chain.from_iterable(read))
 
 

@@ -6,10 +6,10 @@ These are the truth; twins are derived.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_DELETED
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -38,6 +38,10 @@ class StorageWalker:
 
     storage: Storage
     metadata: TableMetadata
+    _reader: ManifestReader = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_reader", ManifestReader.of(self.storage, self.metadata))
 
     def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
         """A snapshot's manifests; raises NoSuchFileError, CorruptMetadataError, StorageError."""
@@ -45,7 +49,7 @@ class StorageWalker:
 
     def live_files(self, manifest: ManifestFile) -> Iterator[LiveFile]:
         """Files of entries that are not DELETED."""
-        table = load_entries(self.storage, manifest, self.metadata, wanted=_COLUMNS).table
+        table = self._reader.entries(manifest, _COLUMNS).table
         columns = (table.column(name).to_pylist() for name in _COLUMNS)
         for status, location, content, size in zip(*columns, strict=True):
             if status != STATUS_DELETED:

@@ -22,7 +22,7 @@ from pyiceberg.types import DateType
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.snapshot_entries import cached_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
@@ -203,9 +203,10 @@ def _changes(
 
 
 def _entries(table: Table, snapshot: Snapshot, *, own: bool = False) -> Iterator[Entries]:
+    reader = ManifestReader.of(table.storage, table.metadata, DEFAULT_CACHE)
     for manifest in load_manifests(table.storage, snapshot):
         if not own or manifest.added_snapshot_id == snapshot.snapshot_id:
-            yield cached_entries(table.storage, manifest, table.metadata, DEFAULT_CACHE)
+            yield reader.entries(manifest)
 
 
 def _days(table: Table, parts: Sequence[Entries], column: str) -> set[date] | None:

@@ -25,8 +25,6 @@ from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, LakehouseError
-from lakehouse.expressions.physical_comparison import Mask
-from lakehouse.scan.manifests.partition_prefix import Integers, Keep, choose
 from lakehouse.spec.manifests.avro_container import (
     INFLATED_FLOOR_BYTES,
     INFLATED_RATIO,
@@ -42,8 +40,9 @@ from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_rows import flatten
 from lakehouse.spec.schema.field_types import FieldTypes
 
-_Piece: TypeAlias = "tuple[int, bytes, Integers | None]"
-"""How many entries, their encoding, and the bytes of each where that is known."""
+Integers: TypeAlias = "npt.NDArray[np.int64]"
+_Piece: TypeAlias = "tuple[int, bytes]"
+"""How many entries, and their encoding."""
 
 _InflateError = cast("type[Exception]", isal_zlib.error)
 _DEFLATE_RATIO = 1032
@@ -63,31 +62,37 @@ class BulkRefusedError(LakehouseError):
 
 
 def bulk_decode(
-    location: str,
-    data: bytes,
+    files: Sequence[tuple[str, bytes]],
     spec: PartitionSpec,
     types: FieldTypes,
     *,
     wanted: Collection[str] | None = None,
-    keep: Keep | None = None,
-) -> tuple[Entries, int]:
-    """Entries before inheritance, and how many live ones `keep` left out; `data` is the manifest.
+) -> tuple[Entries, list[int]]:
+    """Entries before inheritance of manifests of one writer, and how many each has.
 
-    Entries that `keep` does not choose may be there all the same.
+    Args:
+        files: location and content of each manifest.
+        spec: their partition spec.
+        types: field types of the table.
+        wanted: entry columns to make; None makes all.
 
     Raises:
         BulkRefusedError: see there.
-        CorruptMetadataError: the manifest is damaged.
+        CorruptMetadataError: a manifest is damaged.
         UnsupportedFeatureError: an unknown Avro codec.
     """
-    header = read_header(data, location)
-    if schema_with_lengths(header.metadata["avro.schema"]) is not None:
+    headers = [read_header(data, location) for location, data in files]
+    first = headers[0]
+    if any(header.schema_text != first.schema_text for header in headers):
+        raise BulkRefusedError("their Avro schemas differ")
+    if schema_with_lengths(first.schema_text) is not None:
         raise BulkRefusedError(
             "partition values of an Avro fixed may have their length before them"
         )
-    batches, skipped = [], 0
-    budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
-    chunks = _chunks(_inflated(data, header, location))
+    counts: list[int] = []
+    budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * sum(len(data) for _, data in files)
+    batches: list[pa.RecordBatch] = []
+    chunks = _chunks(_pieces(files, headers, counts))
     while True:
         # many small blocks are many small calls: two threads would spend their time handing the
         # interpreter to each other
@@ -95,34 +100,33 @@ def bulk_decode(
             chunk = next(chunks, None)
         if chunk is None:
             break
-        rows, plain, lengths = chunk
-        if keep is not None and lengths is not None:
-            choice = choose(header.schema, plain, lengths, spec, types, keep)
-            if choice is not None and not choice[0].all():
-                rows, plain = _chosen(plain, lengths, choice[0])
-                skipped += choice[1]
-        batches.append(_decode(header, rows, plain))
+        batches.append(_decode(first, *chunk))
         budget -= batches[-1].nbytes
         if budget < 0:
+            location = files[0][0]
             raise CorruptMetadataError(
                 f"{location} inflates to far more than its size", location=location
             )
     if not batches:
         raise BulkRefusedError("it has no entries")
     try:
-        return flatten(
-            pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted
-        ), skipped
+        rows = pa.Table.from_batches(batches)
+        return flatten(rows, first.schema, spec, types, files[0][0], wanted=wanted), counts
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         if isinstance(error, LakehouseError):
             raise
         raise BulkRefusedError(f"its columns are unusual: {error!r}") from error
 
 
-def _chosen(plain: bytes, lengths: Integers, chosen: Mask) -> tuple[int, bytes]:
-    ends = np.cumsum(lengths)
-    spans = zip((ends - lengths)[chosen].tolist(), ends[chosen].tolist(), strict=True)
-    return int(chosen.sum()), b"".join([plain[start:end] for start, end in spans])
+def _pieces(
+    files: Sequence[tuple[str, bytes]], headers: Sequence[Header], counts: list[int]
+) -> Iterator[_Piece]:
+    """The blocks of all files; `counts` gets how many entries each file has."""
+    for (location, data), header in zip(files, headers, strict=True):
+        counts.append(0)
+        for count, plain in _inflated(data, header, location):
+            counts[-1] += count
+            yield count, plain
 
 
 def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
@@ -155,7 +159,7 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
 def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
     """A temporary Avro file of one plain block: DataFusion reads files only."""
     try:
-        schema = _without_empty_records(header.metadata["avro.schema"])
+        schema = _without_empty_records(header.schema_text)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise BulkRefusedError(f"its schema is unusual: {error!r}") from error
     pairs = {"avro.schema": schema, "avro.codec": b"null"}
@@ -218,13 +222,8 @@ def _chunks(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
 
 
 def _joined(pieces: Sequence[_Piece]) -> _Piece:
-    rows, plains, lengths = zip(*pieces, strict=True)
-    known = [one for one in lengths if one is not None]
-    return (
-        sum(rows),
-        b"".join(plains),
-        np.concatenate(known) if len(known) == len(lengths) else None,
-    )
+    rows, plains = zip(*pieces, strict=True)
+    return sum(rows), b"".join(plains)
 
 
 def _inflated(data: bytes, header: Header, location: str) -> Iterator[_Piece]:
@@ -236,7 +235,7 @@ def _inflated(data: bytes, header: Header, location: str) -> Iterator[_Piece]:
         )
     if header.codec == "deflate" and (sizes <= _SMALL_BLOCK_BYTES).all():
         return _inflated_small(data, counts, starts, sizes, location)
-    return ((count, plain, None) for count, plain in inflated_blocks(data, header, location))
+    return inflated_blocks(data, header, location)
 
 
 def _inflated_small(
@@ -266,10 +265,7 @@ def _inflated_small(
             raise CorruptMetadataError(
                 f"{location} claims {rows.sum()} entries in {len(plain)} bytes", location=location
             )
-        lengths = (
-            np.fromiter(map(len, blocks), np.int64, len(blocks)) if (rows == 1).all() else None
-        )
-        yield int(rows.sum()), plain, lengths
+        yield int(rows.sum()), plain
 
 
 def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:

@@ -1,43 +1,56 @@
-"""Decoded manifests kept for the next plan: in this process, and on disk when a folder is given.
+"""What was fetched and decoded of manifests, kept in this process for who needs it next.
 
-A manifest is known by its path, its length and its last sixteen bytes: the sync marker, random or
-derived from the content in every writer, so that a file replaced by another of the same length is
-not mistaken for it.
+A decoded manifest is known by its path, its length and its last sixteen bytes: the sync marker,
+random or derived from the content in every writer, so that a file replaced by another of the same
+length is not mistaken for it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
-import pyarrow as pa
-from pyiceberg.partitioning import PartitionSpec
-
-from lakehouse.errors import CorruptMetadataError
 from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX, KeptTwins, table_bytes
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
-from lakehouse.spec.manifests.columnar_manifest import (
-    TWIN_SUFFIX,
-    conform,
-    encode_twin,
-    lacking,
-    mismatch,
-    open_twin,
-)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.storage.bucket_clients import SCHEMES
+from lakehouse.storage.location import parse
 from lakehouse.storage.storage_protocol import Storage
 
-CACHE_DIR_VARIABLE = "LAKEHOUSE_CACHE_DIR"
 MEMORY_BYTES_MAX = 64 * 1024 * 1024
-DISK_BYTES_MAX = 4 * 1024 * 1024 * 1024
+FETCHED_BYTES_MAX = 64 * 1024 * 1024
+FETCHED: KeptByBytes[tuple[object, ...], bytes] = KeptByBytes(FETCHED_BYTES_MAX)
+"""Content by location and by the properties of the storage, which say who fetched it from where."""
+
+
+def fetch(storage: Storage, location: str) -> bytes:
+    """A file that never changes: a manifest, its columnar copy, or a manifest list.
+
+    An object store is asked for it once, as long as there is room; disks and memory every time.
+
+    Raises as `Storage.read` does.
+    """
+    if parse(location).scheme not in SCHEMES:
+        return storage.read(location)
+    key = (location, *sorted(storage.properties.items()))
+    data = FETCHED.get(key)
+    if data is None:
+        data = storage.read(location)
+        FETCHED.put(key, data, len(data))
+    return data
+
+
+def fetch_end(storage: Storage, location: str, size: int, length: int) -> bytes:
+    """The last bytes of a file of a known size that never changes.
+
+    From an object store the file is fetched as a whole: who asks for its end will need the rest.
+    """
+    if parse(location).scheme in SCHEMES:
+        return fetch(storage, location)[-length:]
+    return storage.read_range(location, max(size - length, 0), length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +61,6 @@ class CacheKey:
     length: int
     marker: bytes
     types: int
-
-    @property
-    def identity(self) -> str:
-        """What the file on disk says that it is of."""
-        return f"{self.path}\n{self.length}\nsync:{self.marker.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +80,12 @@ class ManifestCache:
 
     Args:
         memory_bytes_max: bytes of entries kept in memory, Arrow's objects around them included.
-        folder: where decoded manifests are kept for other processes; None keeps none.
-        disk_bytes_max: bytes kept there.
 
     Attributes:
         twins: columns of columnar twins, in memory, with a bound of their own.
     """
 
-    def __init__(
-        self,
-        *,
-        memory_bytes_max: int = MEMORY_BYTES_MAX,
-        folder: Path | None = None,
-        disk_bytes_max: int = DISK_BYTES_MAX,
-    ) -> None:
-        self.folder = folder
-        self.disk_bytes_max = disk_bytes_max
+    def __init__(self, *, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
         self.kept: KeptByBytes[CacheKey, _Kept] = KeptByBytes(memory_bytes_max)
         self.twins: KeptTwins = KeptByBytes(TWIN_BYTES_MAX)
 
@@ -97,9 +95,7 @@ class ManifestCache:
         Raises:
             NoSuchFileError: the manifest is missing.
         """
-        marker = storage.read_range(
-            manifest.manifest_path, max(manifest.manifest_length - SYNC_BYTES, 0), SYNC_BYTES
-        )
+        marker = fetch_end(storage, manifest.manifest_path, manifest.manifest_length, SYNC_BYTES)
         return CacheKey(
             manifest.manifest_path, manifest.manifest_length, marker, hash(frozenset(types.items()))
         )
@@ -114,66 +110,10 @@ class ManifestCache:
         kept = _Kept(entries, None if columns is None else frozenset(columns))
         self.kept.put(key, kept, table_bytes(entries.table))
 
-    def load(
-        self, key: CacheKey, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes
-    ) -> Entries | None:
-        """Entries from disk, every column; None when they are not there or not usable."""
-        if self.folder is None:
-            return None
-        path = self._path(key)
-        try:
-            with pa.OSFile(str(path)) as source:
-                file = open_twin(source)
-                wrong = mismatch(file.rows, manifest) or lacking(file.names, spec)
-                if wrong is not None or file.of != key.identity:
-                    return None
-                table = file.read()
-            os.utime(path)
-            return conform(table, spec, types)
-        except (OSError, pa.ArrowException, CorruptMetadataError):
-            return None
-
-    def save(self, key: CacheKey, entries: Entries) -> None:
-        """Keep entries (every column) on disk.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        if self.folder is None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        data = encode_twin(entries, of=key.identity).data
-        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".new", delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(self._path(key))
-        self._evict()
-
     def clear(self) -> None:
         """Forget what is in memory."""
         self.kept.clear()
         self.twins.clear()
 
-    def _path(self, key: CacheKey) -> Path:
-        name = hashlib.sha256(key.identity.encode()).hexdigest()
-        return (self.folder or Path()) / (name + TWIN_SUFFIX)
 
-    def _evict(self) -> None:
-        files = []
-        for path in (self.folder or Path()).glob(f"*{TWIN_SUFFIX}"):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                files.append((status.st_mtime, status.st_size, path))
-        excess = sum(size for _, size, _ in files) - self.disk_bytes_max
-        for _, size, path in sorted(files):
-            if excess <= 0:
-                break
-            path.unlink(missing_ok=True)
-            excess -= size
-
-
-def _default() -> ManifestCache:
-    folder = os.environ.get(CACHE_DIR_VARIABLE)
-    return ManifestCache(folder=Path(folder) if folder else None)
-
-
-DEFAULT_CACHE = _default()
+DEFAULT_CACHE = ManifestCache()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
-from lakehouse.scan.manifests.manifest_source import ManifestSource, SourceContext
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, OpenManifest
 from lakehouse.scan.pruning.entry_pruning import EntryPruner
 from lakehouse.scan.pruning.manifest_index import ManifestColumns
 from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts
@@ -44,8 +43,7 @@ class Search:
 
     Attributes:
         where: the bound filter.
-        specs: partition specs by id.
-        context: how manifests are opened.
+        reader: of their entries.
         columns: entry columns to return; None for all.
         threads: manifests read at a time.
         added_by: only entries that one of these snapshots added; None for every live entry.
@@ -56,8 +54,7 @@ class Search:
     """
 
     where: Bound
-    specs: Mapping[int, PartitionSpec]
-    context: SourceContext
+    reader: ManifestReader
     columns: Collection[str] | None
     threads: int
     added_by: frozenset[int] | None = None
@@ -68,7 +65,7 @@ class Search:
         """The projections of the filter's leaves for one of the specs."""
         found = self.projections.get(spec_id)
         if found is None:
-            made = LeafProjections(self.specs[spec_id], self.context.types)
+            made = LeafProjections(self.reader.specs[spec_id], self.reader.types)
             found = self.projections.setdefault(spec_id, made)
         return found
 
@@ -80,7 +77,7 @@ def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) ->
     found.files.total = manifests.files
     keep = np.ones(len(manifests.manifests), bool)
     for spec_id, positions in manifests.by_spec.items():
-        if spec_id not in search.specs:
+        if spec_id not in search.reader.specs:
             path = manifests.manifests[positions[0]].manifest_path
             raise CorruptMetadataError(
                 f"{path} has the partition spec {spec_id}, which the table does not know",
@@ -88,7 +85,10 @@ def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) ->
             )
         if search.where != TRUE:
             keep[positions] = manifests.may_match(
-                search.where, search.specs[spec_id], search.context.types, search.projected(spec_id)
+                search.where,
+                search.reader.specs[spec_id],
+                search.reader.types,
+                search.projected(spec_id),
             )
     skipped = ~keep & ~manifests.empty
     found.manifests.skipped_empty += int(manifests.empty.sum())
@@ -100,18 +100,18 @@ def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) ->
 def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
     """Read manifests in parallel; keep live entries that may match, in manifest order."""
     specs = {
-        manifest.partition_spec_id: search.specs[manifest.partition_spec_id]
+        manifest.partition_spec_id: search.reader.specs[manifest.partition_spec_id]
         for manifest in manifests
     }
     pruners = {
-        spec_id: EntryPruner(search.where, spec, search.context.types, search.projected(spec_id))
+        spec_id: EntryPruner(search.where, spec, search.reader.types, search.projected(spec_id))
         for spec_id, spec in specs.items()
     }
 
     def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
         return _search_group(group, search, pruners[group[0].partition_spec_id])
 
-    threads = 1 if _are_little_work(manifests, search.context.storage) else search.threads
+    threads = 1 if _are_little_work(manifests, search.reader.storage) else search.threads
     groups = list(_groups(manifests, threads))
     if len(groups) <= 1 or threads <= 1:
         outcomes = [one(group) for group in groups]
@@ -164,13 +164,7 @@ def _search_group(
     if search.added_by is not None and first is not None:
         first = [*first, "snapshot_id"]
     both = None if search.columns is None or first is None else [*first, *search.columns]
-    spec = search.specs[manifests[0].partition_spec_id]
-    keep = (
-        None
-        if everything or search.where == FALSE or search.added_by is not None
-        else pruner.may_match_partition
-    )
-    sources = [ManifestSource(manifest, spec, search.context, both, keep) for manifest in manifests]
+    sources = [search.reader.open(manifest, both) for manifest in manifests]
     if (
         everything
         or search.where == FALSE
@@ -182,7 +176,7 @@ def _search_group(
 
 
 def _search_together(
-    sources: Sequence[ManifestSource],
+    sources: Sequence[OpenManifest],
     first: Collection[str] | None,
     search: Search,
     pruner: EntryPruner,
@@ -198,16 +192,12 @@ def _search_together(
     ):
         survivors = source.entries(search.columns).filter(pa.array(mask)) if mask.any() else None
         outcomes.append(_Outcome(source.kind, source.bytes_read, survivors))
-    left_out = sum(source.skipped for source in sources)
-    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = (
-        by_partition + left_out,
-        by_metrics,
-    )
+    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = by_partition, by_metrics
     return outcomes
 
 
 def _search_one(
-    source: ManifestSource, entries: Entries, search: Search, pruner: EntryPruner
+    source: OpenManifest, entries: Entries, search: Search, pruner: EntryPruner
 ) -> _Outcome:
     if search.where == FALSE:
         return _Outcome(
@@ -222,9 +212,7 @@ def _search_one(
         )
     kept, by_partition, by_metrics = _kept(entries, search, pruner)
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
-    return _Outcome(
-        source.kind, source.bytes_read, survivors, by_partition + source.skipped, by_metrics
-    )
+    return _Outcome(source.kind, source.bytes_read, survivors, by_partition, by_metrics)
 
 
 def _kept(entries: Entries, search: Search, pruner: EntryPruner) -> tuple[Mask, int, int]:

@@ -23,7 +23,8 @@ class ManifestCounts:
         read_columnar: of those, answered by the columnar twin.
         read_cached: of those, answered by a cache.
         read_bulk: of those, decoded from Avro in bulk.
-        read_slow: of those, decoded from Avro entry by entry, because bulk decoding was refused.
+        read_slow: of those, decoded from Avro entry by entry: they are small, or bulk decoding was
+            refused.
         bytes_total: manifest bytes listed.
         bytes_read: bytes of Avro manifests read from storage (twins read only the columns they need
             and are not counted).

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA
 from lakehouse.data.deletes.deletion_vector import decode_vector
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.reading.file_answer import sized
@@ -59,10 +59,17 @@ def deletes_of(
     if snapshot is None or snapshot.summary.get("total-delete-files") == "0":
         return SnapshotDeletes()
     found: list[DataFile] = []
-    for manifest in load_manifests(storage, snapshot):
-        if manifest.content != CONTENT_DATA_MANIFEST:
-            entries = load_entries(storage, manifest, metadata).to_manifest_entries()
-            found += [entry.data_file for entry in entries if entry.status != STATUS_DELETED]
+    manifests = [
+        manifest
+        for manifest in load_manifests(storage, snapshot)
+        if manifest.content != CONTENT_DATA_MANIFEST
+    ]
+    for entries in ManifestReader.of(storage, metadata).entries_of_all(manifests):
+        found += [
+            entry.data_file
+            for entry in entries.to_manifest_entries()
+            if entry.status != STATUS_DELETED
+        ]
     equality = tuple(one for one in found if one.content == CONTENT_EQUALITY_DELETES)
     vectors = tuple(one for one in found if one.is_deletion_vector)
     positions = tuple(

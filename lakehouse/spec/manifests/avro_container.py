@@ -55,6 +55,11 @@ class Header:
     sync: bytes
     first_block: int
 
+    @property
+    def schema_text(self) -> bytes:
+        """The `avro.schema` as it was written."""
+        return self.metadata["avro.schema"]
+
     def text(self, key: str) -> str | None:
         """A metadata value as text."""
         value = self.metadata.get(key)

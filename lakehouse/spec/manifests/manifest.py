@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +33,6 @@ from lakehouse.spec.manifests.data_file import (
     STATUS_DELETED,
     STATUS_EXISTING,
 )
-from lakehouse.spec.manifests.inheritance import inherit, inherit_alike
 from lakehouse.spec.manifests.manifest_encoder import entry_blocks, partition_kinds
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
@@ -122,28 +121,6 @@ def manifest_file(
     )
 
 
-def decode_manifest(
-    data: bytes,
-    manifest: ManifestFile,
-    spec: PartitionSpec,
-    types: FieldTypes,
-    *,
-    wanted: Collection[str] | None = None,
-) -> Entries:
-    """Entries of a v1, v2 or v3 manifest with inherited ids and sequence numbers filled in.
-
-    Deleted entries are included. `wanted` are the columns to make; None makes all.
-
-    Raises:
-        CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more
-            than it may.
-        UnsupportedFeatureError: an unknown Avro codec.
-    """
-    return inherit(
-        decode_entries(data, manifest.manifest_path, spec, types, wanted=wanted), manifest
-    )
-
-
 def decode_entries(
     data: bytes,
     location: str,
@@ -152,7 +129,15 @@ def decode_entries(
     *,
     wanted: Collection[str] | None = None,
 ) -> Entries:
-    """`decode_manifest` without inheritance: what the manifest at `location` itself says."""
+    """Entries of a v1, v2 or v3 manifest one by one, as it has them: nothing is inherited.
+
+    Deleted entries are included. `wanted` are the columns to make; None makes all.
+
+    Raises:
+        CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more
+            than it may.
+        UnsupportedFeatureError: an unknown Avro codec.
+    """
     return _decode_rows(data, read_header(data, location), location, spec, types, wanted)
 
 
@@ -171,18 +156,11 @@ def _counts(entries: Entries) -> dict[str, Any]:
     return found
 
 
-def counted(manifest: ManifestFile, data: bytes) -> ManifestFile:
-    """The row of a manifest with counts taken from the manifest itself.
+def with_counts(manifest: ManifestFile, entries: Entries) -> ManifestFile:
+    """The row of a manifest with counts taken from its entries.
 
     In v1 lists they are optional (spec: Manifest Lists).
-
-    Raises:
-        CorruptMetadataError, UnsupportedFeatureError: as `decode_manifest`.
     """
-    spec = PartitionSpec(spec_id=manifest.partition_spec_id)
-    entries = decode_entries(
-        data, manifest.manifest_path, spec, {}, wanted=("status", "record_count")
-    )
     return dataclasses.replace(manifest, **_counts(entries))
 
 
@@ -267,37 +245,6 @@ def _records(schema: bytes, data: bytes, header: Header, location: str) -> list[
                 f"{location}: a block holds more than its {count} records", location=location
             )
     return records
-
-
-def decode_alike(
-    files: Sequence[tuple[ManifestFile, bytes]], spec: PartitionSpec, types: FieldTypes
-) -> Entries | None:
-    """All entries of manifests that one writer wrote, one after the other, in one go.
-
-    The same as decoding each (`decode_manifest`), and much faster for many small ones.
-
-    Returns:
-        None where their Avro schemas differ, or where anything is wrong with one of them: decode
-        each, which tells what.
-    """
-    try:
-        headers = [read_header(data, one.manifest_path) for one, data in files]
-        schema = headers[0].metadata["avro.schema"]
-        if schema_with_lengths(schema) is not None or any(
-            one.metadata["avro.schema"] != schema for one in headers
-        ):
-            return None
-        records: list[Any] = []
-        counts = []
-        for (manifest, data), header in zip(files, headers, strict=True):
-            found = _records(schema, data, header, manifest.manifest_path)
-            counts.append(len(found))
-            records += found
-        rows = pa.Table.from_struct_array(pa.array(records, _reader(schema)[1]))
-        entries = flatten(rows, headers[0].schema, spec, types, files[0][0].manifest_path)
-        return inherit_alike(entries, [one for one, _ in files], counts)
-    except (*_DAMAGE, CorruptMetadataError):
-        return None
 
 
 @lru_cache(maxsize=64)

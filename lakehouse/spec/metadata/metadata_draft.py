@@ -420,7 +420,10 @@ class MetadataDraft:
         when = m.last_updated_ms if self._added_snapshots else max(self._now_ms, m.last_updated_ms)
         log = m.metadata_log
         if self._base is not None and base_location is not None:
-            keep = max(1, TableProperties(m.properties).metadata_previous_versions_max)
+            properties = TableProperties(m.properties)
+            if m.properties != self._base.properties:
+                properties = properties.usable()
+            keep = max(1, properties.metadata_previous_versions_max)
             log = (*log, MetadataLogEntry(self._base.last_updated_ms, base_location))[-keep:]
         return replace(m, last_updated_ms=when, metadata_log=log, snapshot_log=self._log())
 

@@ -84,8 +84,9 @@ _ALIASES = {
 }
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
 _FIXED = re.compile(r"fixed\s*[\[(]\s*(\d{1,9})\s*[\])]")
-_GEOMETRY = re.compile(r"geometry(?:\(\s*([^,()]*?)\s*\))?")
-_GEOGRAPHY = re.compile(r"geography(?:\(\s*([^,()]*?)\s*(?:,\s*([^,()]*?)\s*)?\))?")
+_GEOSPATIAL = re.compile(r"(geometry|geography)\s*(?:\(\s*(.*?)\s*\))?", re.DOTALL)
+_ALGORITHM = re.compile(r"(.*?)\s*,\s*(['\"]?)(\w*)\2", re.DOTALL)
+_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
 
 def primitive_from_string(text: str) -> IcebergType:
@@ -101,17 +102,15 @@ def primitive_from_string(text: str) -> IcebergType:
             return DecimalType(precision, scale)
         if match := _FIXED.fullmatch(text):
             return FixedType(int(match[1]))
-        if match := _GEOMETRY.fullmatch(text):
-            return GeometryType(_unquoted(match[1])) if match[1] else GeometryType()
-        if match := _GEOGRAPHY.fullmatch(text):
-            crs = _unquoted(match[1] or "") or DEFAULT_GEOGRAPHY_CRS
-            return GeographyType(crs, _unquoted(match[2] or "") or DEFAULT_GEOGRAPHY_ALGORITHM)
+        if match := _GEOSPATIAL.fullmatch(text):
+            return _geospatial(match[1], match[2] or "")
     except (ValueError, TypeError, ValidationError) as error:
         if isinstance(error, InvalidSchemaError):
             raise
         raise InvalidSchemaError(f"Type {text!r}: {error}") from error
     raise InvalidSchemaError(
-        f"{text[:100]!r} is not a type; known are {', '.join(_NAMED)}, decimal(P,S), fixed[L]."
+        f"{text[:100]!r} is not a type; known are {', '.join(_NAMED)}, decimal(P,S), fixed[L], "
+        "geometry(CRS), geography(CRS, algorithm)."
     )
 
 
@@ -121,7 +120,8 @@ def primitive_to_string(field_type: IcebergType) -> str:
     pyiceberg's quotes the reference system of a geometry, which is part of no name.
     """
     if isinstance(field_type, GeographyType) and field_type != GeographyType():
-        plain = field_type.algorithm == DEFAULT_GEOGRAPHY_ALGORITHM
+        # behind a comma an algorithm is expected
+        plain = field_type.algorithm == DEFAULT_GEOGRAPHY_ALGORITHM and "," not in field_type.crs
         return f"geography({field_type.crs}{'' if plain else f', {field_type.algorithm}'})"
     if isinstance(field_type, GeometryType) and field_type != GeometryType():
         return f"geometry({field_type.crs})"
@@ -136,9 +136,13 @@ def is_partitionable(field_type: IcebergType) -> bool:
 
 
 def type_from_name(text: str) -> IcebergType:
-    """As `primitive_from_string`, also taking SQL's names (bigint, bool, integer) and any case."""
-    lowered = text.strip().lower()
-    return primitive_from_string(_ALIASES.get(lowered, lowered))
+    """As `primitive_from_string`, also taking SQL's names (bigint, bool, integer) and any case.
+
+    The name of a coordinate reference system keeps its case.
+    """
+    name, parenthesis, rest = text.strip().partition("(")
+    name = name.lower()
+    return primitive_from_string(_ALIASES.get(name, name) + parenthesis + rest)
 
 
 def fields_by_id(root: StructType) -> dict[int, NestedField]:
@@ -171,5 +175,24 @@ def child_fields(field_type: IcebergType) -> tuple[NestedField, ...]:
     return ()
 
 
+def _geospatial(name: str, parameters: str) -> IcebergType:
+    """A geometry or geography: a reference system, which may hold commas, and an algorithm."""
+    if name == "geometry":
+        crs = _unquoted(parameters)
+        return GeometryType(crs) if crs else GeometryType()
+    found = _ALGORITHM.fullmatch(parameters)
+    crs, algorithm = (found[1], found[3].lower()) if found is not None else (parameters, "")
+    if algorithm and algorithm not in _ALGORITHMS:
+        raise InvalidSchemaError(
+            f"Type {f'{name}({parameters})'!r}: {algorithm!r} is no algorithm for edges; known are "
+            f"{', '.join(_ALGORITHMS)}."
+        )
+    return GeographyType(
+        _unquoted(crs) or DEFAULT_GEOGRAPHY_CRS, algorithm or DEFAULT_GEOGRAPHY_ALGORITHM
+    )
+
+
 def _unquoted(text: str) -> str:
-    return text.strip("'\"")
+    """A name without the quotes that pyiceberg puts around it."""
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if quoted else text

@@ -97,7 +97,7 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
         field_ids: put ids under `PARQUET:field_id`, at every level, and docs under `doc`.
 
     Raises:
-        UnsupportedTypeError: naming a column that Arrow cannot hold.
+        UnsupportedTypeError: naming a column that Arrow cannot hold, or no row.
     """
     return pa.schema([field_to_arrow(field, field_ids=field_ids) for field in schema.fields])
 
@@ -110,6 +110,12 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 def field_to_arrow(field: NestedField, *, field_ids: bool = True, path: str = "") -> pa.Field:
     """The Arrow field of a column; raises UnsupportedTypeError."""
     name = f"{path}.{field.name}" if path else field.name
+    if field.required and isinstance(field.field_type, UnknownType):
+        raise UnsupportedTypeError(
+            f"Column {name!r} is required and of type unknown, whose only value is null: no row "
+            "can have it. Make it optional (update_schema().make_optional), drop it, or select "
+            "others."
+        )
     metadata: dict[bytes, bytes] = {}
     if field_ids:
         metadata[FIELD_ID_KEY] = str(field.field_id).encode()

@@ -13,7 +13,10 @@ from lakehouse.spec.schema.iceberg_types import type_from_name
 from lakehouse.spec.schema.schema_json import MAX_TYPE_DEPTH, make_field
 from lakehouse.spec.types.arrow_types import type_from_arrow
 
-_TOKEN = re.compile(r"\s*(?:([<>,:])|(`[^`]*`)|((?:[^<>,:`()\[\]]|\([^()]*\)|\[[^\[\]]*\])+))")
+_TOKEN = re.compile(
+    r"\s*(?:([<>,:])|(`[^`]*`)"
+    r"|((?:[^<>,:`()\[\]]|\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])+))"
+)
 
 
 def to_iceberg_type(given: object, column: str = "") -> IcebergType:

@@ -8,23 +8,18 @@ import logging
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import TypeVar
 
+from pyiceberg.partitioning import PartitionSpec
+
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
-from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, fetch
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
-from lakehouse.spec.manifests.inheritance import inherit, inherit_alike
-from lakehouse.spec.manifests.manifest import (
-    counted,
-    decode_alike,
-    decode_entries,
-    encode_manifest,
-    manifest_file,
-)
+from lakehouse.spec.manifests.inheritance import inherit
+from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file, with_counts
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile, has_counts
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
@@ -115,9 +110,9 @@ class Workspace:
             CorruptMetadataError: it is damaged.
             NoSuchFileError: it is missing.
         """
-        spec, path = metadata.spec(manifest.partition_spec_id), manifest.manifest_path
-        entries = decode_avro(self.storage, path, spec, types_of(metadata)).entries
-        location = self._write_manifest(self.storage.read(path), entries, metadata)
+        entries = ManifestReader.of(self.storage, metadata).written_entries(manifest)
+        data = fetch(self.storage, manifest.manifest_path)
+        location = self._write_manifest(data, entries, metadata)
         return dataclasses.replace(manifest, manifest_path=location)
 
     def _write_manifest(
@@ -170,7 +165,9 @@ class Workspace:
         return self._manifests[key]
 
     def _count(self, manifest: ManifestFile) -> ManifestFile:
-        return counted(manifest, self.storage.read(manifest.manifest_path))
+        spec = PartitionSpec(spec_id=manifest.partition_spec_id)
+        reader = ManifestReader(self.storage, {}, {spec.spec_id: spec})
+        return with_counts(manifest, reader.entries(manifest, ("status", "record_count")))
 
     def remember_list(
         self, snapshot: Snapshot, data: bytes, manifests: Sequence[ManifestFile]
@@ -188,34 +185,22 @@ class Workspace:
         own = self._entries.get(manifest.manifest_path)
         if own is not None:
             return own if manifest.sequence_number is None else inherit(own, manifest)
-        if manifest.sequence_number is None:  # written by somebody else, and not listed yet
-            path, spec = manifest.manifest_path, metadata.spec(manifest.partition_spec_id)
-            found = decode_entries(self.storage.read(path), path, spec, types_of(metadata))
-            return inherit_alike(found, [manifest], [len(found)])
-        return load_entries(self.storage, manifest, metadata)
+        return ManifestReader.of(self.storage, metadata, DEFAULT_CACHE).entries(manifest)
 
     def entries_of_all(
         self, manifests: Sequence[ManifestFile], metadata: TableMetadata
     ) -> list[Entries]:
-        """`entries` of manifests of one spec and content, small ones of one writer in one go."""
+        """`entries` of manifests in their order; small ones of one writer come together."""
         found: list[Entries] = []
+        reader = ManifestReader.of(self.storage, metadata, DEFAULT_CACHE)
         for is_own, group in itertools.groupby(
-            manifests, lambda one: one.manifest_path in self._entries
+            manifests, lambda manifest: manifest.manifest_path in self._entries
         ):
-            listed = list(group)
-            together = None if is_own else self._decoded_together(listed, metadata)
-            if together is None:
-                found += [self.entries(one, metadata) for one in listed]
+            if is_own:
+                found += [self.entries(manifest, metadata) for manifest in group]
             else:
-                found.append(together)
+                found += reader.entries_of_all(list(group))
         return found
-
-    def _decoded_together(
-        self, manifests: Sequence[ManifestFile], metadata: TableMetadata
-    ) -> Entries | None:
-        files = [(one, self.storage.read(one.manifest_path)) for one in manifests]
-        spec = metadata.spec(manifests[0].partition_spec_id)
-        return decode_alike(files, spec, types_of(metadata))
 
     def seal(self) -> None:
         """A commit is about to be sent: from now on the files may be part of the table."""

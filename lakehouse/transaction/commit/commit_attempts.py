@@ -101,7 +101,7 @@ def _prepare(job: Run, workspace: Workspace) -> None:
 
 def _attempts(job: Run, workspace: Workspace, sent: list[Attempt]) -> Committed:
     backoff = commit_backoff(
-        TableProperties(job.base.metadata.properties),
+        _properties_of(job),
         never_conflicts=all(isinstance(one, Append | ReceivedAppend) for one in job.operations),
     )
     started_ms = job.environment.now_ms()
@@ -119,6 +119,13 @@ def _attempts(job: Run, workspace: Workspace, sent: list[Attempt]) -> Committed:
                     retries=retries - 1,
                     **{key: value for key, value in error.context.items() if key != "retries"},
                 ) from error
+
+
+def _properties_of(job: Run) -> TableProperties:
+    """How to commit; a change of metadata alone may be what mends a property."""
+    properties = TableProperties(job.base.metadata.properties)
+    alone = all(isinstance(operation, MetadataChange) for operation in job.operations)
+    return properties.usable() if alone else properties
 
 
 def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) -> Committed:
@@ -247,7 +254,7 @@ def _look_up(
     That none is there proves nothing: the request may still be under way.
     """
     attempt = sent[-1]
-    backoff = status_backoff(TableProperties(job.base.metadata.properties))
+    backoff = status_backoff(_properties_of(job))
     started_ms = job.environment.now_ms()
     retry = 0
     while True:

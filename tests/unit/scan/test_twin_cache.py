@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.manifest_source import ManifestSource
+from lakehouse.scan.manifests.manifest_reader import OpenManifest
 from lakehouse.scan.manifests.twin_cache import ReadTwin, table_bytes
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
@@ -91,7 +91,7 @@ def test_what_was_read_of_twins_goes_away_with_the_plan(table, where):
     gc.disable()
     try:
         planned(table, where, table.storage, None)
-        left = [one for one in gc.get_objects() if isinstance(one, ManifestSource | ReadTwin)]
+        left = [one for one in gc.get_objects() if isinstance(one, OpenManifest | ReadTwin)]
     finally:
         gc.enable()
     assert left == []

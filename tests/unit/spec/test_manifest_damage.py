@@ -25,7 +25,7 @@ from lakehouse.errors import (
     LakehouseError,
     UnsupportedFeatureError,
 )
-from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.manifest_reader import decode_avro
 from lakehouse.spec.manifests.avro_container import (
     CHECKSUM_KEY,
     container_head,
@@ -49,7 +49,6 @@ from lakehouse.spec.manifests.manifest_list import (
     write_manifest_list,
 )
 from lakehouse.spec.schema.field_types import field_types
-from lakehouse.storage.storage_by_scheme import storage_for
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
@@ -118,7 +117,7 @@ def tried(data: bytes, folder) -> None:
     path.write_bytes(data)
     for decode in (
         lambda: decode_entries(data, str(path), SPEC, TYPES),
-        lambda: decode_avro(storage_for(str(path)), str(path), SPEC, TYPES),
+        lambda: decode_avro([(str(path), path.read_bytes())], SPEC, TYPES),
     ):
         with contextlib.suppress(LakehouseError):
             decode()
@@ -206,7 +205,7 @@ def test_lying_blocks(data, tmp_path):
     with pytest.raises(CorruptMetadataError):
         decode_entries(data, "m", SPEC, TYPES)
     with pytest.raises(CorruptMetadataError):
-        decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+        decode_avro([(str(path), path.read_bytes())], SPEC, TYPES)
 
 
 def bomb() -> bytes:
@@ -219,7 +218,7 @@ def bomb() -> bytes:
 MEASURED = """
 import resource, sys
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.manifest_reader import decode_avro
 from lakehouse.spec.manifests.manifest import decode_entries
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.unit.spec.test_manifest_damage import SPEC, TYPES
@@ -227,7 +226,7 @@ path = sys.argv[1]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 data = open(path, "rb").read()
 for decode in (
-    lambda: decode_avro(storage_for(path), path, SPEC, TYPES),
+    lambda: decode_avro([(path, storage_for(path).read(path))], SPEC, TYPES),
     lambda: decode_entries(data, path, SPEC, TYPES),
 ):
     try:
@@ -262,7 +261,7 @@ def test_bytes_behind_the_last_entry_of_a_block(tmp_path, junk):
     path = tmp_path / "m.avro"
     path.write_bytes(write_container(header.schema, metadata, [(count, plain + junk)], level=1))
     with pytest.raises(CorruptMetadataError, match="holds more than its 20 records"):
-        decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+        decode_avro([(str(path), path.read_bytes())], SPEC, TYPES)
 
 
 def test_many_small_bombs(tmp_path):
@@ -280,7 +279,7 @@ def test_many_small_bombs(tmp_path):
     path = tmp_path / "m.avro"
     path.write_bytes(whole[: header.first_block] + block * 400)
     with pytest.raises(CorruptMetadataError, match="inflates to far more"):
-        decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+        decode_avro([(str(path), path.read_bytes())], SPEC, TYPES)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +317,7 @@ def test_every_codec_and_size_of_block_is_decoded_in_bulk(tmp_path, codec, entri
     writer.flush()
     path = tmp_path / "m.avro"
     path.write_bytes(sink.getvalue())
-    decoded = decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+    decoded = decode_avro([(str(path), path.read_bytes())], SPEC, TYPES)
     assert decoded.kind == "bulk", decoded.refused
     assert (
         decoded.entries.to_manifest_entries()

@@ -14,7 +14,7 @@ from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     plan_manifest_rewrite,
 )
-from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 
 SCHEMA = pa.schema([("day", pa.date32()), ("tenant", pa.uuid()), ("n", pa.int64())])
 RANDOM = random.Random(3)
@@ -47,7 +47,8 @@ def manifests(table):
 def tenants_of(table, manifest):
     position = len(table.spec().fields) - 1
     found = [
-        one[position] for one in load_entries(table.storage, manifest, table.metadata).partitions()
+        one[position]
+        for one in ManifestReader.of(table.storage, table.metadata).entries(manifest).partitions()
     ]
     return position, [one.bytes for one in found if one is not None]
 

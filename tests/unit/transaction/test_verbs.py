@@ -17,7 +17,7 @@ from lakehouse.errors import (
     RefAlreadyExistsError,
     ValidationConflictError,
 )
-from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction import Transaction
@@ -139,13 +139,11 @@ def test_rewritten_files_keep_the_sequence_number_of_their_input(catalog):
         .rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)])
         .commit()
     )
-    from lakehouse.scan.manifests.snapshot_entries import load_entries
-
     storage, metadata = catalog.storage(base.metadata.location), committed.version.metadata
     entries = [
         entry
         for manifest in load_manifests(storage, committed.snapshot)
-        for entry in load_entries(storage, manifest, metadata).to_manifest_entries()
+        for entry in ManifestReader.of(storage, metadata).entries(manifest).to_manifest_entries()
     ]
     numbers = {
         entry.data_file.file_path: (entry.sequence_number, entry.file_sequence_number)

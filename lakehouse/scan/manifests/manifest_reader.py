@@ -1,0 +1,401 @@
+"""The one door to the entries of manifests: columnar copy, cache, Avro in bulk, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
+from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.scan.manifests.manifest_cache import ManifestCache, fetch
+from lakehouse.scan.manifests.manifest_list_cache import LISTS, Listed
+from lakehouse.scan.manifests.twin_cache import ReadTwin
+from lakehouse.spec.manifests.columnar_manifest import (
+    TwinFile,
+    conform,
+    lacking,
+    mismatch,
+    open_twin,
+    seal_of,
+    twin_path,
+)
+from lakehouse.spec.manifests.inheritance import INHERITING, inherit, inherit_alike
+from lakehouse.spec.manifests.manifest import decode_entries, manifest_spec_id
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.storage.storage_protocol import Storage
+
+_FETCHED_WHOLE_BYTES = 8 << 20
+"""Twins up to this size are read whole from object stores: one request instead of four."""
+_BULK_MIN_ENTRIES = 32
+"""Fewer take longer in bulk, which costs 2 ms to begin with, than entry by entry."""
+_TOGETHER_BYTES = 1 << 20
+"""Manifests of one writer are decoded together as long as they are no larger than this."""
+_TYPE_BYTES = 64
+_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
+
+
+def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests of a snapshot, data and delete, in the order of its manifest list.
+
+    Raises:
+        CorruptMetadataError: the manifest list is damaged.
+        NoSuchFileError: it is missing.
+    """
+    return list(listed_manifests(storage, snapshot))
+
+
+def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
+    """`load_manifests`, with what earlier plans worked out of the same list."""
+    if snapshot.manifest_list:
+        return LISTS.listed(fetch(storage, snapshot.manifest_list), snapshot.manifest_list)
+    return Listed(_v1_manifest(storage, location, snapshot) for location in snapshot.manifests)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedManifests:
+    """Entries as they stand in Avro manifests, nothing inherited.
+
+    Attributes:
+        entries: all of them, deleted ones too, manifest after manifest.
+        counts: how many entries each manifest has.
+        kind: `bulk` or `slow`.
+        refused: why bulk decoding was refused, None when it was not.
+    """
+
+    entries: Entries
+    counts: Sequence[int]
+    kind: str
+    refused: str | None = None
+
+
+def decode_avro(
+    files: Sequence[tuple[str, bytes]],
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    columns: Collection[str] | None = None,
+) -> DecodedManifests:
+    """Decode manifests of one partition spec.
+
+    Args:
+        files: location and content of each.
+        spec: the partition spec.
+        types: field types of the table.
+        columns: the entry columns needed; None is all.
+
+    Raises:
+        CorruptMetadataError: a manifest is damaged.
+        UnsupportedFeatureError: an unknown Avro codec.
+    """
+    try:
+        entries, counts = bulk_decode(files, spec, types, wanted=columns)
+    except BulkRefusedError as error:
+        parts = [decode_entries(data, path, spec, types, wanted=columns) for path, data in files]
+        entries, counts = Entries.concat(parts), [len(part) for part in parts]
+        return DecodedManifests(entries, counts, "slow", str(error))
+    return DecodedManifests(entries, counts, "bulk")
+
+
+@dataclass(slots=True)
+class ManifestReader:
+    """Reads the manifests of one table.
+
+    Without twins and cache it gives what the Avro manifests say, which are the truth.
+
+    Attributes:
+        storage: where they are.
+        types: field types of the table.
+        specs: partition specs of the table by id.
+        use_twins: whether columnar twins may be used.
+        cache: where decoded entries are kept; None keeps none.
+        notes: unusual events, appended to.
+    """
+
+    storage: Storage
+    types: FieldTypes
+    specs: Mapping[int, PartitionSpec]
+    use_twins: bool = False
+    cache: ManifestCache | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, storage: Storage, metadata: TableMetadata, cache: ManifestCache | None = None
+    ) -> ManifestReader:
+        """A reader of what the Avro manifests of a table say."""
+        return cls(storage, types_of(metadata), metadata.specs(), cache=cache)
+
+    def entries(self, manifest: ManifestFile, columns: Collection[str] | None = None) -> Entries:
+        """All entries of a manifest, deleted ones too, inheritance applied.
+
+        Sequence numbers are null in a manifest that no manifest list carries yet.
+
+        Args:
+            manifest: the row of the manifest list.
+            columns: those that are needed; None is all columns.
+
+        Raises:
+            CorruptMetadataError: the manifest is damaged, or its partition spec is not in the
+                table.
+            NoSuchFileError: it is missing.
+        """
+        return self.open(manifest, columns).entries(columns)
+
+    def written_entries(self, manifest: ManifestFile) -> Entries:
+        """`entries` as they stand in the Avro manifest, nothing inherited."""
+        return OpenManifest(manifest, self.spec_of(manifest), self, None).decoded()
+
+    def entries_of_all(
+        self, manifests: Sequence[ManifestFile], columns: Collection[str] | None = None
+    ) -> Iterator[Entries]:
+        """`entries` of many manifests, in their order; small ones that are alike come together.
+
+        Raises as `entries` does.
+        """
+        for group in _alike(manifests):
+            together = self._together(group, columns) if len(group) > 1 else None
+            if together is not None:
+                yield together
+            else:
+                # each by itself tells what is wrong with which
+                yield from (self.entries(manifest, columns) for manifest in group)
+
+    def _together(
+        self, group: Sequence[ManifestFile], columns: Collection[str] | None
+    ) -> Entries | None:
+        files = [(one.manifest_path, fetch(self.storage, one.manifest_path)) for one in group]
+        try:
+            entries, counts = bulk_decode(
+                files, self.spec_of(group[0]), self.types, wanted=_with_inheriting(columns)
+            )
+            return inherit_alike(entries, group, counts)
+        except (BulkRefusedError, CorruptMetadataError):
+            return None
+
+    def open(self, manifest: ManifestFile, columns: Collection[str] | None = None) -> OpenManifest:
+        """A manifest whose columns are read when they are asked for.
+
+        Args:
+            manifest: the row of the manifest list.
+            columns: every column that will be asked for, so that Avro is decoded once; None is all
+                columns.
+
+        Raises:
+            CorruptMetadataError: its partition spec is not in the table.
+        """
+        return OpenManifest(manifest, self.spec_of(manifest), self, columns)
+
+    def spec_of(self, manifest: ManifestFile) -> PartitionSpec:
+        """The partition spec of a manifest. Raises CorruptMetadataError: the table lacks it."""
+        spec = self.specs.get(manifest.partition_spec_id)
+        if spec is None:
+            path = manifest.manifest_path
+            raise CorruptMetadataError(
+                f"{path} has the partition spec {manifest.partition_spec_id}, which the table does "
+                "not know",
+                location=path,
+            )
+        return spec
+
+
+class OpenManifest:
+    """The entries of one manifest, inheritance applied: see `ManifestReader.open`.
+
+    Attributes:
+        manifest: the row of the manifest list.
+        kind: how the entries were had: `columnar`, `cached`, `bulk` or `slow`; known after the
+            first `entries`.
+        bytes_read: bytes of Avro read from storage.
+    """
+
+    def __init__(
+        self,
+        manifest: ManifestFile,
+        spec: PartitionSpec,
+        reader: ManifestReader,
+        columns: Collection[str] | None,
+    ) -> None:
+        self.manifest = manifest
+        self.kind = "slow"
+        self.bytes_read = 0
+        self._spec = spec
+        self._reader = reader
+        self._columns = _with_inheriting(columns)
+        self._twin = self._open_twin() if reader.use_twins else None
+        self._loaded: Entries | None = None
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether a columnar twin was found and opened."""
+        return self._twin is not None
+
+    def entries(self, columns: Collection[str] | None) -> Entries:
+        """All entries with at least these columns where they exist; None is all columns.
+
+        Raises:
+            CorruptMetadataError: the manifest is damaged.
+            NoSuchFileError: it is missing.
+        """
+        if self._twin is not None:
+            try:
+                entries = self._from_twin(self._twin, columns)
+            except _TWIN_DAMAGE as error:
+                self._ignore_twin(str(error))
+            else:
+                self.kind = "columnar"
+                return entries
+        if self._loaded is None:
+            self._loaded = self._inherited(self._from_avro())
+        return self._loaded
+
+    def _inherited(self, entries: Entries) -> Entries:
+        if self.manifest.sequence_number is None:
+            return inherit_alike(entries, [self.manifest], [len(entries)])
+        return inherit(entries, self.manifest)
+
+    def _from_avro(self) -> Entries:
+        reader = self._reader
+        if reader.cache is None:
+            return self.decoded()
+        key = reader.cache.key(reader.storage, self.manifest, reader.types)
+        entries = reader.cache.get(key, self._columns)
+        if entries is not None:
+            self.kind = "cached"
+        else:
+            entries = self.decoded()
+            reader.cache.put(key, self._columns, entries)
+        return entries
+
+    def decoded(self) -> Entries:
+        """Entries as they stand in the Avro manifest, nothing inherited."""
+        reader, location = self._reader, self.manifest.manifest_path
+        data = fetch(reader.storage, location)
+        self.bytes_read = len(data)
+        count = _entry_count(self.manifest)
+        if count is not None and count < _BULK_MIN_ENTRIES:
+            return decode_entries(data, location, self._spec, reader.types, wanted=self._columns)
+        decoded = decode_avro([(location, data)], self._spec, reader.types, columns=self._columns)
+        self.kind = decoded.kind
+        if decoded.refused is not None:
+            reader.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
+        return decoded.entries
+
+    def _from_twin(self, twin: ReadTwin, columns: Collection[str] | None) -> Entries:
+        present = twin.names
+        wanted = present
+        if columns is not None:
+            needed = {"status", *columns}
+            if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
+                needed.update(INHERITING)
+            wanted = [name for name in present if name in needed]
+        spec, types, manifest = self._spec, self._reader.types, self.manifest
+        inherited = (
+            manifest.content,
+            manifest.added_snapshot_id,
+            manifest.sequence_number,
+            manifest.first_row_id,
+        )
+        return twin.entries(
+            wanted,
+            (spec, types),
+            inherited,
+            lambda table: inherit(conform(table, spec, types), manifest),
+            _TYPE_BYTES * len(types),
+        )
+
+    def _open_twin(self) -> ReadTwin | None:
+        reader, path = self._reader, self.manifest.manifest_path
+        seal = seal_of(path)
+        if seal is None:
+            return None
+        try:
+            file = ReadTwin(
+                path,
+                partial(_opened, reader.storage, self.manifest, seal),
+                None if reader.cache is None else reader.cache.twins,
+            )
+        except (FileNotFoundError, NoSuchFileError):
+            return None
+        except _TWIN_DAMAGE as error:
+            self._ignore_twin(str(error))
+            return None
+        reason = mismatch(file.rows, self.manifest) or lacking(file.names, self._spec)
+        if reason is not None:
+            self._ignore_twin(reason)
+            return None
+        return file
+
+    def _ignore_twin(self, reason: str) -> None:
+        self._twin = None
+        self._reader.notes.append(
+            f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}"
+        )
+
+
+def _opened(storage: Storage, manifest: ManifestFile, seal: str) -> TwinFile:
+    """The twin of a manifest.
+
+    It holds no open manifest: that would hold it in turn, and what was read of both would stay in
+    memory until cycles are looked for.
+    """
+    location = twin_path(manifest.manifest_path)
+    filesystem, path = storage.filesystem(location)
+    local = isinstance(filesystem, pafs.LocalFileSystem)
+    if local or manifest.manifest_length > _FETCHED_WHOLE_BYTES:
+        return open_twin(filesystem.open_input_file(path), seal)
+    return open_twin(pa.BufferReader(fetch(storage, location)), seal)
+
+
+def _with_inheriting(columns: Collection[str] | None) -> set[str] | None:
+    return None if columns is None else {"status", *INHERITING, *columns}
+
+
+def _entry_count(manifest: ManifestFile) -> int | None:
+    """How many entries a manifest has; None where the list does not say (v1)."""
+    counts = (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+    )
+    return sum(counts) if None not in counts else None  # type: ignore[arg-type]
+
+
+def _alike(manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """Neighbours of one spec and content, together as long as they are small."""
+    group: list[ManifestFile] = []
+    size = 0
+    for manifest in manifests:
+        size += manifest.manifest_length
+        if group and (
+            size > _TOGETHER_BYTES
+            or (manifest.partition_spec_id, manifest.content)
+            != (group[0].partition_spec_id, group[0].content)
+        ):
+            yield group
+            group, size = [], manifest.manifest_length
+        group.append(manifest)
+    if group:
+        yield group
+
+
+def _v1_manifest(storage: Storage, location: str, snapshot: Snapshot) -> ManifestFile:
+    """A manifest that a v1 snapshot names directly: nothing is known about its content."""
+    data = fetch(storage, location)
+    return ManifestFile(
+        manifest_path=location,
+        manifest_length=len(data),
+        partition_spec_id=manifest_spec_id(data, location),
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=snapshot.snapshot_id,
+    )
