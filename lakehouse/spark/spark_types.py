@@ -203,6 +203,15 @@ def _holds_uuid(kind: ice.IcebergType) -> bool:
     return isinstance(kind, ice.UUIDType)
 
 
+def has_bytes_as_default(schema: Schema) -> bool:
+    """Whether files may lack a column of bytes for which Spark's Parquet reader fills in none."""
+    return any(
+        field.initial_default is not None
+        and isinstance(field.field_type, ice.BinaryType | ice.FixedType)
+        for field in schema.fields
+    )
+
+
 def _spark_field(field: ice.NestedField, path: str, *, top: bool) -> sp.StructField:
     metadata: dict[str, Any] = {FIELD_ID: field.field_id}
     if field.doc:

@@ -14,6 +14,7 @@ from lakehouse.catalog.catalog_walk import walk_namespaces
 from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.alter_table import alter_table
+from lakehouse.spark.catalog.cached_tables import refresh_cached
 from lakehouse.spark.catalog.column_defaults import with_defaults
 from lakehouse.spark.catalog.procedure import Call
 from lakehouse.spark.catalog.procedure_list import PROCEDURES
@@ -30,7 +31,7 @@ from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
-from lakehouse.spark.spark_types import to_iceberg_schema
+from lakehouse.spark.spark_types import has_bytes_as_default, to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier, dotted
@@ -234,8 +235,13 @@ class LakeAnswers(Answers):
     def call(self, told: Arguments, _thing: object) -> dict[str, Any]:
         """The rows that a procedure gives."""
         given = {name: value for name, value in told["arguments"].items() if value is not None}
-        call = Call(self._lake, self._session(), self._name, given)
-        return {"rows": PROCEDURES[told["name"]].rows(call)}
+        spark = self._session()
+        call = Call(self._lake, spark, self._name, given)
+        try:
+            return {"rows": PROCEDURES[told["name"]].rows(call)}
+        finally:
+            if "table" in given and self._lake.table_exists(call.name()):
+                refresh_cached(spark, self._name, call.table())
 
     def _find(self, told: Arguments) -> NamedTable | None:
         return find_table(self._lake, told["namespace"], told["name"])
@@ -244,7 +250,9 @@ class LakeAnswers(Answers):
         table, spark = found.table, self._session()
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
-        by_workers = not hadoop_reads(spark, table.location, table.storage)
+        by_workers = has_bytes_as_default(table.schema()) or not hadoop_reads(
+            spark, table.location, table.storage
+        )
         if found.branch is not None:
             branch = found.branch if found.ref else wap_branch(spark, table) or found.branch
             return WritableTableAnswers(
@@ -255,6 +263,9 @@ class LakeAnswers(Answers):
                 by_workers=by_workers,
                 ref=branch if found.ref or branch in table.refs() else "main",
                 inserts=inserts,
+                committed=lambda: refresh_cached(
+                    self._session(), self._name, self._lake.load_table(table.identifier)
+                ),
             )
         return TableAnswers(
             self._session,

@@ -16,6 +16,7 @@ from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_answers import WriteAnswers
+from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -177,8 +178,9 @@ class StagedTableAnswers(WritableTableAnswers):
                 table=self.name,
             )
         self._summary = target.summary
+        request = write_options(table, "append", told["options"]).request(table.write_request())
         return WriteAnswers(
-            f"write to {self.name}", self._spark, table.write_request(), self._files.extend, table
+            f"write to {self.name}", self._spark, request, self._files.extend, table
         )
 
     def publish(self, _told: Arguments, _thing: object) -> None:

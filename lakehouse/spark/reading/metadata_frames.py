@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.catalog.table_names import NamedTable
 from lakehouse.spark.jvm.answers import Answers, Arguments
+from lakehouse.spark.reading.read_options import check_read_options
 from lakehouse.spark.spark_types import quoted
 
 
@@ -18,7 +19,15 @@ class MetadataTableAnswers(Answers):
     """Answers for a metadata table of one version; its rows are made when loaded."""
 
     def __init__(self, spark: SparkSession, found: NamedTable) -> None:
-        super().__init__(found.shown, {"facts": self.facts, "rows": self.rows, "at": self.at})
+        super().__init__(
+            found.shown,
+            {
+                "facts": self.facts,
+                "rows": self.rows,
+                "at": self.at,
+                "check_options": self.check_options,
+            },
+        )
         self._found = found
         request = found.scan().request
         inspected = found.table.inspect.table(found.metadata_table or "", request.snapshot_id)
@@ -55,6 +64,10 @@ class MetadataTableAnswers(Answers):
             "VERSION AS OF a snapshot, branch or tag, or TIMESTAMP AS OF",
             table=self._found.shown,
         )
+
+    def check_options(self, told: Arguments, _thing: object) -> None:
+        """Refuse options of a read that would choose rows, and warn of the others."""
+        check_read_options(self._found.shown, told)
 
 
 def as_text(table: pa.Table) -> pa.Table:

@@ -31,6 +31,7 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
 from lakehouse.spark.reading.catalyst_filters import translate_filters
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
+from lakehouse.spark.reading.read_options import check_read_options
 from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
 from lakehouse.spark.spark_types import quoted, shown_schema
@@ -85,6 +86,7 @@ class TableAnswers(Answers):
             "whole_files": self.whole_files,
             "rows": self.rows,
             "at": self.at,
+            "check_options": self.check_options,
         }
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
@@ -150,6 +152,10 @@ class TableAnswers(Answers):
             f"{', '.join(sorted(told))} out",
             table=self.name,
         )
+
+    def check_options(self, told: Arguments, _thing: object) -> None:
+        """Refuse options of a read that would choose rows, and warn of the others."""
+        check_read_options(self.name, told)
 
     def condition(self, filters: str) -> Bound:
         """What is true of every row that the filters of a query leave, and perhaps of more."""

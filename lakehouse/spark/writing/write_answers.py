@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.dml.copy_on_write import remove_matching_rows
-from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.bound_filter import Bound
+from lakehouse.errors import (
+    InvalidInputError,
+    UnsupportedFeatureError,
+    ValidationConflictError,
+)
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.merged_columns import GivenColumns
 from lakehouse.spark.writing.row_order import row_order
 from lakehouse.spark.writing.task_files import TaskFiles
+from lakehouse.spark.writing.write_options import NO_OPTIONS, WriteOptions
 from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.decisions.row_write import Decision
@@ -84,9 +91,12 @@ def table_commit(
     mode: str,
     condition: Bound,
     columns: GivenColumns | None = None,
+    options: WriteOptions = NO_OPTIONS,
 ) -> Commit:
     """The commit of a write: `append`, `overwrite` by condition, or `dynamic` (partitions)."""
     branch = target.branch
+    if mode == "overwrite" and condition == TRUE and options.dynamic:
+        mode = "dynamic"
 
     def transaction() -> Transaction:
         return table.transaction(branch=branch) if columns is None else columns.transaction(branch)
@@ -101,6 +111,7 @@ def table_commit(
             write.files += files
 
             def decide() -> Decision:
+                check_unchanged_since(table, branch, options, condition)
                 gone = remove_matching_rows(
                     table.metadata,
                     head_of_branch(table, branch),
@@ -109,7 +120,10 @@ def table_commit(
                     table.storage,
                 )
                 replacement = transaction().overwrite(
-                    [*files, *gone.added], gone.removed, conflict_filter=condition
+                    [*files, *gone.added],
+                    gone.removed,
+                    conflict_filter=condition,
+                    isolation=options.isolation,
                 )
                 return Decision(replacement, gone.added)
 
@@ -120,12 +134,64 @@ def table_commit(
             write.files += files
 
             def decide() -> Decision:
+                partitions = {file.partition_key for file in files}
+                check_unchanged_since(table, branch, options, TRUE, partitions)
                 removed = replaced_files(table, branch, files)
-                return Decision(transaction().overwrite(files, removed), ())
+                replacement = transaction().overwrite(files, removed, isolation=options.isolation)
+                return Decision(replacement, ())
 
             write.commit_decision(decide)
 
     return {"append": append, "overwrite": overwrite, "dynamic": dynamic}[mode]
+
+
+def check_unchanged_since(
+    table: Table,
+    branch: str,
+    options: WriteOptions,
+    condition: Bound,
+    partitions: Collection[object] | None = None,
+) -> None:
+    """Look for changes of others since the snapshot that `validate-from-snapshot-id` names.
+
+    Files that were added count under `serializable` isolation alone; files that are gone, and rows
+    deleted of those that stay, count always.
+
+    Raises:
+        ValidationConflictError: somebody changed rows of the condition, or of the partitions.
+        InvalidInputError: the snapshot is not among the branch's ancestors.
+    """
+    since, head = options.validate_from, head_of_branch(table, branch)
+    if since is None or since == head:
+        return
+    if head is None or all(one.snapshot_id != since for one in table.metadata.ancestors(head)):
+        raise InvalidInputError(
+            f"{table.name}: validate-from-snapshot-id={since} is no ancestor of {branch}",
+            table=table.name,
+        )
+
+    def files(snapshot_id: int) -> dict[str, frozenset[str]]:
+        request = ScanRequest(
+            metadata=table.metadata, snapshot_id=snapshot_id, current_schema=True, where=condition
+        )
+        return {
+            task.data_file.file_path: frozenset(
+                f"{delete.file_path} {delete.content_offset}" for delete in task.deletes
+            )
+            for task in plan_scan(request, table.storage).tasks
+            if partitions is None or task.data_file.partition_key in partitions
+        }
+
+    before, now = files(since), files(head)
+    gone = [path for path, deletes in before.items() if now.get(path) != deletes]
+    added = now.keys() - before.keys() if options.isolation == "serializable" else set()
+    found = sorted({*gone, *added})
+    if found:
+        raise ValidationConflictError(
+            f"{table.name}: others changed {len(found)} files of the rows to replace since "
+            f"snapshot {since}, among them {found[0]}: read again and decide again",
+            table=table.name,
+        )
 
 
 def replaced_files(table: Table, branch: str, files: Sequence[DataFile]) -> list[DataFile]:

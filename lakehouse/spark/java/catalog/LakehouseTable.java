@@ -95,6 +95,11 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
                 point.put(POINTS[i], options.get(POINTS[i]));
             }
         }
+        HashMap others = new HashMap(options);
+        others.keySet().removeAll(point.keySet());
+        if (!others.isEmpty()) {
+            answerer.text("check_options", others);
+        }
         return new LakehouseScanBuilder(
             point.isEmpty() ? this : of(answerer.answerer("at", point)), null);
     }
