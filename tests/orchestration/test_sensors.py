@@ -11,13 +11,14 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.test_utils import create_run_for_test, instance_for_test
 
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
-from lakehouse.orchestration.automation.landing_sensors import landing_sensors
+from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
 from lakehouse.orchestration.automation.maintenance_sensors import (
     expirable_snapshots,
     maintenance_sensors,
@@ -122,6 +123,37 @@ def test_landed_files_ask_for_an_index_then_for_the_days(
     requests, (skipped,), _ = tick(sensor, resource)
     assert requests == []
     assert "everything that landed for events is ingested" in skipped.skip_message
+
+
+@pytest.mark.parametrize(
+    ("job", "assets", "blocks"),
+    [
+        ("ingest_events", None, True),
+        ("ingest_events", {"raw/events"}, True),
+        ("__ASSET_JOB", {"raw/events", "raw/events_quarantine"}, True),
+        ("__ASSET_JOB", {"raw/events_landing"}, True),
+        ("by_hand", {"raw/events_quarantine", "marts/other"}, True),
+        ("__ASSET_JOB", {"marts/other"}, False),
+        ("lakehouse_state", None, False),
+    ],
+)
+def test_a_run_of_any_job_that_writes_the_source_is_in_flight(
+    resource: LakehouseResource,
+    pipeline: Pipeline,
+    job: str,
+    assets: set[str] | None,
+    blocks: bool,
+) -> None:
+    with instance_for_test() as instance:
+        selection = assets and {dg.AssetKey(key.split("/")) for key in assets}
+        create_run_for_test(
+            instance,
+            job_name=job,
+            status=dg.DagsterRunStatus.STARTED,
+            asset_selection=selection and frozenset(selection),
+        )
+        found = LandingWatch(EVENTS, (), instance, resource).in_flight()
+    assert (found is not None) is blocks
 
 
 def small_table(lake: Lakehouse, commits: int) -> None:
