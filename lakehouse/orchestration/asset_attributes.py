@@ -7,6 +7,7 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
 
@@ -53,10 +54,8 @@ def code_of(function: Callable[..., object]) -> str:
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
-    try:
+    with suppress(SyntaxError):  # a lambda amid a call: as it is written
         text = ast.dump(ast.parse(text))
-    except SyntaxError:  # a lambda amid a call: as it is written
-        pass
     closed = inspect.getclosurevars(function).nonlocals
     plain = {name: value for name, value in closed.items() if isinstance(value, _PLAIN)}
     return f"{text}{sorted(plain.items())!r}"

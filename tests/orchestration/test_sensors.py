@@ -11,12 +11,14 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.test_utils import create_run_for_test, instance_for_test
 
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
+from lakehouse.orchestration.automation.asked_again import next_attempt
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
 from lakehouse.orchestration.automation.maintenance_sensors import (
@@ -154,6 +156,43 @@ def test_a_run_of_any_job_that_writes_the_source_is_in_flight(
         )
         found = LandingWatch(EVENTS, (), instance, resource).in_flight()
     assert (found is not None) is blocks
+
+
+def test_a_cause_is_asked_for_until_its_run_succeeds_with_waits_that_double() -> None:
+    with instance_for_test() as instance:
+
+        def ran(request: dg.RunRequest, status: DagsterEventType) -> int:
+            run = create_run_for_test(instance, tags=request.tags)
+            instance.report_dagster_event(
+                DagsterEvent(
+                    event_type_value=status.value, job_name=run.job_name, message="", step_key=None
+                ),
+                run.run_id,
+            )
+            (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
+            assert record.end_time is not None
+            return int(record.end_time * 1000)
+
+        keys = []
+        now_ms = 0
+        for attempt in range(3):
+            request = next_attempt(instance, "cause", now_ms)
+            assert isinstance(request, dg.RunRequest)
+            assert next_attempt(instance, "cause", now_ms) == request
+            keys.append(request.run_key)
+            ended_ms = ran(request, DagsterEventType.PIPELINE_FAILURE)
+            now_ms = ended_ms + (60_000 << attempt)
+            assert isinstance(next_attempt(instance, "cause", now_ms - 1), dg.SkipReason)
+        assert len(set(keys)) == 3
+        request = next_attempt(instance, "cause", now_ms)
+        run = create_run_for_test(instance, tags=request.tags, status=dg.DagsterRunStatus.STARTED)
+        waits = next_attempt(instance, "cause", now_ms * 2)
+        assert isinstance(waits, dg.SkipReason)
+        assert f"{run.run_id} is in flight" in waits.skip_message
+        instance.delete_run(run.run_id)
+        ran(request, DagsterEventType.PIPELINE_SUCCESS)
+        assert isinstance(next_attempt(instance, "cause", now_ms * 2), dg.SkipReason)
+        assert isinstance(next_attempt(instance, "another", now_ms), dg.RunRequest)
 
 
 def small_table(lake: Lakehouse, commits: int) -> None:
