@@ -21,6 +21,7 @@ from lakehouse.orchestration.automation import maintenance_sensors as maintenanc
 from lakehouse.orchestration.automation.asked_again import next_attempt
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
+from lakehouse.orchestration.automation.maintenance_jobs import remove_dead_branches
 from lakehouse.orchestration.automation.maintenance_sensors import (
     expirable_snapshots,
     maintenance_sensors,
@@ -40,6 +41,7 @@ from lakehouse.orchestration.ingestion.landing_ledger import (
 )
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.source_tables import ledger_table
+from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from tests.orchestration.conftest import EVENTS
@@ -193,6 +195,38 @@ def test_a_cause_is_asked_for_until_its_run_succeeds_with_waits_that_double() ->
         ran(request, DagsterEventType.PIPELINE_SUCCESS)
         assert isinstance(next_attempt(instance, "cause", now_ms * 2), dg.SkipReason)
         assert isinstance(next_attempt(instance, "another", now_ms), dg.RunRequest)
+
+
+def test_branches_of_runs_that_ended_are_removed_and_no_others(
+    resource: LakehouseResource,
+) -> None:
+    table = resource.lake().create_table("raw.events", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [0]}))
+
+    def staged(run_id: str, branch: str = "") -> str:
+        stamp = RunStamp(run_id, "raw/events")
+        branch = branch or stamp.branch()
+        table.append(pa.table({"id": [1]}), branch=branch, summary=stamp.summary())
+        return branch
+
+    with instance_for_test() as instance:
+
+        def run(status: dg.DagsterRunStatus) -> str:
+            return create_run_for_test(instance, status=status).run_id
+
+        dead = [
+            staged(run(status))
+            for status in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+        ]
+        staged(run(dg.DagsterRunStatus.STARTED))
+        staged(run(dg.DagsterRunStatus.CANCELING))
+        staged("of-another-instance")
+        staged(run(dg.DagsterRunStatus.FAILURE), "audit-of-a-person")
+        staged(run(dg.DagsterRunStatus.FAILURE), "mine")
+        before = set(table.refs())
+        assert sorted(remove_dead_branches(table, instance)) == sorted(dead)
+        assert set(table.refresh().refs()) == before - set(dead)
+        assert remove_dead_branches(table, instance) == []
 
 
 def small_table(lake: Lakehouse, commits: int) -> None:
