@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 
 from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.automation.landing_state import stale
+from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.derived.sql_model import SqlModel
 from lakehouse.orchestration.derived.staleness import (
     REFRESH_STATE,
@@ -26,7 +28,9 @@ from lakehouse.orchestration.derived.staleness import (
     refresh_state,
     staleness,
 )
+from lakehouse.orchestration.ingestion.source import EventTime, Source
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.table import Table
 
@@ -323,3 +327,37 @@ def test_the_digest_of_a_transform_is_its_code_and_what_it_closes_over() -> None
     assert len({digest(times(2)), digest(times(3)), digest(plus), digest(plus, "1")}) == 4
     assert digest(plus, "1") != digest(plus, "2")
     assert digest(min) == "", "built-in functions have no source"
+
+
+def test_a_model_whose_query_changed_is_asked_for_and_computed_again(tmp_path: Path) -> None:
+    lakehouse = LakehouseResource(catalog=str(tmp_path))
+    lake = lakehouse.lake()
+    raw = lake.create_table("raw.numbers", pa.schema([("id", pa.int64())]))
+    raw.append(pa.table({"id": [1, 2]}))
+    source = Source(
+        name="numbers", event_time=EventTime("at"), first_day=DAYS[0], bucket="id", columns=()
+    )
+
+    def model(factor: int) -> DerivedTable:
+        query = f"select id * {factor} as id from raw.numbers"
+        return SqlModel(name="marts.numbers", sql=query, engine="duckdb").table()
+
+    def materialize(table: DerivedTable) -> dg.AssetMaterialization:
+        asset = table.build(None)
+        assert asset.code_versions_by_key[table.key] == table.definition
+        resources = {"lakehouse": lakehouse, "spark": LakehouseSpark()}
+        config = {"ops": {table.op_name: {"config": {"mode": RefreshMode.STALE.name}}}}
+        done = dg.materialize([asset], resources=resources, run_config=config)
+        (event,) = done.asset_materializations_for_node(table.op_name)
+        return event
+
+    def ids() -> list[int]:
+        return sorted(lake.load_table("marts.numbers").scan().to_arrow()["id"].to_pylist())
+
+    old, new = model(10), model(100)
+    assert materialize(old).metadata["lakehouse/definition"].value == old.definition
+    assert (ids(), stale(lake, source, [old])) == ([10, 20], {})
+    (cause,) = stale(lake, source, [new]).values()
+    assert cause.startswith(f"definition@{new.definition}")
+    assert materialize(new).metadata["lakehouse/definition"].value == new.definition
+    assert (ids(), stale(lake, source, [new])) == ([100, 200], {})
