@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
@@ -65,8 +66,13 @@ class Pipeline:
         yield from (table.name for table in self.derived)
 
     def maintained(self) -> list[str]:
-        """Every table that the jobs and sensors of maintenance look after, dotted."""
-        return list(dict.fromkeys((*self.table_names(), *self.others)))
+        """Every table that the jobs and sensors of maintenance look after, dotted.
+
+        With those that the framework writes beside them: deletes that feeds remember, statements.
+        """
+        beside = [feed.deletes_table for feed in self.feeds]
+        names = (*self.table_names(), *beside, *self.others, STATEMENTS, VERIFICATIONS)
+        return list(dict.fromkeys(names))
 
     def source(self, name: str) -> Source:
         """A source by name. Raises InvalidInputError."""

@@ -193,3 +193,20 @@ def test_mistakes_of_a_definition_are_told() -> None:
         replace(USERS, delete_when="x")
     with pytest.raises(InvalidInputError, match="the name must match"):
         ChangeFeed(name="My Users", keys=("id",), sequence_by=("lsn",))
+
+
+def test_the_deletes_that_a_feed_remembers_are_maintained(tmp_path):
+    lake = lh.load_catalog(str(tmp_path))
+    table = lake.create_table(
+        "raw.users", pa.schema({"id": pa.int64(), "ts": pa.int64(), "op": pa.string()})
+    )
+    table.apply_changes(
+        pa.table({"id": [1, 2], "ts": [1, 2], "op": ["u", "d"]}),
+        keys=["id"],
+        sequence_by=["ts"],
+        delete_when="op = 'd'",
+    )
+    feed = ChangeFeed(name="users", keys=("id",), sequence_by=("ts",), delete_when="op = 'd'")
+    maintained = Pipeline((), (), "", (feed,)).maintained()
+    assert set(lake.list_tables()) == {"raw.users", "raw.users_deletes"}
+    assert set(lake.list_tables()) <= set(maintained)

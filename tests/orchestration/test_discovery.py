@@ -106,7 +106,12 @@ def test_tables_of_plain_assets_are_maintained(package: Path, tmp_path: Path) ->
     )
     found = discover(importlib.import_module(package.name))
     pipeline = found.pipeline("")
-    assert sorted(pipeline.maintained()) == ["marts.elsewhere", "marts.users"]
+    assert sorted(pipeline.maintained()) == [
+        "marts.elsewhere",
+        "marts.users",
+        "semantics.statements",
+        "semantics.verifications",
+    ]
     lakehouse = LakehouseResource(catalog=f"file://{tmp_path}/warehouse")
     defs = dg.Definitions.merge(
         build_definitions(pipeline, lakehouse, LakehouseSpark()),

@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 from collections import Counter
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.errors import NoSuchFileError
+from lakehouse.errors import InvalidSchemaError, NoSuchFileError
 from lakehouse.orchestration.ingestion import ingest
 from lakehouse.orchestration.ingestion.landing_ledger import ledger_to_arrow
 from lakehouse.orchestration.ingestion.source import Column, EventTime
+from lakehouse.orchestration.ingestion.source_tables import source_columns
 from lakehouse.table import Table
 from tests.orchestration.conftest import Pipe, event, june
 
@@ -254,6 +256,69 @@ def test_drift_adds_columns_promotes_types_and_quarantines_the_rest(pipe: Pipe) 
     pipe.assert_conserved(10)
     pipe.ingest(june(1, 20))
     assert len(pipe.rows()) == 6
+
+
+def redeclared(pipe: Pipe, **types: str | None) -> Pipe:
+    """The source with other types of columns; None leaves one out."""
+    kept = {column.name: column.type for column in pipe.source.columns} | types
+    columns = tuple(Column(name, kind) for name, kind in kept.items() if kind is not None)
+    again = copy(pipe)
+    again.source = replace(pipe.source, columns=columns)
+    return again
+
+
+@pytest.mark.parametrize("drift", ["evolve", "quarantine"])
+@pytest.mark.parametrize(
+    ("before", "after", "stored"),
+    [
+        ("int", "long", "long"),
+        ("long", "int", "long"),
+        ("float", "double", "double"),
+        ("decimal(9,2)", "decimal(12,2)", "decimal(12,2)"),
+        ("long", "string", None),
+        ("string", "json", None),
+        ("json", "string", None),
+        ("decimal(12,2)", "decimal(12,3)", None),
+        ("decimal(12,2)", "double", None),
+        ("date", "timestamptz", None),
+        ("timestamptz", "timestamp", None),
+    ],
+)
+def test_a_changed_type_is_promoted_or_refused_never_ignored(
+    pipe: Pipe, before: str, after: str, stored: str | None, drift: str
+) -> None:
+    old = redeclared(pipe.with_source(drift=drift), extra=before)
+    old.land("1.jsonl.gz", [event(1, 1)])
+    old.index()
+    old.ingest(june(1))
+    new = redeclared(old, extra=after)
+    new.land("2.jsonl.gz", [event(2, 1)])
+    new.index()
+    head = new.lake.load_table(new.source.table).metadata_location
+    if stored is None:
+        with pytest.raises(InvalidSchemaError, match=f"'extra' as .*{before[:4]}.* again; or drop"):
+            new.ingest(june(1), "increment")
+        assert new.lake.load_table(new.source.table).metadata_location == head
+        return
+    new.ingest(june(1), "increment")
+    (extra,) = [c for c in source_columns(new.lake, new.source) if c.name == "extra"]
+    assert extra.type == stored
+    assert new.rows() == [(1,), (2,)]
+
+
+def test_a_column_that_is_declared_later_is_added_and_one_left_out_stays(pipe: Pipe) -> None:
+    strict = pipe.with_source(drift="quarantine")
+    strict.land("1.jsonl.gz", [event(1, 1)])
+    strict.index()
+    strict.ingest(june(1))
+    wider = redeclared(strict, extra="string")
+    wider.land("2.jsonl.gz", [event(2, 1, extra="x")])
+    wider.index()
+    outcome = wider.ingest(june(1), "increment")
+    assert outcome.drift.added == (Column("extra", "string"),)
+    assert wider.rows() == [(1,), (2,)]
+    strict.ingest(june(1), "increment")
+    assert "extra" in [column.name for column in source_columns(strict.lake, strict.source)]
 
 
 @pytest.mark.parametrize("at_first", [True, False])

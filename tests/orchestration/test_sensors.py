@@ -11,13 +11,17 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._core.test_utils import create_run_for_test, instance_for_test
 
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
+from lakehouse.orchestration.automation.asked_again import next_attempt
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
-from lakehouse.orchestration.automation.landing_sensors import landing_sensors
+from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
+from lakehouse.orchestration.automation.maintenance_jobs import remove_dead_branches
 from lakehouse.orchestration.automation.maintenance_sensors import (
     expirable_snapshots,
     maintenance_sensors,
@@ -37,6 +41,7 @@ from lakehouse.orchestration.ingestion.landing_ledger import (
 )
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.source_tables import ledger_table
+from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from tests.orchestration.conftest import EVENTS
@@ -122,6 +127,106 @@ def test_landed_files_ask_for_an_index_then_for_the_days(
     requests, (skipped,), _ = tick(sensor, resource)
     assert requests == []
     assert "everything that landed for events is ingested" in skipped.skip_message
+
+
+@pytest.mark.parametrize(
+    ("job", "assets", "blocks"),
+    [
+        ("ingest_events", None, True),
+        ("ingest_events", {"raw/events"}, True),
+        ("__ASSET_JOB", {"raw/events", "raw/events_quarantine"}, True),
+        ("__ASSET_JOB", {"raw/events_landing"}, True),
+        ("by_hand", {"raw/events_quarantine", "marts/other"}, True),
+        ("__ASSET_JOB", {"marts/other"}, False),
+        ("lakehouse_state", None, False),
+    ],
+)
+def test_a_run_of_any_job_that_writes_the_source_is_in_flight(
+    resource: LakehouseResource,
+    pipeline: Pipeline,
+    job: str,
+    assets: set[str] | None,
+    blocks: bool,
+) -> None:
+    with instance_for_test() as instance:
+        selection = assets and {dg.AssetKey(key.split("/")) for key in assets}
+        create_run_for_test(
+            instance,
+            job_name=job,
+            status=dg.DagsterRunStatus.STARTED,
+            asset_selection=selection and frozenset(selection),
+        )
+        found = LandingWatch(EVENTS, (), instance, resource).in_flight()
+    assert (found is not None) is blocks
+
+
+def test_a_cause_is_asked_for_until_its_run_succeeds_with_waits_that_double() -> None:
+    with instance_for_test() as instance:
+
+        def ran(request: dg.RunRequest, status: DagsterEventType) -> int:
+            run = create_run_for_test(instance, tags=request.tags)
+            instance.report_dagster_event(
+                DagsterEvent(
+                    event_type_value=status.value, job_name=run.job_name, message="", step_key=None
+                ),
+                run.run_id,
+            )
+            (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
+            assert record.end_time is not None
+            return int(record.end_time * 1000)
+
+        keys = []
+        now_ms = 0
+        for attempt in range(3):
+            request = next_attempt(instance, "cause", now_ms)
+            assert isinstance(request, dg.RunRequest)
+            assert next_attempt(instance, "cause", now_ms) == request
+            keys.append(request.run_key)
+            ended_ms = ran(request, DagsterEventType.PIPELINE_FAILURE)
+            now_ms = ended_ms + (60_000 << attempt)
+            assert isinstance(next_attempt(instance, "cause", now_ms - 1), dg.SkipReason)
+        assert len(set(keys)) == 3
+        request = next_attempt(instance, "cause", now_ms)
+        run = create_run_for_test(instance, tags=request.tags, status=dg.DagsterRunStatus.STARTED)
+        waits = next_attempt(instance, "cause", now_ms * 2)
+        assert isinstance(waits, dg.SkipReason)
+        assert f"{run.run_id} is in flight" in waits.skip_message
+        instance.delete_run(run.run_id)
+        ran(request, DagsterEventType.PIPELINE_SUCCESS)
+        assert isinstance(next_attempt(instance, "cause", now_ms * 2), dg.SkipReason)
+        assert isinstance(next_attempt(instance, "another", now_ms), dg.RunRequest)
+
+
+def test_branches_of_runs_that_ended_are_removed_and_no_others(
+    resource: LakehouseResource,
+) -> None:
+    table = resource.lake().create_table("raw.events", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [0]}))
+
+    def staged(run_id: str, branch: str = "") -> str:
+        stamp = RunStamp(run_id, "raw/events")
+        branch = branch or stamp.branch()
+        table.append(pa.table({"id": [1]}), branch=branch, summary=stamp.summary())
+        return branch
+
+    with instance_for_test() as instance:
+
+        def run(status: dg.DagsterRunStatus) -> str:
+            return create_run_for_test(instance, status=status).run_id
+
+        dead = [
+            staged(run(status))
+            for status in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+        ]
+        staged(run(dg.DagsterRunStatus.STARTED))
+        staged(run(dg.DagsterRunStatus.CANCELING))
+        staged("of-another-instance")
+        staged(run(dg.DagsterRunStatus.FAILURE), "audit-of-a-person")
+        staged(run(dg.DagsterRunStatus.FAILURE), "mine")
+        before = set(table.refs())
+        assert sorted(remove_dead_branches(table, instance)) == sorted(dead)
+        assert set(table.refresh().refs()) == before - set(dead)
+        assert remove_dead_branches(table, instance) == []
 
 
 def small_table(lake: Lakehouse, commits: int) -> None:

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 
 from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.automation.landing_state import stale
+from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
+from lakehouse.orchestration.derived.sql_model import SqlModel
 from lakehouse.orchestration.derived.staleness import (
     REFRESH_STATE,
     RefreshState,
@@ -24,7 +28,9 @@ from lakehouse.orchestration.derived.staleness import (
     refresh_state,
     staleness,
 )
+from lakehouse.orchestration.ingestion.source import EventTime, Source
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.table import Table
 
@@ -247,3 +253,111 @@ def test_a_table_that_was_never_computed_and_one_whose_state_is_damaged(lake: La
 def test_a_state_survives_its_text() -> None:
     state = RefreshState({"raw.events": 5, "raw.other": None}, (DAYS[0], DAYS[1], DAYS[7]))
     assert RefreshState.from_json(state.to_json()) == state
+
+
+def defined(definition: str, pair: Pair, day_column: str | None = "event_ts") -> Staleness:
+    return staleness(pair.clean, {"raw.events": pair.raw}, day_column, "event_ts", definition)
+
+
+def test_another_definition_makes_every_day_stale_until_each_was_computed_by_it(
+    tmp_path: Path,
+) -> None:
+    pair = Pair(load_catalog(str(tmp_path)), random.Random(1), ["day(event_ts)"])
+    with pair.told():
+        pair.append(DAYS[:4])
+        found = defined("old", pair)
+        summary = {REFRESH_STATE: found.after(DAYS[:4]).to_json()}
+        pair.clean.overwrite(pair.raw.scan().to_arrow().cast(SCHEMA), summary=summary)
+        assert not defined("old", pair).days
+        changed = defined("new", pair)
+        assert (changed.redefined, set(changed.days)) == (True, set(DAYS[:4]))
+        assert all(why.startswith("definition@new") for why in changed.days.values())
+        one_day = event_ts_in(DAYS[:1])
+        pair.clean.overwrite(
+            pair.raw.scan(one_day).to_arrow().cast(SCHEMA),
+            one_day,
+            summary={REFRESH_STATE: changed.after(DAYS[:1]).to_json()},
+        )
+        left = defined("new", pair)
+        assert (left.redefined, set(left.days)) == (False, set(DAYS[1:4]))
+        assert set(defined("old", pair).days) == set(DAYS[:4]), "back again is a change, too"
+        assert defined("new", pair, None).whole is False
+        assert defined("old", pair, None).whole
+        assert set(defined("", pair).days) == set(DAYS[1:4]), "one that is unknown changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("sql", "same"),
+    [
+        ("select id, event_ts  from raw.events -- a comment", True),
+        ("select id,\n\tevent_ts from raw.events", True),
+        ("select id, event_ts from raw.events where id > 1", False),
+        ("select id, event_ts from raw.others", False),
+        ("select 'a  b' id, event_ts from raw.events", False),
+        ("select 'a b' id, event_ts from raw.events", False),
+    ],
+)
+def test_the_digest_of_a_model_tells_queries_apart_and_not_their_layout(
+    sql: str, same: bool
+) -> None:
+    base = SqlModel(name="clean.x", sql="select id, event_ts from raw.events").table()
+    other = SqlModel(name="clean.x", sql=sql).table()
+    assert (base.definition == other.definition) is same
+    assert base.definition
+
+
+def times(factor: int):
+    def transform(frames):
+        return frames["raw.events"].selectExpr(f"id * {factor} as id")
+
+    return transform
+
+
+def plus(frames):
+    return frames["raw.events"].selectExpr("id + 1 as id")
+
+
+def test_the_digest_of_a_transform_is_its_code_and_what_it_closes_over() -> None:
+    def digest(transform, code_version: str = "") -> str:
+        return DerivedTable(
+            name="clean.x", inputs=("raw.events",), transform=transform, code_version=code_version
+        ).definition
+
+    assert digest(times(2)) == digest(times(2))
+    assert len({digest(times(2)), digest(times(3)), digest(plus), digest(plus, "1")}) == 4
+    assert digest(plus, "1") != digest(plus, "2")
+    assert digest(min) == "", "built-in functions have no source"
+
+
+def test_a_model_whose_query_changed_is_asked_for_and_computed_again(tmp_path: Path) -> None:
+    lakehouse = LakehouseResource(catalog=str(tmp_path))
+    lake = lakehouse.lake()
+    raw = lake.create_table("raw.numbers", pa.schema([("id", pa.int64())]))
+    raw.append(pa.table({"id": [1, 2]}))
+    source = Source(
+        name="numbers", event_time=EventTime("at"), first_day=DAYS[0], bucket="id", columns=()
+    )
+
+    def model(factor: int) -> DerivedTable:
+        query = f"select id * {factor} as id from raw.numbers"
+        return SqlModel(name="marts.numbers", sql=query, engine="duckdb").table()
+
+    def materialize(table: DerivedTable) -> dg.AssetMaterialization:
+        asset = table.build(None)
+        assert asset.code_versions_by_key[table.key] == table.definition
+        resources = {"lakehouse": lakehouse, "spark": LakehouseSpark()}
+        config = {"ops": {table.op_name: {"config": {"mode": RefreshMode.STALE.name}}}}
+        done = dg.materialize([asset], resources=resources, run_config=config)
+        (event,) = done.asset_materializations_for_node(table.op_name)
+        return event
+
+    def ids() -> list[int]:
+        return sorted(lake.load_table("marts.numbers").scan().to_arrow()["id"].to_pylist())
+
+    old, new = model(10), model(100)
+    assert materialize(old).metadata["lakehouse/definition"].value == old.definition
+    assert (ids(), stale(lake, source, [old])) == ([10, 20], {})
+    (cause,) = stale(lake, source, [new]).values()
+    assert cause.startswith(f"definition@{new.definition}")
+    assert materialize(new).metadata["lakehouse/definition"].value == new.definition
+    assert (ids(), stale(lake, source, [new])) == ([100, 200], {})

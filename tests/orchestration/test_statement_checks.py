@@ -74,9 +74,11 @@ def test_the_sensor_asks_once_for_what_needs_data(place):
     table, definitions, resource = place
     (sensor,) = definitions.sensors
 
+    instance = dg.DagsterInstance.ephemeral()
+
     def tick():
         context = dg.build_sensor_context(
-            resources={"lakehouse": resource}, definitions=definitions
+            resources={"lakehouse": resource}, definitions=definitions, instance=instance
         )
         return sensor(context)
 

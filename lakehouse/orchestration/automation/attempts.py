@@ -67,7 +67,7 @@ class Attempts:
         """The time from which it may be asked for again."""
         if not self.alone:
             return self.last_ms
-        wait = _doubled(self.alone, _LONGEST_WAIT_MS)
+        wait = doubled(self.alone, _LONGEST_WAIT_MS)
         return self.last_ms + (wait if cause == self.cause else min(wait, _WAIT_AFTER_CHANGE_MS))
 
 
@@ -171,7 +171,7 @@ def decide(waiting: Mapping[Work, str], last: Ended | None, now_ms: int) -> Deci
     """
     attempts, failures = ({}, 0) if last is None else _after(last, waiting)
     given_up = {work: one for work, one in attempts.items() if one.alone >= GIVE_UP_AFTER}
-    pause_ms = 0 if last is None else last.ended_ms + _doubled(failures, _LONGEST_PAUSE_MS)
+    pause_ms = 0 if last is None else last.ended_ms + doubled(failures, _LONGEST_PAUSE_MS)
     chosen = [] if now_ms < pause_ms else _chosen(waiting, attempts, last, now_ms)
     if not chosen:
         return Decision(None, "", (), given_up, _why_nothing(waiting, attempts, failures, pause_ms))
@@ -270,7 +270,7 @@ def _described(request: Request, attempts: Mapping[Work, Attempts]) -> str:
     return f"{named}{more}{again}"
 
 
-def _doubled(times: int, most_ms: int) -> int:
+def doubled(times: int, most_ms: int) -> int:
     """Nothing, a minute, two, four ... milliseconds."""
     return 0 if times < 1 else min(_FIRST_WAIT_MS << min(times - 1, 30), most_ms)
 

@@ -54,11 +54,18 @@ class LandingWatch:
         return decide(waiting, last, lake.environment.now_ms())
 
     def in_flight(self) -> dg.DagsterRun | None:
-        """A queued or running run of the source's jobs, launched by the sensor or a person."""
-        for job in (index_job_name(self.source.name), ingest_job_name(self.source.name)):
-            for run in self.instance.get_runs(
-                dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1
-            ):
+        """A queued or running run that writes the source's tables, whoever launched it.
+
+        Told by the run's assets: the UI's buttons and backfills launch jobs of other names.
+        """
+        family = SourceAssets(self.source)
+        mine = {family.ledger_key, family.raw_key, family.quarantine_key}
+        mine |= {table.key for table in self.derived}
+        names = (index_job_name(self.source.name), ingest_job_name(self.source.name))
+        for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+            if run.asset_selection and not (mine & run.asset_selection):
+                continue
+            if run.asset_selection or run.job_name in names:
                 return run
         return None
 

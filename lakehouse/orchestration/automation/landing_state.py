@@ -77,7 +77,11 @@ def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> d
 def _staleness(lake: Lakehouse, table: DerivedTable) -> Staleness:
     """Measured once for each version of the table and its inputs in this process."""
     names = [name for name in (table.name, *table.inputs) if lake.table_exists(name)]
-    where = (table.name, *(lake.load_table(name).metadata_location for name in names))
+    where = (
+        table.name,
+        table.definition,
+        *(lake.load_table(name).metadata_location for name in names),
+    )
     if where not in _KNOWN:
         _KNOWN[where] = table.staleness(lake)
         while len(_KNOWN) > _MOST_KNOWN:

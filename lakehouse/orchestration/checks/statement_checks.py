@@ -13,6 +13,7 @@ import dagster as dg
 
 from lakehouse.curation.checkup import Checked, check_statements
 from lakehouse.curation.survey import survey
+from lakehouse.orchestration.automation.asked_again import next_attempt
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.semantics.states import State
@@ -61,7 +62,10 @@ def statement_sensor(tables: Sequence[str]) -> dg.SensorDefinition:
             return dg.SkipReason("metadata decides every statement")
         keys = [dg.AssetCheckKey(dg.AssetKey(split_name(name)), CHECK) for name in waiting]
         context.log.info(f"rows changed under statements about {', '.join(waiting)}")
-        request = dg.RunRequest(run_key=mark, asset_selection=[], asset_check_keys=keys)
+        request = next_attempt(context.instance, mark)
+        if isinstance(request, dg.SkipReason):
+            return request
+        request = request.with_replaced_attrs(asset_selection=[], asset_check_keys=keys)
         return dg.SensorResult(run_requests=[request])
 
     return sensor
@@ -70,7 +74,7 @@ def statement_sensor(tables: Sequence[str]) -> dg.SensorDefinition:
 def statements_waiting(
     lakehouse: LakehouseResource, tables: Sequence[str]
 ) -> tuple[list[str], str]:
-    """Tables with evidence to run, and a key of their snapshots, so that each is asked for once."""
+    """Tables with evidence to run, and a key of their snapshots, the cause of the run."""
     seen = survey(lakehouse.lake(), tables)
     waiting = sorted(
         {

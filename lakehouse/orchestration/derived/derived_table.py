@@ -1,5 +1,6 @@
 """Derived tables: a pure function of other tables at exact snapshots, as an asset."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.asset_attributes import asset_attributes, code_reference
+from lakehouse.orchestration.asset_attributes import asset_attributes, code_of, code_reference
 from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
@@ -111,6 +112,9 @@ class DerivedTable:
         fresh_within: the table is late when it was not computed for so long; None: never.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
+        code_version: tells this definition from others: when it changes, every day is stale. Empty:
+            a digest of the transform's own code and of what it closes over, not of functions that
+            it calls.
     """
 
     name: str
@@ -128,9 +132,18 @@ class DerivedTable:
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    code_version: str = ""
+    definition: str = field(init=False, repr=False, default="")
+    """Digest of what decides the rows, recorded with each of them; empty: it cannot be told."""
 
     def __post_init__(self) -> None:
         engine_name(self.engine, self.name)
+        # told when the module is loaded: later the file may be another one than the code that runs
+        told = self.code_version or code_of(self.transform)
+        if told:
+            parts = repr((told, sorted(self.inputs), self.day_column, self.day_is_date))
+            found = hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
+            object.__setattr__(self, "definition", found)
 
     @property
     def _suites(self) -> tuple[Suite, ...]:
@@ -159,7 +172,7 @@ class DerivedTable:
         _all_there(lake, self.inputs)
         inputs = {name: lake.load_table(name) for name in self.inputs}
         table = lake.load_table(self.name) if lake.table_exists(self.name) else None
-        return staleness(table, inputs, self.day_column, EVENT_TS)
+        return staleness(table, inputs, self.day_column, EVENT_TS, self.definition)
 
     def where(self, days: Sequence[date] | None) -> BooleanExpression:
         """Which rows of the table belong to the days."""
@@ -235,6 +248,7 @@ class DerivedTable:
                     group_name=self.name.split(".", maxsplit=1)[0],
                     kinds={"iceberg", self.engine},
                     description=self.description,
+                    code_version=self.definition or None,
                     partitions_def=partitions if self.day_column else None,
                     metadata={
                         **({PARTITION_EXPR: self.day_column} if self.day_column else {}),
@@ -259,6 +273,13 @@ class DerivedTable:
             try:
                 with explained():
                     found = self.staleness(lake)
+                    if found.redefined:
+                        context.log.warning(
+                            f"{self.name} was computed by another definition: "
+                            f"{len(found.days) or 'all'} days are to be computed again"
+                            if self.day_column
+                            else f"{self.name} was computed by another definition"
+                        )
                     snapshot, outcomes, done = self._refresh(
                         lake, spark, found, config, days, stamp(context, self.key)
                     )
@@ -272,7 +293,10 @@ class DerivedTable:
             yield dg.MaterializeResult(
                 asset_key=self.key,
                 data_version=data_version(snapshot),
-                metadata=materialization_metadata(table, snapshot, found.inputs, self.columns),
+                metadata={
+                    **materialization_metadata(table, snapshot, found.inputs, self.columns),
+                    "lakehouse/definition": self.definition or "unknown",
+                },
             )
             record_again(context, records)
             memory = DayMemory(context.instance, done)

@@ -104,7 +104,13 @@ class SqlModel:
             fresh_within=self.fresh_within,
             owners=self.owners,
             tags=self.tags,
+            code_version=self._words(),
         )
+
+    def _words(self) -> str:
+        """The query without comments and white space, which decide nothing."""
+        tokens = sqlglot.tokenize(self.sql, read=_GRAMMAR[self.dialect])
+        return repr((self.dialect, [(token.token_type.name, token.text) for token in tokens]))
 
     def _query(self) -> tuple[exp.Query, dict[str, str]]:
         """The query over views, and the tables that it names with their views."""

@@ -3,7 +3,8 @@
 A derived table says in the summary of the snapshot that it writes from which snapshots of its
 inputs it was computed, and which days were left out: its refresh state. What is stale are the days
 left out, and those that a snapshot of an input has changed since. Snapshots that only rewrite files
-(operation `replace`) change no day. Where the history between is gone, every day is stale.
+(operation `replace`) change no day. Where the history between is gone, or the table's definition
+has changed, every day is stale.
 """
 
 from __future__ import annotations
@@ -39,17 +40,22 @@ class RefreshState:
 
     Attributes:
         inputs: table -> its snapshot; None: it had none.
-        behind: days that do not follow from these snapshots yet, sorted.
+        behind: days that do not follow from these snapshots and this definition yet, sorted.
+        definition: digest of the definition that computed it; empty: it was not recorded.
     """
 
     inputs: Mapping[str, int | None]
     behind: tuple[date, ...] = ()
+    definition: str = ""
 
     def to_json(self) -> str:
         """As text; snapshot ids are text, days are ranges, first and last."""
         inputs = {name: None if one is None else str(one) for name, one in self.inputs.items()}
         behind = [(str(first), str(last)) for first, last in day_ranges(self.behind)]
-        return orjson.dumps({"inputs": inputs, "behind": behind}).decode()
+        found = {"inputs": inputs, "behind": behind}
+        if self.definition:
+            found["definition"] = self.definition
+        return orjson.dumps(found).decode()
 
     @classmethod
     def from_json(cls, text: str) -> RefreshState:
@@ -61,10 +67,11 @@ class RefreshState:
                 for name, one in found["inputs"].items()
             }
             ends = [(date.fromisoformat(a), date.fromisoformat(b)) for a, b in found["behind"]]
+            definition = str(found.get("definition", ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptMetadataError(f"{REFRESH_STATE} cannot be read: {text[:200]}") from error
         behind = [a + timedelta(days=n) for a, b in ends for n in range((b - a).days + 1)]
-        return cls(inputs, tuple(sorted(behind)))
+        return cls(inputs, tuple(sorted(behind)), definition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +83,21 @@ class Staleness:
         days: stale days -> the newest snapshot that changed them, for a daily table.
         whole: whether anything has changed at all.
         cause: names what has changed last.
+        definition: digest of the table's definition as it is.
+        redefined: whether the table, or days of it, were computed by another definition.
     """
 
     inputs: Mapping[str, int | None]
     days: Mapping[date, str] = field(default_factory=dict)
     whole: bool = False
     cause: str = ""
+    definition: str = ""
+    redefined: bool = False
 
     def after(self, done: Iterable[date]) -> RefreshState:
         """The state once these days were computed from the inputs."""
-        return RefreshState(self.inputs, tuple(sorted(self.days.keys() - set(done))))
+        behind = tuple(sorted(self.days.keys() - set(done)))
+        return RefreshState(self.inputs, behind, self.definition)
 
 
 def refresh_state(table: Table | None) -> RefreshState | None:
@@ -103,7 +115,11 @@ def refresh_state(table: Table | None) -> RefreshState | None:
 
 
 def staleness(
-    table: Table | None, inputs: Mapping[str, Table], day_column: str | None, input_day: str
+    table: Table | None,
+    inputs: Mapping[str, Table],
+    day_column: str | None,
+    input_day: str,
+    definition: str = "",
 ) -> Staleness:
     """Compare a derived table with its inputs as they are. Reads manifests, never data.
 
@@ -112,6 +128,8 @@ def staleness(
         inputs: what it reads, by name.
         day_column: its column that tells the day, a date or a timestamp; None: it is one unit.
         input_day: the column of each input that tells the day.
+        definition: digest of how the table is computed; empty: unknown. A table that was computed
+            by another one is stale as a whole; one that recorded none is judged by its inputs.
 
     Raises:
         CorruptMetadataError: its refresh state cannot be read.
@@ -119,6 +137,11 @@ def staleness(
     heads = {name: one.metadata.current_snapshot_id for name, one in inputs.items()}
     cause = ",".join(f"{name}@{head}" for name, head in sorted(heads.items()))
     state = refresh_state(table)
+    redefined = bool(
+        state is not None and state.definition and definition and state.definition != definition
+    )
+    if redefined:
+        cause = f"definition@{definition},{cause}"
     known = {} if state is None else state.inputs
     since = {
         name: snapshots_since(one.metadata, known[name]) if name in known else None
@@ -131,17 +154,25 @@ def staleness(
     if day_column is None:
         newer = any(one is None or one for one in changing.values())
         some = any(head is not None for head in heads.values())
-        return Staleness(heads, whole=newer and some, cause=cause)
+        return Staleness(
+            heads,
+            whole=(newer or redefined) and some,
+            cause=cause,
+            definition=definition,
+            redefined=redefined,
+        )
     days: dict[date, str] = {} if state is None else dict.fromkeys(state.behind, "left out before")
     for name, snapshots in changing.items():
         changed = _changes(inputs[name], snapshots, input_day)
-        if changed is None:
+        if changed is None or redefined:
             everything = days_of(inputs[name], input_day)
             if table is not None:
                 everything |= days_of(table, day_column)
             changed = dict.fromkeys(everything, heads[name] or 0)
         days |= {day: f"{name}@{snapshot_id}" for day, snapshot_id in changed.items()}
-    return Staleness(heads, days, whole=bool(days), cause=cause)
+    if redefined:
+        days = {day: f"definition@{definition},{why}" for day, why in days.items()}
+    return Staleness(heads, days, bool(days), cause, definition, redefined)
 
 
 def snapshots_since(metadata: TableMetadata, since: int | None) -> list[Snapshot] | None:

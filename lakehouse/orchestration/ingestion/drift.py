@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakehouse.errors import InvalidSchemaError
 from lakehouse.orchestration.ingestion.reading.typing.value_kinds import fits, inferred, promoted
 from lakehouse.orchestration.ingestion.source import (
     LANDING_FILE,
@@ -16,6 +18,7 @@ from lakehouse.orchestration.ingestion.source import (
 )
 
 _LONGEST_NAME = 255
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 Observed = Mapping[str, Mapping[str, int]]
 
@@ -86,6 +89,49 @@ def resolve(
                 new_type = "json"  # its text has a hash
             added.append(Column(name, new_type))
     return Drift(tuple(added), tuple(promotions))
+
+
+def redeclared(source: Source, current: Sequence[Column]) -> Drift:
+    """What the source's declared columns ask of a table that was made by earlier ones.
+
+    A column that the table holds wider than declared, as drift makes it, stays so.
+
+    Args:
+        source: with the columns that it declares now.
+        current: the source columns that the table has.
+
+    Raises:
+        InvalidSchemaError: a declared type is another one than the table's, and no promotion leads
+            from the one to the other.
+    """
+    types = {column.name: column.type.replace(" ", "") for column in current}
+    declared = [Column(c.name, c.type.replace(" ", "")) for c in source.columns]
+    known = [c for c in declared if c.name in types and c.type != types[c.name]]
+    for column in known:
+        if not _wider(types[column.name], column.type) and not _wider(
+            column.type, types[column.name]
+        ):
+            raise InvalidSchemaError(
+                f"source {source.name!r} declares {column.name!r} as {column.type}, and "
+                f"{source.table} holds it as {types[column.name]}: Iceberg promotes int to long, "
+                "float to double and decimals to more digits, nothing else, so nothing was "
+                f"written. Declare it as {types[column.name]} again; or drop {source.table} and "
+                "materialize all of its days, which takes every landing file again",
+                table=source.table,
+                column=column.name,
+            )
+    return Drift(
+        tuple(c for c in declared if c.name not in types and c.name not in RESERVED_COLUMNS),
+        tuple(c for c in known if _wider(c.type, types[c.name])),
+    )
+
+
+def _wider(wide: str, narrow: str) -> bool:
+    """Whether the specification promotes the narrow type to the wide one."""
+    if (narrow, wide) in (("int", "long"), ("float", "double")):
+        return True
+    more, less = _DECIMAL.fullmatch(wide), _DECIMAL.fullmatch(narrow)
+    return bool(more and less and more[2] == less[2] and int(more[1]) > int(less[1]))
 
 
 def widened(column_type: str, kinds: Mapping[str, int]) -> str:

@@ -22,7 +22,7 @@ from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import CheckOutcome, write_audit_publish
 from lakehouse.orchestration.ingestion.deleted_files import missing_files, settle_deleted
-from lakehouse.orchestration.ingestion.drift import Drift, merge, resolve
+from lakehouse.orchestration.ingestion.drift import Drift, merge, redeclared, resolve
 from lakehouse.orchestration.ingestion.duplicates import (
     Comparison,
     find_duplicates,
@@ -434,13 +434,25 @@ def _columns(
     lake: Lakehouse, source: Source, plan: IngestPlan, ledger: Table
 ) -> tuple[list[Column], Drift]:
     current = source_columns(lake, source)
+    asked = redeclared(source, current)
+    current = _with(current, asked)
     undated = And(IsNull(term="event_day"), In(term=LANDING_FILE, literals=plan.files))
     observed = merge([row.observed() for row in read_ledger(ledger, undated)])
     if not lake.table_exists(source.table) and not source.columns:
         source = replace(source, drift="evolve")
     drift = resolve(source, current, observed, partition_names(lake, source))
+    found = _with(current, drift)
+    promoted = {column.name: column for column in (*asked.promoted, *drift.promoted)}
+    types = {column.name: column for column in found}
+    added = tuple(types[column.name] for column in asked.added) + drift.added
+    new = {column.name for column in added}
+    wider = tuple(column for name, column in promoted.items() if name not in new)
+    return found, Drift(added, wider)
+
+
+def _with(columns: Sequence[Column], drift: Drift) -> list[Column]:
     wider = {column.name: column for column in drift.promoted}
-    return [*(wider.get(column.name, column) for column in current), *drift.added], drift
+    return [*(wider.get(column.name, column) for column in columns), *drift.added]
 
 
 def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:

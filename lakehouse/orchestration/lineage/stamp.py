@@ -8,6 +8,8 @@ from lakehouse.spec.metadata.snapshot import RUN_ID
 
 ASSET_KEY = "dagster.asset-key"
 PARTITION = "dagster.partition"
+AUDIT_BRANCH = "audit-"
+"""How names of branches begin on which steps stage what they want to publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +38,4 @@ class RunStamp:
 
     def branch(self) -> str:
         """The branch on which this step stages what it wants to publish."""
-        return f"audit-{self.run_id.partition('-')[0]}-{self.asset_key.rpartition('/')[2]}"
+        return f"{AUDIT_BRANCH}{self.run_id.partition('-')[0]}-{self.asset_key.rpartition('/')[2]}"

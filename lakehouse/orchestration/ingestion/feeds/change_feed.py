@@ -69,6 +69,11 @@ class ChangeFeed:
         return f"raw.{self.name}_landing"
 
     @property
+    def deletes_table(self) -> str:
+        """Identifier of the table of deletes that are remembered, unless a property renames it."""
+        return f"{self.table}_deletes"
+
+    @property
     def sequence_columns(self) -> tuple[str, ...]:
         """Columns of the table that order the changes."""
         if self.envelope == "rows":

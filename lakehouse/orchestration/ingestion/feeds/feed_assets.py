@@ -6,6 +6,7 @@ import dagster as dg
 
 from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.asset_results import RETRY, explained, pool, stamp
+from lakehouse.orchestration.automation.asked_again import next_attempt
 from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.orchestration.ingestion.feeds.feed_run import (
     AppliedFiles,
@@ -75,7 +76,7 @@ def feed_assets(feed: ChangeFeed) -> dg.AssetsDefinition:
 
 
 def feed_sensor(feed: ChangeFeed) -> dg.SensorDefinition:
-    """Asks for a run when files wait that no run was asked for yet."""
+    """Asks for a run when files wait, and again when it failed."""
     key = dg.AssetKey(split_name(feed.table))
     ledger_key = dg.AssetKey(split_name(feed.ledger_table))
 
@@ -84,17 +85,19 @@ def feed_sensor(feed: ChangeFeed) -> dg.SensorDefinition:
         target=dg.AssetSelection.assets(key, ledger_key),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Asks for a run for new and changed files. A set of files is asked for once: "
-        "what a run left alone waits until a file changes, or for a run by hand.",
+        description="Asks for a run for new and changed files. A set of files whose run "
+        "failed is asked for again after a wait that doubles from a minute to a day.",
     )
-    def files_landed(lakehouse: LakehouseResource) -> dg.RunRequest | dg.SkipReason:
+    def files_landed(
+        context: dg.SensorEvaluationContext, lakehouse: LakehouseResource
+    ) -> dg.RunRequest | dg.SkipReason:
         try:
             waiting = waiting_files(lakehouse.lake(), lakehouse.landing, feed)
         except NoSuchFileError as error:
             return dg.SkipReason(error.message)
         if not waiting:
             return dg.SkipReason(f"everything that landed for {feed.name} is applied")
-        return dg.RunRequest(run_key=f"{feed.name}:{digest(landed(waiting))}")
+        return next_attempt(context.instance, f"{feed.name}:{digest(landed(waiting))}")
 
     return files_landed
 
