@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import zlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from random import Random
 
 import fastavro
 import orjson
@@ -133,6 +136,43 @@ def test_gzip_of_several_members_larger_than_a_block_and_padded() -> None:
 )
 def test_files_that_hold_nothing_are_named(data: bytes, problem: str) -> None:
     assert lines_of(data) == ([], [problem])
+
+
+@pytest.mark.parametrize("rows", [3, 20_000])
+def test_a_wrong_checksum_loses_no_line(rows: int) -> None:
+    text = b"".join(event(id=number) + b"\n" for number in range(rows))
+    for data in (bytearray(gzip.compress(text)), bytearray(zlib.compress(text))):
+        data[-5 if data[0] == 0x1F else -1] ^= 1
+        told, problems = lines_of(bytes(data))
+        assert len(told) == rows
+        assert problems == ["corrupt gzip" if data[0] == 0x1F else "corrupt zlib"]
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
+def test_damage_in_a_single_member_gives_the_lines_that_zlib_gives_byte_by_byte(at: float) -> None:
+    noise = Random(1)
+    text = b"".join(event(id=noise.randrange(10**9)) + b"\n" for _ in range(20_000))
+    data = bytearray(gzip.compress(text))
+    start = int(len(data) * at)
+    data[start : start + 300] = noise.randbytes(300)
+    inflater, plain = zlib.decompressobj(31), b""
+    with suppress(zlib.error):
+        for number in range(len(data)):
+            plain += inflater.decompress(data[number : number + 1])
+    told, problems = lines_of(bytes(data))
+    assert problems == ["corrupt gzip"]
+    assert len(told) >= plain.count(b"\n") > 1_000
+
+
+def test_what_is_compressed_twice_and_zlib_are_read() -> None:
+    text = b"".join(event(id=number) + b"\n" for number in range(1_000))
+    once = gzip.compress(text)
+    for data in (gzip.compress(once), zlib.compress(text), gzip.compress(zlib.compress(text))):
+        told, problems = lines_of(data)
+        assert (len(told), problems) == (1_000, [])
+    cut = gzip.compress(gzip.compress(text)[:-20])
+    assert lines_of(cut)[1] == ["truncated gzip"]
+    assert lines_of(gzip.compress(gzip.compress(gzip.compress(once))))[1] == ["unsupported file"]
 
 
 def test_a_damaged_gzip_keeps_what_came_before() -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import bz2
+import zlib
 from collections.abc import Callable, Iterator
-from typing import Protocol, cast
+from typing import Protocol
 
 import cramjam
 import zstandard
-from isal import isal_zlib
 
 from lakehouse.errors import LakehouseError
 
 READ_BYTES = 1 << 20
 HEAD_BYTES = 512
-_GZIP_WINDOW = 31
+# zlib or gzip, whichever the header tells
+_ANY_HEADER = 47
+_ZLIB_LEAST = 8
+_MOST_LAYERS = 3
 # a block of zstd gives at most 128 KiB and takes a few bytes: small pieces of input bound what
 # comes out
 _ZSTD_PIECE = 1 << 10
@@ -43,7 +46,7 @@ _FOREIGN = (
 )
 _TAR_AT, _TAR = 257, b"ustar"
 _DAMAGED: tuple[type[Exception], ...] = (
-    cast("type[Exception]", isal_zlib.error),
+    zlib.error,
     zstandard.ZstdError,
     cramjam.DecompressionError,
     OSError,
@@ -66,7 +69,7 @@ class UnreadableContentError(LakehouseError):
 
 
 def kind_of(head: bytes) -> str:
-    """`gzip`, `zstd`, `bzip2`, `snappy`, `parquet`, `avro`, or `text` for anything else.
+    """`gzip`, `zlib`, `zstd`, `bzip2`, `snappy`, `parquet`, `avro`, or `text` for anything else.
 
     Raises:
         UnreadableContentError: an archive, or a format that is not read.
@@ -79,7 +82,17 @@ def kind_of(head: bytes) -> str:
             raise UnreadableContentError("unsupported file", f"it is {name}")
     if head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
         raise UnreadableContentError("unsupported file", "it is a tar archive")
-    return "text"
+    return "zlib" if _is_zlib(head) else "text"
+
+
+def _is_zlib(head: bytes) -> bool:
+    """Its two bytes of header are a text's, too (`x^`): what follows has to inflate."""
+    if head[:1] != b"x" or len(head) < _ZLIB_LEAST or int.from_bytes(head[:2]) % 31:
+        return False
+    try:
+        return bool(zlib.decompressobj().decompress(head, 1))
+    except zlib.error:
+        return False
 
 
 class Replayed:
@@ -100,40 +113,115 @@ class Replayed:
 def plain_blocks(stream: ByteStream, kind: str) -> Iterator[bytes]:
     """The bytes of a stream in blocks of bounded size, decompressed as its `kind` asks.
 
+    What is compressed twice is decompressed twice.
+
     Raises:
         UnreadableContentError: cut off or damaged; what could be read was yielded before.
     """
-    decompress = _DECOMPRESS.get(kind)
-    if decompress is None:
+    return _unpacked(stream, kind, _MOST_LAYERS)
+
+
+def _unpacked(stream: ByteStream, kind: str, layers: int) -> Iterator[bytes]:
+    if kind not in _DECOMPRESS:
         while block := stream.read(READ_BYTES):
             yield block
         return
+    if not layers:
+        raise UnreadableContentError(
+            "unsupported file", f"it is compressed more than {_MOST_LAYERS} times"
+        )
+    plain = _BlockStream(_decompressed(stream, kind))
+    head = plain.head(HEAD_BYTES)
+    inner = kind_of(head)
+    yield from _unpacked(plain, inner if inner in _DECOMPRESS else "text", layers - 1)
+
+
+def _decompressed(stream: ByteStream, kind: str) -> Iterator[bytes]:
     try:
-        yield from decompress(stream)
+        yield from _DECOMPRESS[kind](stream)
     except EOFError:
         raise UnreadableContentError(f"truncated {kind}") from None
     except _DAMAGED as error:
         raise UnreadableContentError(f"corrupt {kind}", str(error)) from error
 
 
-def _gzip(stream: ByteStream) -> Iterator[bytes]:
+class _BlockStream:
+    """Blocks as a stream; their failure is raised once all that came before it was read."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = blocks, b""
+        self._failure: UnreadableContentError | None = None
+
+    def head(self, size: int) -> bytes:
+        """The first bytes, which are read again afterwards."""
+        while len(self._left) < size and (block := self._next()):
+            self._left += block
+        return self._left[:size]
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes, none at the end. May give fewer bytes than there are."""
+        held = self._left or self._next()
+        if not held and self._failure is not None:
+            raise self._failure
+        given = held if size < 0 else held[:size]
+        self._left = held[len(given) :]
+        return given
+
+    def _next(self) -> bytes:
+        if self._failure is not None:
+            return b""
+        try:
+            return next(self._blocks, b"")
+        except UnreadableContentError as error:
+            self._failure = error
+            return b""
+
+
+def _inflated(stream: ByteStream) -> Iterator[bytes]:
     """Several members may follow each other, and zero padding the last one."""
-    inflater, fresh, compressed = isal_zlib.decompressobj(_GZIP_WINDOW), True, b""
+    inflater, fresh, compressed = zlib.decompressobj(_ANY_HEADER), True, b""
     while True:
         compressed = compressed or stream.read(READ_BYTES)
         at_end = not compressed
         if at_end and fresh:
             return
         fresh = False
-        plain = inflater.decompress(compressed, READ_BYTES)
+        # a call that fails gives nothing of what it had inflated
+        before = inflater.copy()
+        try:
+            plain = inflater.decompress(compressed, READ_BYTES)
+        except zlib.error:
+            yield from _before_damage(before, compressed)
+            raise
         compressed = inflater.unconsumed_tail
         if plain:
             yield plain
         if inflater.eof:
             compressed = (inflater.unused_data + compressed).lstrip(b"\0")
-            inflater, fresh = isal_zlib.decompressobj(_GZIP_WINDOW), True
+            inflater, fresh = zlib.decompressobj(_ANY_HEADER), True
         elif at_end and not plain:
             raise EOFError
+
+
+def _before_damage(inflater: zlib._Decompress, compressed: bytes) -> Iterator[bytes]:
+    """What inflates before the byte that does not, to the byte."""
+    while len(compressed) > 1:
+        half = len(compressed) // 2
+        attempt = inflater.copy()
+        try:
+            plain = attempt.decompress(compressed[:half])
+        except zlib.error:
+            compressed = compressed[:half]
+            continue
+        if plain:
+            yield plain
+        inflater, compressed = attempt, compressed[half:]
+    try:
+        while plain := inflater.decompress(compressed, 1):
+            yield plain
+            compressed = inflater.unconsumed_tail
+    except zlib.error:
+        return
 
 
 def _bzip2(stream: ByteStream) -> Iterator[bytes]:
@@ -198,7 +286,8 @@ def _exactly(stream: ByteStream, size: int, at_end: bytes | None = None) -> byte
 
 
 _DECOMPRESS: dict[str, Callable[[ByteStream], Iterator[bytes]]] = {
-    "gzip": _gzip,
+    "gzip": _inflated,
+    "zlib": _inflated,
     "bzip2": _bzip2,
     "zstd": _zstd,
     "snappy": _snappy,
