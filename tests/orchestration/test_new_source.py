@@ -5,6 +5,11 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -20,6 +25,7 @@ from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import Pipe
 from tests.servers import s3
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 CLICKS = [
     {"id": n, "ts": f"2024-06-{1 + n % 3:02}T{n % 24:02}:00:00", "user_id": f"u{n % 7}",
      "price": n / 2, "big": 2**40 + n, "tags": ["a"], "empty": None}
@@ -191,3 +197,32 @@ def test_samples_on_an_object_store(command, tmp_path: Path) -> None:
             assert json.loads(done.stdout)["rows"] == rows
         gone = command("clicks", "s3://lake/landing/nothing", "--dry-run", *options)
         assert "no file and no folder" in gone.output
+
+
+def test_in_this_project_its_jobs_sensor_and_schedule_have_names(tmp_path: Path) -> None:
+    """Run on a copy of this project: `dg` finds all of them, and each by grep."""
+    for folder in ("assets", "jobs", "sensors"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    shutil.copy(CHECKOUT / "definitions.py", tmp_path)
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "1.jsonl").write_bytes(lines(CLICKS))
+    run = partial(
+        subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "DAGSTER_HOME": str(tmp_path)},
+    )  # fmt: skip
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    lakehouse = str(Path(sys.executable).with_name("lakehouse"))
+    done = run([lakehouse, "new-source", "clicks", str(tmp_path / "events")])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "its jobs, sensor and schedule" in " ".join(done.stdout.split())
+    shown = run(
+        [
+            sys.executable, "-c",
+            "import definitions; r = definitions.defs.get_repository_def();"
+            "print(*sorted(j.name for j in r.get_all_jobs()), *(s.name for s in r.sensor_defs),"
+            "*(s.name for s in r.schedule_defs), 'raw.clicks' in definitions.PIPELINE.maintained())",
+        ]
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    names = {"index_clicks", "ingest_clicks", "landed_clicks", "nightly_clicks", "True"}
+    assert names <= set(shown.stdout.split())

@@ -64,9 +64,16 @@ def new_source(
         return
     with target.open("x") as file:
         file.write(definitions.definition_text(proposal.source))
+    folder = target.parent.parent
+    # jobs and sensors by name, where the project has them so
+    named = definitions.registration(folder, name) if to is None else None
+    for path, text in (named or {}).items():
+        path.write_text(text, encoding="utf-8")
     if not session.json:
+        also = ", ".join(str(path.relative_to(folder)) for path in named or {})
         session.console.print(
-            f"Wrote {target}. Put files into <landing root>/{name}/ and reload the definitions."
+            f"Wrote {target}{f' and its jobs, sensor and schedule into {also}' if also else ''}. "
+            f"Put files into <landing root>/{name}/ and reload the definitions."
         )
 
 
