@@ -115,7 +115,6 @@ MUTANTS = [
         "data.reading.scan_columns:_optional",
         'update={"required": False,',
         'update={"initial_default": None, "required": False,',
-        seed=225,
     ),
     Mutant(
         "1: what cannot be compared is compared",
@@ -123,6 +122,7 @@ MUTANTS = [
         "if not isinstance(field.field_type, PrimitiveType):",
         "if False:",
         ("equality by what cannot be compared",),
+        seed=75,
     ),
     Mutant(
         "2: ids are judged for a file",
@@ -139,6 +139,13 @@ MUTANTS = [
         "if other is not column:",
         "if False:",
         ("one id for two columns",),
+    ),
+    Mutant(
+        "2: files whose leaf columns are alike are taken for alike",
+        "data.reading.parquet_reader:_groups",
+        "if name_mapping is None and",
+        "if name_mapping is None or",
+        seed=50,
     ),
     Mutant(
         "3: position deletes are skipped by bounds of paths",
@@ -192,6 +199,7 @@ MUTANTS = [
         "        return\n"
         "    if False:",
         ("a vector that names no file",),
+        seed=105,
     ),
     Mutant(
         "4: a vector older than its file is passed over",

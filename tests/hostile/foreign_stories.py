@@ -384,6 +384,7 @@ class Story:
             self.now += 1
         deletes = [self._equality, self._equality, self._positions] if self.now > 1 else []
         evolve = [self._rename, self._drop, self._add, self._add, self._promote, self._respec]
+        evolve.append(self._take_again)
         act = [self._append, self._rewrite, self._remove, *deletes, *deletes, *evolve]
         self.rng.choice(act)()
 
@@ -471,6 +472,42 @@ class Story:
             self._evolved(changed(self.columns, around.field_id, to))
         else:
             self._evolved((*self.columns, column))
+
+    def _take_again(self) -> None:
+        """A column is dropped, its name taken by another like it: files of both, by one writer."""
+        if self.now < self.version:
+            return
+        sources = self._sources()
+        choice = [
+            column
+            for column in self.columns
+            if column.field_id != 1 and column.field_id not in sources
+        ]
+        nested = [column for column in choice if not isinstance(column.kind, str)]
+        if not choice:
+            return
+        column = self.rng.choice(nested or choice)
+        before = self.columns
+        again = Column(self._id(), column.name, self._renumbered(column.kind))
+        self._evolved(changed(before, column.field_id, again))
+        spec = self.specs[-1]
+        made = [self._data_file(spec, columns) for columns in (self.columns, before, self.columns)]
+        self.files += made
+        manifest = self._new([file.entry for file in made], spec["spec-id"])
+        self._commit([*self._manifests(), manifest])
+
+    def _renumbered(self, kind: Kind) -> Kind:
+        if isinstance(kind, str):
+            return kind
+        if isinstance(kind, Struct):
+            fields = (
+                replace(child, field_id=self._id(), kind=self._renumbered(child.kind))
+                for child in kind.fields
+            )
+            return Struct(tuple(fields))
+        if isinstance(kind, Many):
+            return Many(self._id(), self._renumbered(kind.element))
+        return Pairs(self._id(), self._id(), self._renumbered(kind.value))
 
     def _promote(self) -> None:
         sources = self._sources()
@@ -572,18 +609,23 @@ class Story:
         manifest = self._new([one.entry for one in made], spec["spec-id"])
         self._commit([*self._manifests(), manifest])
 
-    def _data_file(self, spec: dict[str, Any]) -> Written:
+    def _data_file(
+        self, spec: dict[str, Any], plainly: tuple[Column, ...] | None = None
+    ) -> Written:
+        """A data file under a spec; `plainly`: with all of these columns, as few writers do."""
         known = [
             columns
             for columns in self.schemas
             if {one["source-id"] for one in spec["fields"]} <= {one.field_id for one in columns}
         ]
         columns = self.rng.choice(known) if self.chance(0.25) else self.columns
+        columns = plainly or columns
         partition, pinned, constants = self._partition(spec, columns)
         has = [
             one
             for one in columns
             if one.field_id == 1
+            or plainly
             or not (self.chance(0.5) if one.field_id in constants else self.chance(0.08))
             or one.field_id in pinned.keys() - constants.keys()
         ]
@@ -594,7 +636,10 @@ class Story:
         for row in rows:
             row.update({key: value for key, value in pinned.items() if key in row})
         record = {"record_count": len(rows), "partition": partition, **self._metrics(rows, has)}
-        stored = self._stored("data", self._layout().table(rows, has))
+        layout = Layout(self.rng, part_ids=False) if plainly else self._layout()
+        stored = self._stored("data", layout.table(rows, has))
+        if plainly:
+            stored.options |= {"store_schema": False, "use_compliant_nested_type": True}
         lacking = {one.field_id for one in columns} - {one.field_id for one in has}
         used = {key: value for key, value in constants.items() if key in lacking}
         entry = self._entry(stored, record)
