@@ -43,7 +43,7 @@ class DeleteIndex:
     def __init__(
         self, entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]
     ) -> None:
-        self._vectors: dict[str, list[_Delete]] = {}
+        self._vectors: dict[str, _Delete] = {}
         self._by_path: dict[str, list[_Delete]] = {}
         self._by_partition: dict[tuple[Any, ...], list[_Delete]] = {}
         self._equality: dict[tuple[Any, ...], list[_Delete]] = {}
@@ -55,19 +55,21 @@ class DeleteIndex:
         )
 
     def deletes_for(self, file: DataFile, sequence_number: int) -> tuple[DataFile, ...]:
-        """The deletes for a data file, oldest first, by its data sequence number."""
+        """The deletes for a data file, oldest first, by its data sequence number.
+
+        Raises:
+            CorruptMetadataError: its deletion vector is older than the file, or deletes more rows
+                than this has.
+        """
         if self.empty:
             return ()
         key = file.partition_key
         equality = (*self._global, *self._equality.get(key, ()))
         found = [one for one in equality if sequence_number < one.sequence_number]
-        vectors = [
-            one
-            for one in self._vectors.get(file.file_path, ())
-            if sequence_number <= one.sequence_number
-        ]
-        if vectors:
-            found += vectors
+        vector = self._vectors.get(file.file_path)
+        if vector is not None:
+            _check_vector(vector, file, sequence_number)
+            found.append(vector)
         else:
             found += [
                 one
@@ -105,7 +107,7 @@ class DeleteIndex:
                 "are deleted is not known",
                 file=path,
             )
-        other = self._vectors.setdefault(named, [delete])[0]
+        other = self._vectors.setdefault(named, delete)
         if other is not delete:
             raise CorruptMetadataError(
                 f"data file {named} has two deletion vectors, in {other.file.file_path} at "
@@ -113,3 +115,18 @@ class DeleteIndex:
                 "stands for all deletes, and which one is not known",
                 file=named,
             )
+
+
+def _check_vector(vector: _Delete, file: DataFile, sequence_number: int) -> None:
+    about = f"deletion vector in {vector.file.file_path} of data file {file.file_path}"
+    if vector.sequence_number < sequence_number:
+        raise CorruptMetadataError(
+            f"{about} has sequence number {vector.sequence_number}, the file {sequence_number}: a "
+            "vector cannot be older than its file",
+            file=file.file_path,
+        )
+    if vector.file.record_count > file.record_count:
+        raise CorruptMetadataError(
+            f"{about} deletes {vector.file.record_count} rows, the file has {file.record_count}",
+            file=file.file_path,
+        )

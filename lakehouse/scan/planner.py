@@ -367,7 +367,8 @@ def _search(manifests: Listed, search: Search, report: PlanReport) -> tuple[Foun
         of_deletes = prune_manifests(index.deletes, everything, deletes)
     with _timed(report, "prune_files"):
         prune_files(of_data, search, data)
-        if data.parts:
+        # also where no data is live: data that is listed as deletes is found out
+        if data.parts or search.where == TRUE:
             prune_files(of_deletes, everything, deletes)
     return data, deletes
 

@@ -1,5 +1,9 @@
 """Break tables for as long as asked: `python -m tests.hostile --rounds 10000 [--seed 0]`.
 
+With `--foreign`, tables that strangers write take their place: legal ones and bent ones, the right
+answer or a typed error. With `--planted`, faults that we had are planted again, one at a time, and
+each has to be found within so many rounds.
+
 Prints what came of it, the slowest verb and the most memory; ends with 1 if anything came that must
 not: an error that is not ours, a wrong answer where a checksum stands guard, a file outside the
 table that changed, more than 10 s for a verb (of processor and disk: on a quiet machine), more
@@ -14,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.hostile.foreign_mutants import MUTANTS
+from tests.hostile.foreign_rounds import Found, Strangers
 from tests.hostile.world import Tally, World
 
 SECONDS_MAX, MIB_MAX = 10, 1024
@@ -29,11 +35,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    parser.add_argument("--foreign", action="store_true", help="tables that strangers write")
+    parser.add_argument("--planted", action="store_true", help="find faults that we had")
     arguments = parser.parse_args()
+    seeds = range(arguments.seed, arguments.seed + arguments.rounds)
+    if arguments.planted:
+        return planted(seeds)
+    if arguments.foreign:
+        return foreign(seeds)
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         worlds = [World(Path(folder) / f"v{version}", version) for version in (2, 3)]
-        for seed in range(arguments.seed, arguments.seed + arguments.rounds):
+        for seed in seeds:
             worlds[seed % 2].round(seed, tally)
     mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     for (kind, outcome), count in sorted(tally.outcomes.items()):
@@ -44,6 +57,39 @@ def main() -> int:
     for fault in tally.faults[:20]:
         say(f"\n{fault}")
     return int(bool(tally.faults) or tally.seconds_max > SECONDS_MAX or mib > MIB_MAX)
+
+
+def foreign(seeds: range) -> int:
+    """Rounds over tables of strangers; the exit code."""
+    found = Found()
+    with tempfile.TemporaryDirectory() as folder:
+        strangers = Strangers(Path(folder) / "strangers")
+        for seed in seeds:
+            strangers.round(seed, found)
+    for (kind, outcome), count in sorted(found.outcomes.items()):
+        say(f"{kind:46} {outcome:34} {count:8,}")
+    say(f"{len(seeds):,} tables, {len(found.faults)} faults")
+    for fault in found.faults[:20]:
+        say(f"\n{fault}")
+    return int(bool(found.faults))
+
+
+def planted(seeds: range) -> int:
+    """In which round each planted fault is found; the exit code is 1 if one is not."""
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, mutant in enumerate(MUTANTS):
+            found = Found()
+            strangers = Strangers(Path(folder) / f"m{number}")
+            with mutant.planted_in():
+                for seed in seeds:
+                    strangers.round(seed, found)
+                    if found.faults:
+                        break
+            missed += not found.faults
+            when = f"round {seed - seeds.start + 1}" if found.faults else "not found"
+            say(f"{mutant.fault:70} {when}")
+    return int(missed > 0)
 
 
 if __name__ == "__main__":

@@ -407,6 +407,44 @@ def test_equality_deletes_are_applied_by_the_workers(lake, session, tmp_path):
     assert frame.where("name = 'n1'").count() == 1
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("deleted", [("equality",), ("positions",), ("positions", "equality")])
+def test_queries_that_need_no_column_count_the_rows_left(lake, session, version, deleted):
+    """`RecordBatch.from_arrays` without arrays has no rows, whatever was read."""
+    name = f"t.columnless_{version}_{'_'.join(deleted)}"
+    rows = pa.table({"id": pa.array(range(8)), "name": [f"n{n % 4}" for n in range(8)]})
+    mode = {"write.delete.mode": "merge-on-read"}
+    table = lake.create_table(name, rows.schema, format_version=version, properties=mode)
+    table.append(rows)
+    left = 8
+    if "positions" in deleted:
+        table.delete("id = 0")
+        left -= 1
+    if "equality" in deleted:
+        path = f"{table.location}/data/eq.parquet"
+        field = pa.field("name", pa.string(), metadata={b"PARQUET:field_id": b"2"})
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table([pa.array(["n1"])], schema=pa.schema([field])), sink)
+        data = sink.getvalue().to_pybytes()
+        table.storage.write(path, data)
+        delete = DataFile(
+            content=CONTENT_EQUALITY_DELETES,
+            file_path=path,
+            record_count=1,
+            file_size_in_bytes=len(data),
+            equality_ids=(2,),
+        )
+        table.refresh().transaction().row_delta(delete_files=[delete]).commit()
+        left -= 2
+    frame = session.table(name)
+    assert frame.count() == left
+    assert len(frame.selectExpr("1 as one").collect()) == left
+    assert not frame.isEmpty()
+    assert frame.crossJoin(session.table(name)).count() == left * left
+    assert table.refresh().scan().to_spark(session.spark).count() == left
+    assert table.scan(where="id > 3").to_spark(session.spark).count() == 4 - ("equality" in deleted)
+
+
 def test_a_relation_shows_one_snapshot(lake, session):
     table = lake.create_table("t.pinned", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1]}))

@@ -98,13 +98,7 @@ class DeleteLoader:
         vectors = [one for one in deletes if one.is_deletion_vector]
         if vectors:
             # A deletion vector holds everything that older position delete files said.
-            return _union(
-                [
-                    self._vector(one)
-                    for one in vectors
-                    if one.referenced_data_file in (None, data_file.file_path)
-                ]
-            )
+            return _union([self._vector_of(data_file, vector) for vector in vectors])
         files = [one for one in deletes if one.content not in (0, CONTENT_EQUALITY_DELETES)]
         found = [self._by_path(one).get(data_file.file_path) for one in files]
         return _union([one for one in found if one is not None])
@@ -162,6 +156,23 @@ class DeleteLoader:
     def _read_keys(self, one: DataFile, schema: Schema) -> tuple[pa.Table, int]:
         table = self._read_file(one, schema)
         return table, int(table.nbytes)
+
+    def _vector_of(self, data_file: DataFile, vector: DataFile) -> Positions:
+        named, path = vector.referenced_data_file, data_file.file_path
+        if named != path:
+            raise CorruptMetadataError(
+                f"deletion vector in {vector.file_path} is said to be of data file {path}, and "
+                f"names {named}",
+                file=vector.file_path,
+            )
+        found = self._vector(vector)
+        if len(found) and found[-1] >= data_file.record_count:
+            raise CorruptMetadataError(
+                f"deletion vector in {vector.file_path} deletes row {found[-1]} of {path}, which "
+                f"has {data_file.record_count}",
+                file=vector.file_path,
+            )
+        return found
 
     def _vector(self, one: DataFile) -> Positions:
         if one.content_offset is None or one.content_size_in_bytes is None:

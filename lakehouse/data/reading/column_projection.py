@@ -19,7 +19,7 @@ from lakehouse.data.conversion.nested_arrays import (
     map_parts,
 )
 from lakehouse.data.conversion.single_values import constant_array
-from lakehouse.data.reading.file_columns import FileColumn
+from lakehouse.data.reading.file_columns import FileColumn, twice
 from lakehouse.data.reading.value_promotion import PromotionError, can_promote, promote
 from lakehouse.errors import InvalidSchemaError
 
@@ -55,8 +55,8 @@ class Projection:
         leaves: Parquet leaf columns to decode, ascending.
 
     Raises:
-        InvalidSchemaError: a type that cannot be promoted, or a required column that is missing and
-            has no default.
+        InvalidSchemaError: a type that cannot be promoted, a required column that is missing and
+            has no default, or an id that two columns have.
     """
 
     def __init__(
@@ -73,16 +73,21 @@ class Projection:
         self._pruned = pruned
         self._constants = constants
         self._fields = list(zip(fields, targets, strict=True))
-        by_id = {one.field_id: one for one in columns if one.field_id is not None}
+        by_id: dict[int, FileColumn] = {}
+        for column in columns:
+            if column.field_id is not None:
+                other = by_id.setdefault(column.field_id, column)
+                if other is not column:
+                    raise twice(path, column.field_id, other.name, column.name)
         self._parts: list[_Part | None] = []
         chosen: list[int] = []
         for number, (one, target) in enumerate(self._fields):
-            column = by_id.get(one.field_id)
-            if column is None or isinstance(one.field_type, UnknownType):
+            found = by_id.get(one.field_id)
+            if found is None or isinstance(one.field_type, UnknownType):
                 self._check_absent(one, one.name)
                 self._parts.append(None)
             else:
-                part = self._part(column, one, target, one.name)
+                part = self._part(found, one, target, one.name)
                 self._parts.append(part)
                 chosen.append(number)
         self.leaves = sorted(

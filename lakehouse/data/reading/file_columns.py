@@ -42,14 +42,14 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
         path: of the file, for messages.
 
     Raises:
-        InvalidSchemaError: a column without field id and no name mapping.
+        InvalidSchemaError: a column without field id and no name mapping, or an id of two columns.
         InvalidPropertyError: the name mapping is not valid.
     """
     counter = [0]
     columns = [_column(one, counter) for one in arrow_schema]
     lacking = next(_without_id(columns), None)
     if lacking is None:
-        return columns
+        return _told_apart(columns, path)
     if name_mapping is None:
         raise InvalidSchemaError(
             f"column {lacking!r} of file {path} has no field id and the table no {NAME_MAPPING}; "
@@ -64,7 +64,7 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
             f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
         ) from error
     _assign(columns, mapping.root)
-    return columns
+    return _told_apart(columns, path)
 
 
 def _column(one: pa.Field, counter: list[int]) -> FileColumn:
@@ -84,17 +84,53 @@ def _column(one: pa.Field, counter: list[int]) -> FileColumn:
     return FileColumn(one.name, kind, field_id_of(one), children, range(start, counter[0]))
 
 
+def _told_apart(columns: list[FileColumn], path: str) -> list[FileColumn]:
+    """The columns. Raises InvalidSchemaError if two of them have one id, at any depth.
+
+    Structs may come twice: delete files can repeat one around each key.
+    """
+    names: dict[int, str] = {}
+    for name, column in _named(columns):
+        if column.field_id is None or pa.types.is_struct(column.type):
+            continue
+        other = names.setdefault(column.field_id, name)
+        if other is not name:
+            raise twice(path, column.field_id, other, name)
+    return columns
+
+
+def twice(path: str, field_id: int, first: str, second: str) -> InvalidSchemaError:
+    """The error of two columns of a file that have one id."""
+    return InvalidSchemaError(
+        f"file {path} has field id {field_id} twice, for {first!r} and {second!r}: which of them "
+        "is the table's column is not known",
+        file=path,
+        column=second,
+    )
+
+
+def _named(columns: Sequence[FileColumn], above: str = "") -> Iterator[tuple[str, FileColumn]]:
+    for column in columns:
+        name = f"{above}{column.name}"
+        yield name, column
+        yield from _named(column.children, f"{name}.")
+
+
 def _without_id(columns: Sequence[FileColumn], above: str = "") -> Iterator[str]:
     """Names of columns and fields of structs without an id; parts of collections need none."""
     for column in columns:
         name = f"{above}{column.name}"
         if column.field_id is None:
             yield name
-        is_struct = pa.types.is_struct(column.type)
-        for child in column.children if is_struct else ():
-            yield from _without_id([child], f"{name}.")
-        for part in () if is_struct else column.children:
-            yield from _without_id(part.children, f"{name}.")
+        yield from _without_id_below(column, name)
+
+
+def _without_id_below(column: FileColumn, name: str) -> Iterator[str]:
+    if pa.types.is_struct(column.type):
+        yield from _without_id(column.children, f"{name}.")
+        return
+    for part in column.children:
+        yield from _without_id_below(part, f"{name}.{part.name}")
 
 
 def _assign(columns: Sequence[FileColumn], mapped: Sequence[MappedField]) -> None:

@@ -88,7 +88,7 @@ class ParquetTaskReader(TaskReader):
             and known.hint == hint
             and known.name_mapping == name_mapping
             and known.schema.equals(parsed.schema)
-            and known.paths == _paths(parsed.schema, name_mapping)
+            and known.groups == _groups(parsed.schema, known.columns, name_mapping)
         ):
             self._projection = known.projection.of(self.path)
             self._shared, self._decoded_columns = known, known.decoded
@@ -105,7 +105,7 @@ class ParquetTaskReader(TaskReader):
                 self._projection,
                 self._decoded_columns,
                 name_mapping,
-                _paths(parsed.schema, name_mapping),
+                _groups(parsed.schema, columns, name_mapping),
                 len(self._footer.data),
             )
         return columns
@@ -308,14 +308,17 @@ class ParquetTaskReader(TaskReader):
         return False
 
 
-def _paths(schema: pq.ParquetSchema, name_mapping: str | None) -> Sequence[str]:
-    """Paths of the leaf columns where files can be without ids; else ids tell columns apart.
+def _groups(
+    schema: pq.ParquetSchema, columns: Sequence[FileColumn], name_mapping: str | None
+) -> str:
+    """Names and ids around the leaf columns, where there are groups or names tell columns apart.
 
-    Schemas are equal where their leaf columns are, whatever the groups around these are called.
+    Schemas are equal where their leaf columns are, whatever the groups around these are called, and
+    whichever ids they have: a list that was dropped and one that took its name can be alike.
     """
-    if name_mapping is None:
-        return ()
-    return [schema.column(leaf).path for leaf in range(len(schema))]
+    if name_mapping is None and not any(column.children for column in columns):
+        return ""
+    return str(schema).partition("\n")[2]  # the first line says where it is in memory
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -56,7 +56,7 @@ class FileShape:
         projection: a plain one.
         decoded: what Polars has to decode; None when it cannot.
         name_mapping: of the table, by which files without field ids were understood.
-        paths: of leaf columns, where there is one: equal schemas may name structs differently.
+        groups: what equal schemas may not have in common, names and ids of structs and lists.
         size: bytes of a footer that says so.
     """
 
@@ -66,7 +66,7 @@ class FileShape:
     projection: Projection
     decoded: DecodedColumns | None
     name_mapping: str | None
-    paths: Sequence[str]
+    groups: str
     size: int
 
 

@@ -170,10 +170,13 @@ class ManifestColumns:
 
 
 def live_files(manifest: ManifestFile) -> int | None:
-    """Added and existing files of a manifest; None when it does not say."""
-    if manifest.added_files_count is None or manifest.existing_files_count is None:
+    """Added and existing files of a manifest; None when it does not say, or contradicts itself."""
+    added, existing = manifest.added_files_count, manifest.existing_files_count
+    if added is None or existing is None or added < 0 or existing < 0:
         return None
-    return manifest.added_files_count + manifest.existing_files_count
+    if added + existing == 0 and (manifest.added_rows_count or manifest.existing_rows_count):
+        return None
+    return added + existing
 
 
 def _bytes_of(known: Statistics) -> int:

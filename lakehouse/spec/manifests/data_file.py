@@ -18,11 +18,13 @@ CONTENT_POSITION_DELETES = 1
 CONTENT_EQUALITY_DELETES = 2
 
 PATH_FIELD_ID = 2147483546
-DATA_FILE_ENDINGS = (b".parquet", b".avro", b".orc")
 """Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
 FILE_FIELD_ID = 2147483646
 """Field id of `_file`: DuckDB keeps the bounds of `file_path` under it in delete files."""
+
+DATA_FILE_ENDINGS = (b".parquet", b".avro", b".orc")
+"""How the name of a data file ends, unless a writer cut it."""
 
 STATUS_EXISTING = 0
 STATUS_ADDED = 1

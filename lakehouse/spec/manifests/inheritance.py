@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_DATA,
+    CONTENT_EQUALITY_DELETES,
+    CONTENT_POSITION_DELETES,
+    STATUS_ADDED,
+    STATUS_DELETED,
+    STATUS_EXISTING,
+)
 from lakehouse.spec.manifests.manifest_entries import FIXED_COLUMNS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 
@@ -36,10 +43,12 @@ def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
     row id needs `status` and `record_count` too.
 
     Raises:
-        CorruptMetadataError: an existing or deleted entry lacks a sequence number.
+        CorruptMetadataError: an existing or deleted entry lacks a sequence number, an entry has a
+            status that is none, or is of another content than its manifest.
     """
     table = entries.table
     names = set(table.column_names)
+    _check(table, manifest.content, manifest.manifest_path)
     if "snapshot_id" in names:
         table = _replace(
             table, "snapshot_id", _filled(table["snapshot_id"], manifest.added_snapshot_id)
@@ -78,6 +87,7 @@ def inherit_alike(
     table, first = entries.table, manifests[0]
     if any(one.content != first.content for one in manifests):
         raise CorruptMetadataError("Data and delete manifests are told apart.")
+    _check(table, first.content, first.manifest_path)
     listed = np.repeat([one.sequence_number is not None for one in manifests], counts)
     snapshots = np.repeat([one.added_snapshot_id or 0 for one in manifests], counts)
     has_one = np.repeat([one.added_snapshot_id is not None for one in manifests], counts)
@@ -101,6 +111,26 @@ def inherit_alike(
     if first.content == CONTENT_DATA_MANIFEST:
         table = _first_row_ids_of_each(table, manifests, counts)
     return Entries(table, entries.spec)
+
+
+def _check(table: pa.Table, content: int, path: str) -> None:
+    """That entries are what their manifest is listed as: a delete file read as data is rows."""
+    deletes = (CONTENT_POSITION_DELETES, CONTENT_EQUALITY_DELETES)
+    contents = (CONTENT_DATA,) if content == CONTENT_DATA_MANIFEST else deletes
+    listed = "data" if content == CONTENT_DATA_MANIFEST else "delete"
+    for name, allowed in (
+        ("status", (STATUS_EXISTING, STATUS_ADDED, STATUS_DELETED)),
+        ("content", contents),
+    ):
+        if name not in table.column_names or not len(table):
+            continue
+        ends = pc.min_max(table[name]).as_py()
+        for value in (ends["min"], ends["max"]):
+            if value is not None and value not in allowed:
+                raise CorruptMetadataError(
+                    f"{path}, listed as a {listed} manifest, has an entry with {name} {value}",
+                    location=path,
+                )
 
 
 def _first_row_ids_of_each(

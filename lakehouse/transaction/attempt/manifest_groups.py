@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.types import UUIDType
 
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -49,8 +50,19 @@ class Grouping:
             ]
 
     def group(self, manifest: ManifestFile) -> tuple[int, int, Hashable]:
-        """Content, spec id and class of each UUID field; None where UUIDs are mixed or unknown."""
-        uuids = self._uuids[manifest.partition_spec_id]
+        """Content, spec id and class of each UUID field; None where UUIDs are mixed or unknown.
+
+        Raises:
+            CorruptMetadataError: the table has no such partition spec.
+        """
+        uuids = self._uuids.get(manifest.partition_spec_id)
+        if uuids is None:
+            path = manifest.manifest_path
+            raise CorruptMetadataError(
+                f"{path} has the partition spec {manifest.partition_spec_id}, which the table does "
+                "not know",
+                location=path,
+            )
         summaries = manifest.partitions or ()
         classes: Hashable = ()
         if any(uuids):

@@ -69,13 +69,23 @@ VECTOR = {**POSITION, "file_format": "puffin", "content_offset": 4, "content_siz
     [
         (POSITION, True, True, False),
         ({**POSITION, "referenced_data_file": "f.parquet"}, True, True, False),
-        ({**VECTOR, "referenced_data_file": "f.parquet"}, True, True, False),
         (EQUALITY, True, False, False),
     ],
 )
 def test_sequence_numbers(fields, older, same, newer):
     answers = [found(deletes(5, **fields), file(), number) for number in (4, 5, 6)]
     assert answers == [older, same, newer]
+
+
+def test_a_vector_is_never_older_than_its_file_nor_deletes_more_rows_than_it_has():
+    """Like Iceberg's Java library, which refuses the first."""
+    vector = deletes(5, **VECTOR, referenced_data_file="f.parquet")
+    assert found(vector, file(), 4)
+    assert found(vector, file(), 5)
+    with pytest.raises(CorruptMetadataError, match=r"f\.parquet has sequence number 5, the file 6"):
+        found(vector, file(), 6)
+    with pytest.raises(CorruptMetadataError, match="deletes 1 rows, the file has 0"):
+        found(vector, dataclasses.replace(file(), record_count=0), 5)
 
 
 @pytest.mark.parametrize("fields", [POSITION, {**POSITION, "referenced_data_file": ""}, EQUALITY])
@@ -95,7 +105,6 @@ def exact(field_id: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     "fields",
     [
-        {**VECTOR, "referenced_data_file": "f.parquet"},
         {**POSITION, "referenced_data_file": "f.parquet"},
         exact(PATH_FIELD_ID),
         exact(FILE_FIELD_ID),

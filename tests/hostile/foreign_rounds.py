@@ -1,0 +1,209 @@
+"""Rounds over tables of strangers: read on every way out, beside brute force over their rows.
+
+A table that only uses what the specification allows has to give the right answer. Of a bent one a
+typed error or the right answer is asked for, as its bend says.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import shutil
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import lakehouse as lh
+from tests.hostile.foreign_bends import BENDS, Bend
+from tests.hostile.foreign_stories import Column, Many, Pairs, Row, Story, Struct, at, leaves, token
+
+COMPARED = ("int", "long", "string", "date", "boolean", "double")
+
+
+@dataclass
+class Found:
+    """What came of the rounds.
+
+    Attributes:
+        outcomes: (bend or `legal`, what came of it) -> how often.
+        faults: what must not happen, with how to repeat it.
+    """
+
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+class Strangers:
+    """Tables of strangers in a folder, one a round.
+
+    Args:
+        folder: a new one.
+        bent: share of the tables that are bent.
+        bends: names of the ways to bend them; all when empty.
+    """
+
+    def __init__(self, folder: Path, bent: float = 0.6, bends: Sequence[str] = ()) -> None:
+        self._folder, self._bent = folder, bent
+        self._bends = [bend for bend in BENDS if not bends or bend.name in bends]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lake = lh.load_catalog(
+            f"sqlite:///{folder}/catalog.db", warehouse=(folder / "warehouse").as_uri()
+        )
+        self._lake.create_namespace("a")
+
+    def round(self, seed: int, found: Found) -> None:
+        """Write a table, read it, throw it away."""
+        rng = random.Random(f"round {seed}")
+        name = f"t{seed}"
+        place = self._folder / "warehouse" / "a" / name
+        story = Story(seed, place)
+        bend = self._bend(rng, story) if rng.random() < self._bent else None
+        kind = "legal" if bend is None else bend.name
+        location = story.table.write(place)
+        try:
+            outcome = self._ask(rng, story, bend, name, location)
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            outcome = "fault"
+            trace = traceback.format_exc(limit=-3)
+            found.faults.append(f"seed {seed}, {kind}: {error!r:.1500}\n{trace:.1500}")
+        found.outcomes[kind, outcome] += 1
+        shutil.rmtree(place)
+
+    def _bend(self, rng: random.Random, story: Story) -> Bend | None:
+        """A way that the table has something for."""
+        shuffled = rng.sample(self._bends, len(self._bends))
+        return next((bend for bend in shuffled if bend.apply(rng, story)), None)
+
+    def _ask(
+        self, rng: random.Random, story: Story, bend: Bend | None, name: str, location: str
+    ) -> str:
+        """What came of it: `right` or `refused`. Raises what must not come."""
+        name = f"a.{name}"
+        refusals: list[str] = []
+        expected = shown(story.rows(), story.columns)
+
+        def answer(question: str, ask: Callable[[], Any], right: Any) -> None:
+            try:
+                got = ask()
+            except lh.LakehouseError as error:
+                if bend is None or bend.asks == "right":
+                    raise
+                refusals.append(type(error).__name__)
+                return
+            if got != right:
+                raise AssertionError(f"{question}\n  gives {got}\n  right {right}")
+            if bend is not None and bend.asks == "error" and question == "rows":
+                raise AssertionError(f"{question} gives an answer where an error is asked for")
+
+        try:
+            table = self._lake.register_table(name, location)
+        except lh.LakehouseError as error:
+            if bend is None or bend.asks == "right":
+                raise
+            return f"refused: {type(error).__name__}"
+        try:
+            rows = lambda one: shown_arrow(one.to_arrow())  # noqa: E731
+            answer("rows", lambda: rows(table.scan()), expected)
+            if bend is None or not bend.counts_lie:
+                answer("count", lambda: table.scan().count(), len(expected))
+                empty = lambda: table.scan(select=[])  # noqa: E731
+                answer("no column", lambda: empty().to_arrow().num_rows, len(expected))
+                batches = lambda: sum(one.num_rows for one in empty().to_batches())  # noqa: E731
+                answer("batches without columns", batches, len(expected))
+            answer("polars", lambda: table.scan(select=["id"]).to_polars().height, len(expected))
+            judged = bend is None or not bend.filters_lie
+            for where, right in filters(rng, story) if judged else ():
+                kept = shown([row for row in story.rows() if right(row)], story.columns)
+                answer(where, lambda: rows(table.scan(where=where)), kept)  # noqa: B023
+                if bend is None or not bend.counts_lie:
+                    answer(f"count {where}", lambda: table.scan(where=where).count(), len(kept))  # noqa: B023
+            if story.version > 1 and rng.random() < 0.3:
+                self._change(rng, table, story, answer)
+        finally:
+            self._lake.drop_table(name)
+        return f"refused: {refusals[0]}" if refusals else "right"
+
+    def _change(
+        self, rng: random.Random, table: lh.Table, story: Story, answer: Callable[..., None]
+    ) -> None:
+        """What we write into such a table changes no other answer."""
+        verb = rng.choice(["compact", "delete", "manifests"])
+        left = story.rows()
+
+        def run() -> Any:
+            if verb == "compact":
+                table.compact(lh.CompactionOptions(rewrite_all=True))
+            elif verb == "delete":
+                table.delete(where="id < 30")
+            else:
+                table.rewrite_manifests()
+            return shown_arrow(table.refresh().scan().to_arrow())
+
+        if verb == "delete":
+            left = [row for row in left if not (row[1] is not None and row[1] < 30)]
+        answer(f"rows after {verb}", run, shown(left, story.columns))
+
+
+def named(value: Any, kind: Any) -> Any:
+    """A value as Arrow's `to_pylist` gives it, comparable."""
+    if value is None:
+        return None
+    if isinstance(kind, Struct):
+        return tuple((one.name, named(value[one.field_id], one.kind)) for one in kind.fields)
+    if isinstance(kind, Many):
+        return tuple(named(one, kind.element) for one in value)
+    if isinstance(kind, Pairs):
+        return tuple((key, named(one, kind.value)) for key, one in value)
+    return token(value)
+
+
+def shown(rows: Sequence[Row], columns: Sequence[Column]) -> list[Any]:
+    """Rows of the story, in an order that does not depend on files."""
+    whole = Struct(tuple(columns))
+    return sorted((named(row, whole) for row in rows), key=repr)
+
+
+def shown_arrow(table: pa.Table) -> list[Any]:
+    """Rows that came, likewise."""
+    return sorted((_plain(row) for row in table.to_pylist()), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((name, _plain(one)) for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(one) for one in value)
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.UTC)
+    return token(value)
+
+
+def filters(rng: random.Random, story: Story) -> Iterator[tuple[str, Callable[[Row], bool]]]:
+    """Conditions in SQL, and whether a row meets them."""
+    ways = list(leaves(story.columns))
+    for path in rng.sample(ways, min(2, len(ways))):
+        kind, name = str(path[-1].kind), ".".join(one.name for one in path)
+        there = [at(row, path) for row in story.rows()]
+        value = rng.choice([one for one in there if one is not None] or [None])
+        if kind not in COMPARED or value is None or rng.random() < 0.3:
+            yield f"{name} is null", lambda row, path=path: at(row, path) is None
+            yield f"{name} is not null", lambda row, path=path: at(row, path) is not None
+            continue
+        if (isinstance(value, float) and value != 1.5) or value == "\U0010ffff" * 20:
+            continue
+        text = f"'{value}'" if isinstance(value, (str, dt.date)) else str(value).lower()
+        yield f"{name} = {text}", lambda row, path=path, v=value: at(row, path) == v
+        if kind in ("int", "long", "string", "date"):
+            yield (
+                f"{name} <= {text}",
+                lambda row, path=path, v=value: at(row, path) is not None and at(row, path) <= v,
+            )
+            yield (
+                f"{name} > {text}",
+                lambda row, path=path, v=value: at(row, path) is not None and at(row, path) > v,
+            )

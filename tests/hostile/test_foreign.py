@@ -1,0 +1,43 @@
+"""Tables of strangers: the right answer of legal ones, that or a typed error of bent ones."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.hostile.foreign_bends import BENDS
+from tests.hostile.foreign_mutants import MUTANTS, Mutant
+from tests.hostile.foreign_rounds import Found, Strangers
+
+ROUNDS = int(os.environ.get("LAKEHOUSE_FOREIGN_ROUNDS", "40"))
+MOST_ROUNDS = 400
+
+
+def test_legal_tables_give_the_right_answer(tmp_path):
+    strangers, found = Strangers(tmp_path / "strangers", bent=0), Found()
+    for seed in range(ROUNDS):
+        strangers.round(seed, found)
+    assert found.faults == []
+    assert found.outcomes == {("legal", "right"): ROUNDS}
+
+
+@pytest.mark.parametrize("name", [bend.name for bend in BENDS])
+def test_bent_tables_are_refused_or_answered_right(tmp_path, name):
+    strangers, found = Strangers(tmp_path / "strangers", bent=1, bends=[name]), Found()
+    tried = iter(range(MOST_ROUNDS))
+    while sum(count for (kind, _), count in found.outcomes.items() if kind == name) < 2:
+        strangers.round(next(tried), found)
+    assert found.faults == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
+def test_a_fault_that_we_had_is_found(tmp_path, mutant: Mutant):
+    strangers = Strangers(tmp_path / "strangers", bent=bool(mutant.bends), bends=mutant.bends)
+    found = Found()
+    with mutant.planted_in():
+        for seed in range(mutant.seed, mutant.seed + MOST_ROUNDS):
+            strangers.round(seed, found)
+            if found.faults:
+                return
+    pytest.fail(f"{mutant.fault}: not found in {MOST_ROUNDS} tables")
