@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count, islice
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -129,6 +132,10 @@ class _Unit:
                 # and there are several
                 pa.default_memory_pool().release_unused()
 
+    def fail(self, error: BaseException) -> None:
+        """Raise in the consumer, also one that waits for a batch now."""
+        self._queue.put(_Failed(error))
+
     def drain(self) -> Iterator[pa.RecordBatch]:
         while True:
             item = self._queue.get()
@@ -146,6 +153,9 @@ class _Ready:
 
     def __init__(self, batches: list[pa.RecordBatch], budget: _Budget) -> None:
         self._batches, self._budget = batches, budget
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing waits for it."""
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         self._budget.next_head()
@@ -190,8 +200,27 @@ class Pipeline(Generic[Group]):
         self._opening: deque[Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]] = deque()
         self._waiting: deque[tuple[_Task[Group], Group]] = deque()
         self._units: deque[_Unit | _Ready] = deque()
+        _AT_EXIT.watch(self)
 
     def __iter__(self) -> Generator[pa.RecordBatch, None, None]:
+        batches = self._batches()
+        try:
+            while True:
+                with _AT_EXIT.inside():
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            batches.close()
+
+    def end(self, error: BaseException) -> None:
+        """Stop the threads, and raise in a consumer that waits."""
+        self._budget.stop()
+        for unit in list(self._units):
+            unit.fail(error)
+
+    def _batches(self) -> Generator[pa.RecordBatch, None, None]:
         first = list(islice(self._openers, 2))
         if len(first) > 1:
             self._openers = chain(first, self._openers)
@@ -287,3 +316,51 @@ def _result_of(
 
 def _succeeded(future: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
+
+
+class _AtExit:
+    """Ends readers that nobody has read to their end before the interpreter goes.
+
+    An engine with threads of its own (DuckDB, DataFusion) that has enough rows drops a reader while
+    one of its threads may still be inside it: that thread would come back to an interpreter that is
+    gone, and ours would wait for ever to hand on what they decoded.
+    """
+
+    def __init__(self) -> None:
+        self._pipelines: weakref.WeakSet[Pipeline[Any]] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        self._count = 0
+        # before the pools' own hook, which joins their threads: hooks run last first
+        threading._register_atexit(self.end)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def watch(self, pipeline: Pipeline[Any]) -> None:
+        """End this one, too, if it is there then."""
+        with self._changed:
+            self._pipelines.add(pipeline)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """A thread, whoever's, asks a reader for a batch."""
+        with self._changed:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Stop all, and wait until every thread has left."""
+        with self._changed:
+            pipelines = list(self._pipelines)
+        for pipeline in pipelines:
+            pipeline.end(RuntimeError("the interpreter is ending: no more rows are read"))
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0, timeout=_LEAVING_S)
+        # from here back into the engine's code it is a moment
+        time.sleep(_MOMENT_S if pipelines else 0)
+
+
+_LEAVING_S, _MOMENT_S = 10, 0.05
+_AT_EXIT = _AtExit()
