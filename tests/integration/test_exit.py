@@ -47,9 +47,7 @@ def folder(tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_stream_that_is_left_early_lets_the_program_end(
-    folder: str, program: str, tmp_path: Path
-):
+def test_a_stream_that_is_left_early_lets_the_program_end(folder: str, program: str):
     text = READ.format(folder=folder) + PROGRAMS[program].format(folder=folder)
     for _ in range(TIMES):
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=240)
