@@ -68,6 +68,8 @@ def serve(
     ended = threading.Event()
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: ended.set())
+    # sent when log files are turned over: principals are read at the start alone
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     rules: Any = None
     if principals is not None:
         file: Any = load_module("lakehouse.server.access.principals_file", "server")

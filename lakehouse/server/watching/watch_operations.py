@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from weakref import WeakKeyDictionary
 
+from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.errors import LakehouseError
 from lakehouse.server.access.asked_privileges import nothing, on_table
 from lakehouse.server.access.privileges import Privilege
@@ -15,14 +18,34 @@ from lakehouse.server.watching.catalog_pages import catalog_page, style_sheet, t
 log = logging.getLogger(__name__)
 
 
+_PATIENCE_S = 2
+_asking = ThreadPoolExecutor(1, thread_name_prefix="lakehouse-health")
+_asked: WeakKeyDictionary[Catalog, Future[bool]] = WeakKeyDictionary()
+"""Catalogs that have not answered yet: each is asked once at a time, however long it takes."""
+
+
 def health(served: Served, _call: Call) -> Answer:
-    """200 where the catalog answers; 503 where it does not, and the log says why."""
+    """200 where the catalog answers within two seconds; else 503, and the log says why."""
+    question = _asked.get(served.catalog)
+    if question is None:
+        question = _asking.submit(served.catalog.namespace_exists, ("health",))
+        _asked[served.catalog] = question
     try:
-        served.catalog.namespace_exists(("health",))
+        question.result(_PATIENCE_S)
+    except TimeoutError:
+        log.warning("The catalog has not answered for %s seconds.", _PATIENCE_S)
+        return _unhealthy()
     except LakehouseError:
         log.exception("The catalog does not answer.")
-        return json_answer({"status": "the catalog does not answer"}, 503, {"Retry-After": "5"})
+        return _unhealthy()
+    finally:
+        if question.done():
+            _asked.pop(served.catalog, None)
     return json_answer({"status": "ok"})
+
+
+def _unhealthy() -> Answer:
+    return json_answer({"status": "the catalog does not answer"}, 503, {"Retry-After": "5"})
 
 
 def metrics(served: Served, _call: Call) -> Answer:
