@@ -209,6 +209,7 @@ class Pipeline(Generic[Group]):
                 with _AT_EXIT.inside():
                     batch = next(batches, None)
                 if batch is None:
+                    _AT_EXIT.forget(self)
                     return
                 yield batch
         finally:
@@ -329,38 +330,51 @@ class _AtExit:
     def __init__(self) -> None:
         self._pipelines: weakref.WeakSet[Pipeline[Any]] = weakref.WeakSet()
         self._changed = threading.Condition()
-        self._count = 0
+        self._inside = self._entered = self._unread = 0
         # before the pools' own hook, which joins their threads: hooks run last first
         threading._register_atexit(self.end)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def watch(self, pipeline: Pipeline[Any]) -> None:
-        """End this one, too, if it is there then."""
+        """End this one, too, unless it was read to its end by then."""
         with self._changed:
             self._pipelines.add(pipeline)
+            self._unread += 1
+
+    def forget(self, pipeline: Pipeline[Any]) -> None:
+        """It was read to its end."""
+        with self._changed:
+            self._pipelines.discard(pipeline)
+            self._unread -= 1
 
     @contextmanager
     def inside(self) -> Iterator[None]:
         """A thread, whoever's, asks a reader for a batch."""
         with self._changed:
-            self._count += 1
+            self._inside += 1
+            self._entered += 1
         try:
             yield
         finally:
             with self._changed:
-                self._count -= 1
-                self._changed.notify_all()
+                self._inside -= 1
 
     def end(self) -> None:
-        """Stop all, and wait until every thread has left."""
-        with self._changed:
-            pipelines = list(self._pipelines)
-        for pipeline in pipelines:
-            pipeline.end(RuntimeError("the interpreter is ending: no more rows are read"))
-        with self._changed:
-            self._changed.wait_for(lambda: self._count == 0, timeout=_LEAVING_S)
-        # from here back into the engine's code it is a moment
-        time.sleep(_MOMENT_S if pipelines else 0)
+        """Stop all that were left early, and wait until nobody has come into one for a while.
+
+        A thread of an engine that comes now is told at once that there are no more rows, and goes.
+        """
+        if not self._unread:
+            return
+        until, quiet, entered = time.monotonic() + _LEAVING_S, 0, -1
+        while quiet < _QUIET and time.monotonic() < until:
+            with self._changed:
+                pipelines, same = list(self._pipelines), entered == self._entered
+                quiet = quiet + 1 if same and not self._inside else 0
+                entered = self._entered
+            for pipeline in pipelines:
+                pipeline.end(RuntimeError("the interpreter is ending: no more rows are read"))
+            time.sleep(_MOMENT_S)
 
 
-_LEAVING_S, _MOMENT_S = 10, 0.05
+_LEAVING_S, _MOMENT_S, _QUIET = 10, 0.02, 10
 _AT_EXIT = _AtExit()
