@@ -23,6 +23,7 @@ from lakehouse.data.reading.scan_reader import read_table
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError
 from lakehouse.maintenance.reachability import reachable_files as reachability
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
@@ -377,6 +378,8 @@ class World:
 def simulate(seed: int, plan: Plan | None = None) -> World:
     """Run one seed. Raises InvariantBrokenError with the seed and the trace."""
     plan = plan or plan_of(seed)
+    # what earlier runs decoded would spare this one reads, and so steps
+    DEFAULT_CACHE.clear()
     world = World(seed, plan)
     # Threads of the maintenance walker would not be under the scheduler: one file after the other
     # here.
