@@ -72,6 +72,8 @@ def cast_primitive(array: pa.Array, kind: IcebergType, target: pa.DataType) -> p
     Raises:
         CastError: the type may not be cast, or a value does not fit.
     """
+    if isinstance(kind, TimeType) and pa.types.is_time(array.type):
+        _check_time_of_day(array)
     if array.type == target:
         return array
     accepts = _ACCEPTS.get(type(kind))
@@ -107,6 +109,22 @@ def _to_storage(array: pa.Array, kind: IcebergType, storage: pa.DataType) -> pa.
     if isinstance(kind, DecimalType) and pa.types.is_integer(array.type):
         return array.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, kind.scale)).cast(storage)
     return array.cast(storage, safe=True)
+
+
+def _check_time_of_day(array: pa.Array) -> None:
+    """Arrow takes any number for a time, and reads it modulo 24 h."""
+    whole = pa.int32() if array.type.bit_width == 32 else pa.int64()
+    ends = pc.min_max(array.view(whole)).as_py()
+    least, most = ends["min"], ends["max"]
+    if least is not None and (least < 0 or most >= 86_400 * _PER_SECOND[array.type.unit]):
+        wrong = least if least < 0 else most
+        raise CastError(
+            f"holds a time of {wrong} {array.type.unit}, which is outside a day (00:00 to before "
+            "24:00): a duration is a number"
+        )
+
+
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _exact_float(array: pa.Array, storage: pa.DataType) -> pa.Array:

@@ -28,6 +28,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.conversion.row_codes import row_codes
+from lakehouse.dml.changes.unchanged_values import left_out
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import columns
@@ -113,8 +114,8 @@ def last_changes(
         table: name of the table that they change, for messages.
 
     Raises:
-        InvalidInputError: a column that is not there or of a type that cannot be used, or a change
-            without a key or a sequence.
+        InvalidInputError: a column that is not there or of a type that cannot be used, a change
+            without a key or a sequence, or one that leaves out a value (see `unchanged_values`).
         InvalidExpressionError: `delete_when` does not parse, or names no column.
     """
     for what, names in (("keys", keys), ("sequence_by", sequence_by)):
@@ -139,6 +140,7 @@ def last_changes(
     before = np.full(rows.num_rows, -1)  # by the code of the key
     before[codes[gone]] = gone
     before = before[codes[last]]
+    _check_left_out(rows.take(pa.array(last[~deletes[last]])), table)
     known = pa.array(before, mask=(before < 0) | (before == last))
     return ChangeBatch(
         table,
@@ -225,3 +227,15 @@ def _check_not_null(rows: pa.Table, name: str, table: str) -> None:
             table=table,
             column=name,
         )
+
+
+def _check_left_out(rows: pa.Table, table: str) -> None:
+    for name, values in zip(rows.column_names, rows.columns, strict=True):
+        if left_out(values) is not None:
+            raise InvalidInputError(
+                f"{table}: a change leaves out the value of {name!r}, which did not change "
+                "(Debezium's placeholder): have the source send whole rows (in PostgreSQL REPLICA "
+                "IDENTITY FULL)",
+                table=table,
+                column=name,
+            )

@@ -1,12 +1,18 @@
-"""Types of Kafka Connect and Debezium, as JSON events carry them, as Arrow types and values."""
+"""Types of Kafka Connect and Debezium as Arrow types, and values of events as values of these.
+
+Every conversion asks for the range of its type: JSON says less than the type of a field does, and
+Arrow makes 1 of 1.5 and midnight of 24:00.
+"""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Context, Decimal, Inexact
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +21,9 @@ from lakehouse.errors import InvalidInputError
 
 Convert = Callable[[Any], Any]
 _EXACT = Context(prec=100_000)
+_EXACT.traps[Inexact] = True
+_MOST_DIGITS = 38
+_DAYS_IN_400_YEARS = 146_097
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +32,9 @@ class ConnectType:
 
     Attributes:
         arrow: its Arrow type; None is what the values tell.
-        convert: makes the value from what JSON has; never asked about null.
+        convert: makes the value from what JSON has, or raises ArithmeticError, LookupError,
+            TypeError or ValueError; never asked about null. Dates and times become numbers of the
+            Arrow type's unit: Python's own end with the year 9999.
     """
 
     arrow: pa.DataType | None
@@ -37,11 +48,16 @@ def row_types(schema: Mapping[str, Any]) -> dict[str, ConnectType]:
     """Types of a row's fields, from the schema of its event.
 
     Raises:
-        InvalidInputError: the schema is of no event of Debezium.
+        InvalidInputError: the schema is of no event of Debezium, or has a type that no column has.
     """
-    for one in schema.get("fields") or ():
-        if one.get("field") == "after" and one.get("type") == "struct":
-            return {field["field"]: connect_type(field) for field in one["fields"]}
+    try:
+        for one in schema.get("fields") or ():
+            if one.get("field") == "after" and one.get("type") == "struct":
+                return {field["field"]: connect_type(field) for field in one["fields"]}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"the schema of an event cannot be read: {error!r}") from error
     raise InvalidInputError("the schema of an event has no struct `after`: it is none of Debezium")
 
 
@@ -51,10 +67,7 @@ def connect_type(schema: Mapping[str, Any]) -> ConnectType:
     if name in _LOGICAL:
         return _LOGICAL[name]
     if name == "org.apache.kafka.connect.data.Decimal":
-        parameters = schema.get("parameters") or {}
-        scale = int(parameters["scale"])
-        precision = int(parameters.get("connect.decimal.precision", 38))
-        return ConnectType(pa.decimal128(precision, scale), lambda text: _scaled(text, scale))
+        return _decimal(schema)
     if name == "io.debezium.data.VariableScaleDecimal":
         return ConnectType(pa.string(), lambda it: f"{_scaled(it['value'], it['scale']):f}")
     if kind in _PLAIN:
@@ -62,20 +75,62 @@ def connect_type(schema: Mapping[str, Any]) -> ConnectType:
     if kind == "struct":
         return _struct({one["field"]: connect_type(one) for one in schema["fields"]})
     if kind == "array":
-        item = connect_type(schema["items"])
-        return ConnectType(
-            pa.list_(_arrow(item)), lambda items: [_value(item, one) for one in items]
-        )
+        return _list(connect_type(schema["items"]))
     if kind == "map":
         return _map(connect_type(schema["keys"]), connect_type(schema["values"]))
     raise InvalidInputError(f"the schema of an event has the unknown type {kind!r}")
 
 
+def arrow_type(kind: pa.DataType) -> ConnectType:
+    """How a value of an Arrow type is read whose dates and times are numbers."""
+    if pa.types.is_time(kind):
+        return ConnectType(kind, _time_of_day(_UNITS[kind.unit], _UNITS[kind.unit]))
+    if pa.types.is_struct(kind):
+        return ConnectType(kind, _struct({one.name: arrow_type(one.type) for one in kind}).convert)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return ConnectType(kind, _list(arrow_type(kind.value_type)).convert)
+    if pa.types.is_map(kind):
+        return ConnectType(
+            kind, _map(arrow_type(kind.key_type), arrow_type(kind.item_type)).convert
+        )
+    return ConnectType(kind)
+
+
+def counted(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type of the same layout whose dates and times are numbers."""
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(counted(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(counted(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(counted(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(counted(kind.key_type)),
+            kind.item_field.with_type(counted(kind.item_type)),
+        )
+    return kind
+
+
 def _struct(fields: Mapping[str, ConnectType]) -> ConnectType:
-    return ConnectType(
-        pa.struct([(name, _arrow(one)) for name, one in fields.items()]),
-        lambda row: {name: _value(one, row.get(name)) for name, one in fields.items()},
-    )
+    def row(given: Any) -> dict[str, Any]:
+        unknown = [name for name in given if name not in fields]
+        if unknown:
+            raise ValueError(f"it has {unknown[0]!r}, which is no field")
+        return {name: _value(one, given.get(name)) for name, one in fields.items()}
+
+    return ConnectType(pa.struct([(name, _arrow(one)) for name, one in fields.items()]), row)
+
+
+def _list(item: ConnectType) -> ConnectType:
+    def items(given: Any) -> list[Any]:
+        if not isinstance(given, list):
+            raise TypeError(f"{type(given).__name__} is no list")
+        return [_value(item, one) for one in given]
+
+    return ConnectType(pa.list_(_arrow(item)), items)
 
 
 def _map(key: ConnectType, value: ConnectType) -> ConnectType:
@@ -94,43 +149,160 @@ def _value(kind: ConnectType, value: Any) -> Any:
     return None if value is None else kind.convert(value)
 
 
-def _scaled(text: str, scale: int) -> Decimal:
-    unscaled = int.from_bytes(base64.b64decode(text), "big", signed=True)
+def _decimal(schema: Mapping[str, Any]) -> ConnectType:
+    """A decimal; one of a negative scale (1200 is 12 at scale -2) has its zeros written out."""
+    parameters = schema.get("parameters") or {}
+    scale = int(parameters["scale"])
+    told = parameters.get("connect.decimal.precision")
+    digits = _MOST_DIGITS if told is None else max(int(told) - min(scale, 0), scale)
+    if max(digits, scale) > _MOST_DIGITS:
+        raise InvalidInputError(
+            f"the field {schema.get('field')!r} of an event has decimals of {max(digits, scale)} "
+            f"digits, and a column has at most {_MOST_DIGITS}: have Debezium send text "
+            "(decimal.handling.mode=string)"
+        )
+    places = max(scale, 0)
+
+    def fitting(text: Any) -> Decimal:
+        value = _scaled(text, scale)
+        if value.adjusted() + 1 + places > digits:
+            raise ValueError(f"{value:f} has more than {digits} digits")
+        return value
+
+    return ConnectType(pa.decimal128(digits, places), fitting)
+
+
+def _scaled(text: Any, scale: int) -> Decimal:
+    unscaled = int.from_bytes(_bytes(text), "big", signed=True)
     return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
-def _whole_micros(nanos: int) -> int:
-    micros, rest = divmod(nanos, 1000)
+def _bytes(text: Any) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _of(kind: type) -> Convert:
+    def same(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"{type(value).__name__} is no {kind.__name__}")
+        return value
+
+    return same
+
+
+def _whole(bits: int, times: int = 1) -> Convert:
+    """Whole numbers of so many bits, each times a factor, which fits into 64 bits."""
+    end = 1 << (bits - 1)
+
+    def whole(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{type(value).__name__} is no whole number")
+        if not -end <= value < end:
+            raise OverflowError(f"it has more than {bits} bits")
+        if not -(1 << 63) <= value * times < 1 << 63:
+            raise OverflowError("it is beyond the microseconds of 64 bits")
+        return value * times
+
+    return whole
+
+
+def _real(layout: str) -> Convert:
+    """Floating point, whose `NaN` and infinities are text in JSON."""
+
+    def real(value: Any) -> float:
+        if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
+            raise ValueError("text is no number but NaN, Infinity and -Infinity")
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise TypeError(f"{type(value).__name__} is no number")
+        found = float(value)
+        if isinstance(value, int) and int(found) != value:
+            raise OverflowError("it has more digits than floating point")
+        struct.pack(layout, found)
+        return found
+
+    return real
+
+
+def _time_of_day(per_second: int, kept_per_second: int) -> Convert:
+    """Units since midnight."""
+
+    def time(value: Any) -> int:
+        since = _whole(64)(value)
+        if not 0 <= since < 86_400 * per_second:
+            raise OverflowError(
+                "a time of day is from 00:00 to before 24:00; what is longer or negative is a "
+                "duration (MySQL's TIME may be): have it sent as a number or as text"
+            )
+        return _exact(since * kept_per_second, per_second)
+
+    return time
+
+
+def _exact(units: int, divisor: int) -> int:
+    found, rest = divmod(units, divisor)
     if rest:
-        raise InvalidInputError(f"a time of {nanos} nanoseconds is no whole microsecond")
-    return micros
+        raise ValueError("it is no whole number of microseconds")
+    return found
 
 
-_TEXT = ConnectType(pa.string())
-_MICROS, _ZONED = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+def _nanos(value: Any) -> int:
+    return _exact(_whole(64)(value), 1000)
+
+
+_ZONED_TIME = re.compile(
+    r"([+-]?\d{4,10})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
+    r"(?:Z|([+-])(\d\d):(\d\d)(?::(\d\d))?)"
+)
+
+
+def _instant(text: Any) -> int:
+    """Microseconds of ISO-8601 with an offset, in any year: Python's end with 9999."""
+    found = _ZONED_TIME.fullmatch(text)
+    if found is None:
+        raise ValueError("it is no time with an offset, such as 2026-06-01T12:00:00.5+02:00")
+    year, month, day = (int(one) for one in found.group(1, 2, 3))
+    cycles, like = divmod(year, 400)
+    days = dt.date(2000 + like, month, day).toordinal() - dt.date(2000, 1, 1).toordinal()
+    days += (cycles - 5) * _DAYS_IN_400_YEARS + dt.date(2000, 1, 1).toordinal() - _EPOCH
+    hour, minute, second = (int(one or 0) for one in found.group(4, 5, 6))
+    dt.time(hour, minute, second)
+    seconds = days * 86_400 + hour * 3600 + minute * 60 + second
+    east = [int(one or 0) for one in found.group(9, 10, 11)]
+    offset = east[0] * 3600 + east[1] * 60 + east[2]
+    seconds += offset if found[8] == "-" else -offset
+    nanos = int((found[7] or "").ljust(9, "0"))
+    return int(_whole(64)(seconds * 1_000_000 + _exact(nanos, 1000)))
+
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_MICROS, _ZONED, _TIME = pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.time64("us")
+_DATE = ConnectType(pa.date32(), _whole(32))
+_MILLIS = ConnectType(_MICROS, _whole(64, 1000))
+_TIME_MILLIS = ConnectType(_TIME, _time_of_day(1000, 1_000_000))
 _PLAIN = {
-    "int8": ConnectType(pa.int32()),
-    "int16": ConnectType(pa.int32()),
-    "int32": ConnectType(pa.int32()),
-    "int64": ConnectType(pa.int64()),
-    "float": ConnectType(pa.float32()),
-    "float32": ConnectType(pa.float32()),
-    "double": ConnectType(pa.float64()),
-    "float64": ConnectType(pa.float64()),
-    "boolean": ConnectType(pa.bool_()),
-    "string": _TEXT,
-    "bytes": ConnectType(pa.binary(), base64.b64decode),
+    "int8": ConnectType(pa.int32(), _whole(8)),
+    "int16": ConnectType(pa.int32(), _whole(16)),
+    "int32": ConnectType(pa.int32(), _whole(32)),
+    "int64": ConnectType(pa.int64(), _whole(64)),
+    "float": ConnectType(pa.float32(), _real("<f")),
+    "float32": ConnectType(pa.float32(), _real("<f")),
+    "double": ConnectType(pa.float64(), _real("<d")),
+    "float64": ConnectType(pa.float64(), _real("<d")),
+    "boolean": ConnectType(pa.bool_(), _of(bool)),
+    "string": ConnectType(pa.string(), _of(str)),
+    "bytes": ConnectType(pa.binary(), _bytes),
 }
 _LOGICAL = {
-    "io.debezium.time.Date": ConnectType(pa.date32()),
-    "org.apache.kafka.connect.data.Date": ConnectType(pa.date32()),
-    "io.debezium.time.Timestamp": ConnectType(_MICROS, lambda millis: millis * 1000),
-    "org.apache.kafka.connect.data.Timestamp": ConnectType(_MICROS, lambda millis: millis * 1000),
-    "io.debezium.time.MicroTimestamp": ConnectType(_MICROS),
-    "io.debezium.time.NanoTimestamp": ConnectType(_MICROS, _whole_micros),
-    "io.debezium.time.ZonedTimestamp": ConnectType(_ZONED, dt.datetime.fromisoformat),
-    "io.debezium.time.Time": ConnectType(pa.time64("us"), lambda millis: millis * 1000),
-    "org.apache.kafka.connect.data.Time": ConnectType(pa.time64("us"), lambda ms: ms * 1000),
-    "io.debezium.time.MicroTime": ConnectType(pa.time64("us")),
-    "io.debezium.time.NanoTime": ConnectType(pa.time64("us"), _whole_micros),
+    "io.debezium.time.Date": _DATE,
+    "org.apache.kafka.connect.data.Date": _DATE,
+    "io.debezium.time.Timestamp": _MILLIS,
+    "org.apache.kafka.connect.data.Timestamp": _MILLIS,
+    "io.debezium.time.MicroTimestamp": ConnectType(_MICROS, _whole(64)),
+    "io.debezium.time.NanoTimestamp": ConnectType(_MICROS, _nanos),
+    "io.debezium.time.ZonedTimestamp": ConnectType(_ZONED, _instant),
+    "io.debezium.time.Time": _TIME_MILLIS,
+    "org.apache.kafka.connect.data.Time": _TIME_MILLIS,
+    "io.debezium.time.MicroTime": ConnectType(_TIME, _time_of_day(1_000_000, 1_000_000)),
+    "io.debezium.time.NanoTime": ConnectType(_TIME, _time_of_day(1_000_000_000, 1_000_000)),
 }

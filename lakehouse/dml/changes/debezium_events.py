@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,17 +9,18 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from lakehouse.dml.changes.connect_types import UNKNOWN, ConnectType, row_types
+from lakehouse.dml.changes.connect_types import (
+    UNKNOWN,
+    ConnectType,
+    arrow_type,
+    counted,
+    row_types,
+)
+from lakehouse.dml.changes.unchanged_values import is_placeholder, left_out
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 
 OP = "__op"
 _ROW_OPS = ("c", "u", "r", "d")
-_UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_VALUES = (
-    _UNAVAILABLE,
-    _UNAVAILABLE.encode(),
-    base64.b64encode(_UNAVAILABLE.encode()).decode(),
-)
 
 
 def debezium_changes(
@@ -64,20 +64,16 @@ def debezium_changes(
         if op not in _ROW_OPS:
             raise _refused(number, _why_not(op))
         added = {f"__{path.replace('.', '_')}": _at(envelope, path) for path in add_fields}
-        before: Mapping[str, Any] = envelope.get("before") or {}
-        after: Mapping[str, Any] = envelope.get("after") or {}
+        before = _row_of(envelope, "before", number)
+        after = _row_of(envelope, "after", number)
         if op == "d":
             old = _key_of(before, keys, number, "before")
             rows.add({**old, OP: "d", **added}, types, number)
             continue
         new = _key_of(after, keys, number, "after")
-        missing = [name for name, value in after.items() if _unavailable(value)]
+        missing = [name for name, value in after.items() if is_placeholder(value)]
         if missing:
-            raise _refused(
-                number,
-                f"leaves out the value of {missing[0]!r}, which did not change: have the source "
-                "send whole rows (in PostgreSQL REPLICA IDENTITY FULL)",
-            )
+            raise _unchanged(number, missing[0])
         held = {key: before.get(key) for key in keys} if op == "u" else new
         if held != new and None not in held.values():
             rows.add({**held, OP: "d", **added}, types, number)
@@ -90,6 +86,7 @@ class _Rows:
     """Rows whose columns and types are found as they come."""
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     types: dict[str, pa.DataType] = field(default_factory=dict)
     names: dict[str, None] = field(default_factory=dict)
 
@@ -110,6 +107,7 @@ class _Rows:
             if kind.arrow is not None and self.types.get(name) != kind.arrow:
                 self.types[name] = _common(name, self.types.get(name, kind.arrow), kind.arrow)
         self.rows.append(made)
+        self.numbers.append(number)
 
     def table(self, last: Sequence[str]) -> pa.Table:
         names = [*(one for one in self.names if one not in last), *last]
@@ -123,6 +121,9 @@ class _Rows:
                     f"values of {name!r} in the events have no type in common: {error}",
                     column=name,
                 ) from error
+            row = None if name in last else left_out(columns[name])
+            if row is not None:
+                raise _unchanged(self.numbers[row], name)
         return pa.table(columns)
 
 
@@ -166,6 +167,8 @@ def _envelopes(
             schema = found["schema"]
             types = {} if schema is None else row_types(schema)
         if found["payload"] is not None:
+            if not isinstance(found["payload"], Mapping):
+                raise _refused(number, "has a payload that is no object")
             yield number, found["payload"], types
 
 
@@ -182,8 +185,12 @@ def _arrow_envelopes(
             "Arrow data of events has the columns of Debezium's envelope: op, and before and after "
             f"as structs; these are {', '.join(table.column_names)}"
         )
-    types = {one.name: ConnectType(one.type) for one in row}
-    for number, envelope in enumerate(table.to_pylist()):
+    types = {one.name: arrow_type(one.type) for one in row}
+    plain = [
+        one.with_type(counted(one.type)) if one.name in ("before", "after") else one
+        for one in table.schema
+    ]
+    for number, envelope in enumerate(table.cast(pa.schema(plain)).to_pylist()):
         if any(envelope.get(one) is not None for one in ("op", "before", "after")):
             yield number, envelope, types
 
@@ -211,8 +218,23 @@ def _at(envelope: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def _unavailable(value: Any) -> bool:
-    return isinstance(value, str | bytes) and value in _UNAVAILABLE_VALUES
+def _row_of(envelope: Mapping[str, Any], side: str, number: int) -> Mapping[str, Any]:
+    found = envelope.get(side) or {}
+    if not isinstance(found, Mapping):
+        raise _refused(
+            number,
+            f"has a {side!r} that is {type(found).__name__}, no object: documents of MongoDB are "
+            "flattened first (ExtractNewDocumentState)",
+        )
+    return found
+
+
+def _unchanged(number: int, name: str) -> InvalidInputError:
+    return _refused(
+        number,
+        f"leaves out the value of {name!r}, which did not change: have the source send whole rows "
+        "(in PostgreSQL REPLICA IDENTITY FULL)",
+    )
 
 
 def _why_not(op: object) -> str:

@@ -30,6 +30,12 @@ def check_schema_for_version(schema: Schema, format_version: int) -> None:
     """Raise InvalidSchemaError for types and defaults that the format version does not have."""
     for field in fields_by_id(schema.as_struct()).values():
         needed = field.field_type.minimum_format_version()
+        if needed > format_version and isinstance(field.field_type, UnknownType):
+            raise InvalidSchemaError(
+                f"Column {field.name!r} has no type: all its values are null. Give it one (in "
+                "Arrow by a schema, in pandas and Polars by a dtype), or make the table of format "
+                f"version 3, which has the type unknown; the table is v{format_version}."
+            )
         if needed > format_version:
             raise InvalidSchemaError(
                 f"Column {field.name!r} of type {field.field_type} needs format version {needed}; "

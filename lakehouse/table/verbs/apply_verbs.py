@@ -8,6 +8,7 @@ from typing import cast
 
 from pyiceberg.schema import Schema
 
+from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.dml.changes.change_batch import ChangeBatch, last_changes
 from lakehouse.dml.changes.change_columns import room_for
 from lakehouse.dml.changes.change_merge import merge_changes
@@ -71,7 +72,8 @@ class ApplyVerbs(MergeVerbs):
 
         The table keeps the columns of the sequence. Columns that it lacks are added; a column
         whose new values do not fit is widened where Iceberg allows it. Columns that `delete_when`
-        names are kept only where the table has them.
+        names are kept only where the table has them; columns of nulls alone are added with their
+        first value.
 
         Args:
             changes: rows as for `append`, held in memory; for events of Debezium see
@@ -159,7 +161,15 @@ class ApplyVerbs(MergeVerbs):
                 table=self.name,
             )
         schema, rows = whole_source(arrow_rows(changes, self.name), self.name)
-        return last_changes(rows, schema, keys, sequence_by, delete_when, self.name)
+        batch = last_changes(rows, schema, keys, sequence_by, delete_when, self.name)
+        if self.metadata.format_version >= 3:
+            return batch
+        kept = {*keys, *sequence_by, *batch.marks}
+        typed, dropped = without_untyped(batch.rows, self.schema(), kept)
+        if not dropped:
+            return batch
+        schema, rows = whole_source(typed, self.name)
+        return replace(batch, schema=schema, rows=rows)
 
     def _changed_rows(self, batch: ChangeBatch, transaction: Transaction) -> RowChanges:
         head = self._head(transaction.branch)
