@@ -428,7 +428,7 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
         MERGES, operations=10, kinds=("upsert", "above", "above", "compact", "compact")
     ),
     "I4",
-    since=21,
+    since=8,
 )
 def moved_rows_taken_as_they_are_now(patch: Patch) -> None:
     """A row that another writer changed before it was moved is found by its id."""

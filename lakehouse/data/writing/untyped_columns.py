@@ -9,7 +9,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
 
 from lakehouse.data.conversion.nested_arrays import make_struct
-from lakehouse.data.writing.input_columns import ArrowData
 
 
 def without_untyped(
@@ -43,13 +42,6 @@ def without_untyped(
     )
     reader = pa.RecordBatchReader.from_batches(schema, pruned)
     return (reader.read_all() if isinstance(data, pa.Table) else reader), dropped
-
-
-def arrow_stream(data: ArrowData) -> pa.Table | pa.RecordBatchReader | None:
-    """Rows whose schema is known before the first of them; None for others."""
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    return data if isinstance(data, pa.Table | pa.RecordBatchReader) else None
 
 
 def _typed(
