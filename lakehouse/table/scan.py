@@ -130,10 +130,19 @@ class TableScan:
     def to_pandas(self) -> Any:
         """All rows as a `pandas.DataFrame`. Raises ImportError without pandas.
 
+        Columns of integers with nulls have pandas' nullable types, such as `Int64`.
+
         >>> events.scan(where="amount > 15").to_pandas()["amount"].tolist()
         [20.0, 30.0]
         """
-        return self.to_arrow().to_pandas()
+        table = self.to_arrow()
+        frame, frame_library = table.to_pandas(), importlib.import_module("pandas")
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.null_count and pa.types.is_integer(column.type):
+                # doubles would round beyond 2^53
+                kind = getattr(frame_library, f"Int{column.type.bit_width}Dtype")()
+                frame[name] = column.to_pandas(types_mapper=lambda _, kind=kind: kind)
+        return frame
 
     def to_spark(self, spark: object) -> object:
         """A Spark DataFrame over the snapshot.

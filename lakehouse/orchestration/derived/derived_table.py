@@ -206,9 +206,14 @@ class DerivedTable:
         self, lake: Lakehouse, inputs: Mapping[str, int | None], days: Sequence[date] | None
     ) -> dict[str, InputRows]:
         chosen = None if self.day_column is None or days is None else event_ts_in(days)
-        return {
-            name: InputRows(lake.load_table(name), chosen, inputs[name]) for name in self.inputs
-        }
+        found = {}
+        for name in self.inputs:
+            table, snapshot_id = lake.load_table(name), inputs[name]
+            head = table.current_snapshot()
+            if head is not None and head.snapshot_id == snapshot_id:
+                snapshot_id = None  # the table's version, which has the present columns
+            found[name] = InputRows(table, chosen, snapshot_id)
+        return found
 
     def inputs_whole(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> CheckOutcome:
         """Whether the engine finds as many rows in the inputs as their snapshots record."""

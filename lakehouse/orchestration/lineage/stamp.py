@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 
 from lakehouse.spec.metadata.snapshot import RUN_ID
@@ -10,6 +12,8 @@ ASSET_KEY = "dagster.asset-key"
 PARTITION = "dagster.partition"
 AUDIT_BRANCH = "audit-"
 """How names of branches begin on which steps stage what they want to publish."""
+_COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")
+_REF_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,18 @@ class RunStamp:
 
     def commit_id(self, what: str) -> str:
         """A name for one write of this step; the same in each retry, so that it commits once."""
-        return f"{self.run_id}:{self.asset_key}:{self.partition or ''}:{what}"
+        name = f"{self.run_id}:{self.asset_key}:{self.partition or ''}:{what}"
+        # keys of assets and partitions are anything: what a commit id cannot hold is told apart
+        # by its digest
+        return name if _COMMIT_ID.fullmatch(name) else f"{self.run_id}:{_digest(name)}:{what}"
 
     def branch(self) -> str:
         """The branch on which this step stages what it wants to publish."""
-        return f"{AUDIT_BRANCH}{self.run_id.partition('-')[0]}-{self.asset_key.rpartition('/')[2]}"
+        name = self.asset_key.rpartition("/")[2]
+        if not _REF_NAME.fullmatch(name):
+            name = _digest(self.asset_key)
+        return f"{AUDIT_BRANCH}{self.run_id.partition('-')[0]}-{name}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 import dagster as dg
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
@@ -18,8 +19,9 @@ from pyiceberg.types import (
     UnknownType,
 )
 
+from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.engines import to_schema
-from lakehouse.errors import InvalidInputError, TableAlreadyExistsError
+from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
 from lakehouse.evolution.type_promotion import is_narrower
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.plain_assets.partition_filter import (
@@ -102,6 +104,38 @@ class AssetTable:
             properties=read.texts_by_name("table_properties"),
             docs=read.docs(),
         )
+
+    def typed(
+        self, lake: Lakehouse, rows: pa.Table | pa.RecordBatchReader
+    ) -> tuple[pa.Table | pa.RecordBatchReader, pa.Schema]:
+        """The rows without new columns of nulls alone, which have no type before version 3.
+
+        They become columns with their first value. Returns the rows and their schema.
+
+        Raises:
+            InvalidSchemaError: a column is new but for the case of its name, which Spark cannot
+                tell apart.
+        """
+        table = lake.load_table(self.name) if lake.table_exists(self.name) else None
+        known = Schema() if table is None else table.schema()
+        by_case = {field.name.casefold(): field.name for field in known.fields}
+        for name in rows.schema.names:
+            if by_case.setdefault(name.casefold(), name) != name:
+                raise InvalidSchemaError(
+                    f"asset {self.asset} gives the column {name!r}, and {self.name} has "
+                    f"{by_case[name.casefold()]!r}: engines that ignore case, such as Spark, could "
+                    "not read both. Give one of them another name",
+                    table=self.name,
+                    column=name,
+                )
+        version = (
+            int(self.properties.get("format-version", "2"))
+            if table is None
+            else table.metadata.format_version
+        )
+        if version < 3 and not all(pa.types.is_null(kind) for kind in rows.schema.types):
+            rows, _ = without_untyped(rows, known)
+        return rows, rows.schema
 
     def ready(
         self, lake: Lakehouse, schema: object, partitions: dg.PartitionsDefinition | None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -52,6 +53,9 @@ def loader_for(annotation: Any, session: Callable[[], Any], what: str) -> Loader
     Raises:
         InvalidInputError: no annotation, or none that is supported.
     """
+    present = [kind for kind in get_args(annotation) if kind is not NoneType]
+    if len(present) == 1 and len(get_args(annotation)) == 2:
+        annotation = present[0]  # of an asset that reads itself: None on its first run
     if annotation is Table:
         return None
     kind = _kind(annotation) if isinstance(annotation, type) else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import dagster as dg
+import pyarrow as pa
 from pydantic import PrivateAttr
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
@@ -76,10 +78,18 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         """
         with explained():
             lake = self.lakehouse.lake()
+            if _is_own_first_run(context, lake, self.namespace):
+                if NoneType not in get_args(context.dagster_type.typing_type):
+                    raise InvalidInputError(
+                        f"{_what(context)} is the asset itself, which has no table before its "
+                        "first run: annotate the input with `... | None`"
+                    )
+                return None
             found = AssetInput.of(context, lake, self.namespace, self.branch)
             snapshot_id = found.current_snapshot_id()
-            read = self._read.setdefault(_step(context), {})
-            read[found.table.name] = snapshot_id
+            if _has_step(context):  # not where a person loads a value
+                read = self._read.setdefault(_step(context), {})
+                read[found.table.name] = snapshot_id
             spark = self.spark or LakehouseSpark()
             return found.load(snapshot_id, lambda: spark.spark_session)
 
@@ -124,6 +134,8 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if definition is not None else []
         frame, schema = rows_of_frame(obj, target.name)
+        if isinstance(frame, pa.Table | pa.RecordBatchReader):
+            frame, schema = target.typed(lake, frame)
         table = target.ready(lake, schema, definition)
         stamp = _stamp(context, target, keys)
         branch = target.branch or self.branch
@@ -181,8 +193,8 @@ class AssetInput:
         upstream = context.upstream_output
         if not context.has_asset_key or upstream is None:
             raise InvalidInputError(
-                f"input {context.name!r} of {context.op_def.name} is no asset: values between ops "
-                "need another I/O manager, such as io_manager_key='fs_io_manager'"
+                f"{_what(context)} is no asset: values between ops need another I/O manager, such "
+                "as io_manager_key='fs_io_manager'"
             )
         key = context.asset_key.to_user_string()
         source = AssetTable.of(context.asset_key, upstream.definition_metadata or {}, namespace)
@@ -213,7 +225,7 @@ class AssetInput:
             where,
             None if columns is None else list(columns),
             context.dagster_type.typing_type,
-            f"input {context.name!r} of {context.op_def.name}",
+            _what(context),
         )
 
     def current_snapshot_id(self) -> int | None:
@@ -226,8 +238,9 @@ class AssetInput:
         convert = loader_for(self.annotation, session, self.what)
         if convert is None:
             return self.table
-        scan = self.table.scan(self.where, self.columns, snapshot_id=snapshot_id)
-        return convert(scan)
+        if snapshot_id == self.current_snapshot_id():  # the head has the present columns
+            return convert(self.table.scan(self.where, self.columns, ref=self.branch))
+        return convert(self.table.scan(self.where, self.columns, snapshot_id=snapshot_id))
 
 
 def asset_table(context: dg.OutputContext, namespace: str) -> AssetTable:
@@ -255,6 +268,34 @@ def _stamp(context: dg.OutputContext, target: AssetTable, keys: list[str]) -> Ru
     if keys:
         partition = keys[0] if len(keys) == 1 else f"{keys[0]}...{keys[-1]}"
     return RunStamp(context.run_id, target.asset, partition)
+
+
+def _has_step(context: dg.InputContext) -> bool:
+    """Whether a step of a run asks; `load_asset_value` and its like have none."""
+    try:
+        return context.step_context is not None
+    except dg.DagsterInvariantViolationError:
+        return False
+
+
+def _what(context: dg.InputContext) -> str:
+    if not _has_step(context):
+        return f"the value of {context.asset_key.to_user_string()}"
+    return f"input {context.name!r} of {context.op_def.name}"
+
+
+def _is_own_first_run(context: dg.InputContext, lake: Lakehouse, namespace: str) -> bool:
+    """Whether an asset reads itself before it was ever written: None, as for Dagster's managers."""
+    upstream = context.upstream_output
+    if not _has_step(context) or not context.has_asset_key or upstream is None:
+        return False
+    own = context.step_context.job_def.asset_layer.get_selected_entity_keys_for_node(
+        context.step_context.node_handle
+    )
+    if context.asset_key not in own:
+        return False
+    source = AssetTable.of(context.asset_key, upstream.definition_metadata or {}, namespace)
+    return not lake.table_exists(source.name)
 
 
 def _step(context: dg.InputContext | dg.OutputContext) -> str:

@@ -18,14 +18,24 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
 
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 
 PARTITION_EXPR = "partition_expr"
 PartitionExpr = str | Mapping[str, str] | None
 
-_HOUR, _MONTH = timedelta(hours=1), timedelta(days=28)
+_HOUR, _DAY, _MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=28)
+_INSTANTS = (TimestamptzType, TimestamptzNanoType)
+_WALL_TIMES = (TimestampType, TimestampNanoType)
+_TIMES = (*_INSTANTS, *_WALL_TIMES, DateType)
 
 
 def partition_filter(
@@ -134,10 +144,10 @@ def _dimension(
     asset: str,
 ) -> BooleanExpression:
     kind = _type(schema, column, asset)
-    if isinstance(definition, dg.TimeWindowPartitionsDefinition) and isinstance(
-        kind, TimestamptzType | TimestampType | DateType
-    ):
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition) and isinstance(kind, _TIMES):
         windows = [definition.time_window_for_partition_key(key) for key in keys]
+        if isinstance(kind, _WALL_TIMES):
+            _refuse_repeated_hours(windows, column, asset)
         return _any(
             [
                 And(
@@ -148,6 +158,21 @@ def _dimension(
             ]
         )
     return In(term=column, literals=set(keys))
+
+
+def _refuse_repeated_hours(windows: Sequence[dg.TimeWindow], column: str, asset: str) -> None:
+    """Raise for windows of hours that a wall clock shows twice, when clocks are set back."""
+    for window in windows:
+        start, end = window.start, window.end
+        first, second = (start.replace(fold=fold).utcoffset() for fold in (0, 1))
+        if end.timestamp() - start.timestamp() < _DAY.total_seconds() and first != second:
+            raise InvalidInputError(
+                f"asset {asset}: its partition that begins at {start.isoformat()} is in an hour "
+                f"that clocks of {start.tzinfo} show twice, and {column!r} is a timestamp without "
+                f"a zone: {PARTITION_EXPR} must name a timestamptz column",
+                asset=asset,
+                column=column,
+            )
 
 
 def _joined(windows: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
@@ -163,9 +188,9 @@ def _joined(windows: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime
 
 def _text(at: datetime, kind: IcebergType, column: str, asset: str) -> str:
     """The limit of a window as a literal of the column's type."""
-    if isinstance(kind, TimestamptzType):
+    if isinstance(kind, _INSTANTS):
         return at.astimezone(UTC).isoformat()
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, _WALL_TIMES):
         return at.replace(tzinfo=None).isoformat()
     if at.time() != time():
         raise InvalidInputError(
@@ -180,7 +205,7 @@ def _text(at: datetime, kind: IcebergType, column: str, asset: str) -> str:
 def _term(definition: dg.PartitionsDefinition, column: str, schema: Schema, asset: str) -> str:
     kind = _type(schema, column, asset)
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition) or not isinstance(
-        kind, TimestamptzType | TimestampType | DateType
+        kind, _TIMES
     ):
         return column
     window = definition.get_first_partition_window()

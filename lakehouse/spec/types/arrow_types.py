@@ -261,7 +261,7 @@ class _ArrowReader:
             return DecimalType(arrow_type.precision, arrow_type.scale)
         if pa.types.is_fixed_size_binary(arrow_type):
             return FixedType(arrow_type.byte_width)
-        if pa.types.is_time(arrow_type) and arrow_type.unit != "ns":
+        if pa.types.is_time(arrow_type):  # of nanoseconds: whole microseconds are taken
             return TimeType()
         if pa.types.is_timestamp(arrow_type):
             return self._timestamp(arrow_type)
