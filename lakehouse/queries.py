@@ -108,10 +108,17 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class QueryEngine:
-    """Runs SELECT over a lakehouse's tables, views and metadata tables (`raw.events.files`)."""
+    """Runs SELECT over a lakehouse's tables, views and metadata tables (`raw.events.files`).
+
+    Attributes:
+        lake: what queries read.
+        environment: its clock is the queries'.
+        exact: whether `1.5` is a decimal; a double otherwise, as for DataFusion.
+    """
 
     lake: Lakehouse
     environment: Environment
+    exact: bool = False
 
     def run(self, query: str) -> pa.Table:
         """Run one SELECT; returns its result.
@@ -126,9 +133,11 @@ class QueryEngine:
         # its import takes as long as the rest of this library; who defines tables runs no query
         import datafusion  # noqa: PLC0415
 
-        context = datafusion.SessionContext(
-            datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC")
-        )
+        settings = {
+            "datafusion.execution.time_zone": "UTC",
+            "datafusion.sql_parser.parse_float_as_decimal": str(self.exact).lower(),
+        }
+        context = datafusion.SessionContext(datafusion.SessionConfig(settings))
         failures: list[Exception] = []
         text = self._resolved(query, _Reading(context, failures, count()))
         options = (

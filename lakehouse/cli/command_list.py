@@ -56,7 +56,7 @@ COMMANDS = {
     ),
     "sql": Listed(
         "lakehouse.cli.scan_commands",
-        "Query tables with SQL.",
+        "Query and change tables with SQL.",
     ),
     "merge": Listed(
         "lakehouse.cli.merging.merge_commands",

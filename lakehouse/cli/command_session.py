@@ -29,6 +29,10 @@ from lakehouse.table import Table
 
 P = ParamSpec("P")
 
+_PIPED_WIDTH = 100_000
+"""No line of what another program reads is cut in two."""
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COMMON: dict[str, tuple[Any, object]] = {
     "catalog": (CatalogOption, None),
@@ -68,7 +72,9 @@ class Session:
     @cached_property
     def console(self) -> Console:
         """Standard output."""
-        console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        piped = not sys.stdout.isatty()
+        width = _PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
+        console = Console(highlight=False, soft_wrap=piped, width=width)
         console.push_render_hook(Visible())
         return console
 

@@ -12,8 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.maintenance_commands import DryRunOption
+from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.scan_commands import EngineName
 from lakehouse.engines import executor_for
@@ -40,8 +40,6 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 from lakehouse.table.times import duration_ms, moment_ms
-
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import sys
+from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
@@ -11,7 +15,7 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.maintenance.shown_plan import human_bytes, listing
@@ -30,6 +34,14 @@ AsOfOption = Annotated[
     str | None,
     typer.Option("--as-of", help="What was current then: an age such as 2h, or ISO 8601."),
 ]
+
+
+class Shape(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    VERTICAL = "vertical"
+    CSV = "csv"
 
 
 class EngineName(StrEnum):
@@ -115,8 +127,8 @@ def sql(
         str,
         typer.Argument(
             help=(
-                "A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP "
-                "AS OF time."
+                "A SELECT, with tables as namespace.name and FOR VERSION AS OF id or FOR TIMESTAMP "
+                "AS OF time; or INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP TABLE."
             )
         ),
     ],
@@ -125,27 +137,77 @@ def sql(
         typer.Option("--engine", help="arrow needs no JVM; spark starts a local session."),
     ] = EngineName.ARROW,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Show at most so many rows; --json prints all.")
+        int,
+        typer.Option("--limit", min=1, help="Show at most so many rows; --json and csv print all."),
     ] = 100,
+    shape: Annotated[
+        Shape, typer.Option("--format", help="table; vertical, a line a value; or csv.")
+    ] = Shape.TABLE,
+    branch: Annotated[str, typer.Option("--branch", help="That rows are changed on.")] = "main",
+    dry_run: DryRunOption = False,
 ) -> None:
-    """Query tables with SQL."""
-    result = _spark(session, query) if engine is EngineName.SPARK else _arrow(session, query)
+    """Query and change tables with SQL."""
+    if engine is EngineName.SPARK:
+        if dry_run or branch != "main":
+            raise typer.BadParameter("--dry-run and --branch are for --engine arrow.")
+        result = _spark(session, query)
+    else:
+        statements: Any = load_module("lakehouse.sql_statements", "sql")
+        if statements.is_change(query):
+            runner = statements.StatementEngine(session.lake, branch=branch, dry_run=dry_run)
+            _show_change(session, runner.run(query))
+            return
+        if dry_run or branch != "main":
+            raise typer.BadParameter("--dry-run and --branch are for statements that change rows.")
+        result = _arrow(session, query)
     if session.json:
         session.show(result.to_pylist(), "")
-        return
-    shown = result.slice(0, limit)
-    names = [f"#{field.name}" if _is_number(field.type) else field.name for field in result.schema]
-    session.console.print(
-        listing(
-            names,
-            zip(*(column.to_pylist() for column in shown.columns), strict=True),
-            limit=limit,
-            total=result.num_rows,
-        )
-    )
-    session.console.print(
-        f"{result.num_rows:,} row{'' if result.num_rows == 1 else 's'}", style="dim"
-    )
+    elif shape is Shape.CSV:
+        sys.stdout.write(_csv(result))
+    elif shape is Shape.VERTICAL:
+        session.console.print(_vertical(result.slice(0, limit)))
+        _print_count(session, result, limit)
+    else:
+        names = [
+            f"#{field.name}" if _is_number(field.type) else field.name for field in result.schema
+        ]
+        rows = zip(*(column.to_pylist() for column in result.slice(0, limit).columns), strict=True)
+        session.console.print(listing(names, rows, limit=limit, total=result.num_rows))
+        _print_count(session, result)
+
+
+def _show_change(session: Session, done: Any) -> None:
+    text = done.done if done.snapshot_id is None else f"{done.done}: snapshot {done.snapshot_id}"
+    session.show(asdict(done), Text(f"{text} of {done.table}." if done.snapshot_id else f"{text}."))
+    if done.dry_run:
+        session.confirm_dry_run()
+
+
+def _print_count(session: Session, result: pa.Table, limit: int | None = None) -> None:
+    count = f"{result.num_rows:,} row{'' if result.num_rows == 1 else 's'}"
+    if limit is not None and result.num_rows > limit:
+        count += f", {limit:,} shown"
+    session.console.print(count, style="dim")
+
+
+def _csv(result: pa.Table) -> str:
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(result.column_names)
+    for row in zip(*(column.to_pylist() for column in result.columns), strict=True):
+        writer.writerow(row)
+    return written.getvalue()
+
+
+def _vertical(result: pa.Table) -> Text:
+    width = max((len(name) for name in result.column_names), default=0)
+    lines = []
+    for number, row in enumerate(result.to_pylist(), start=1):
+        lines.append(f"-- row {number}")
+        lines += [
+            f"{name:>{width}}: {'' if value is None else value}" for name, value in row.items()
+        ]
+    return Text("\n".join(lines))
 
 
 def _scan(

@@ -11,8 +11,7 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.maintenance_commands import DryRunOption
+from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.merging.source_files import FileFormat, file_rows, is_named_like_a_file
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.errors import InvalidInputError

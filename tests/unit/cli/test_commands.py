@@ -292,7 +292,7 @@ def test_every_command_has_help_and_json(run, name):
         ["sql", "select * from raw.nope"],
         ["sql", "selekt"],
         ["sql", "select nope from raw.events"],
-        ["sql", "drop table raw.events"],
+        ["sql", "drop table raw.nope"],
         ["sql", "select 1; select 2"],
         ["tables", "--property", "novalue"],
         ["tables", "--property", "warehouse=x"],
