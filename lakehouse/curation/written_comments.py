@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from pyiceberg.schema import index_by_id
-
 from lakehouse.curation.standard_fields import COMMENT
 from lakehouse.curation.statement_store import NAMESPACE
 from lakehouse.curation.survey import Survey
@@ -17,6 +15,7 @@ from lakehouse.semantics.claims import Kind
 from lakehouse.semantics.facts import OWNER
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.statements import Draft
+from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.table import Table
 
 
@@ -53,7 +52,7 @@ def _comments(table: Table) -> Iterator[tuple[str | None, str]]:
     schema = table.schema()
     if comment := table.properties.get(COMMENT, "").strip():
         yield None, comment
-    for field_id in index_by_id(schema):
+    for field_id in fields_of(schema):
         if doc := (schema.find_field(field_id).doc or "").strip():
             yield str(schema.find_column_name(field_id)), doc
 

@@ -9,9 +9,14 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
-from lakehouse.dml.merge_on_read import POSITION, matching_positions, positions_of
+from lakehouse.dml.merge_on_read import (
+    POSITION,
+    matching_positions,
+    matching_reader,
+    positions_of,
+)
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
@@ -98,6 +103,8 @@ def remove_matching_rows(
         include_metrics=True,
     )
     keeping = replace(request, schema=with_lineage(request.schema, request.format_version))
+    matching = matching_reader(where, metadata, storage)
+    positioned = positioned_reader(keeping.schema, metadata, storage)
     whole: list[DataFile] = []
     replaced: list[DataFile] = []
     added: list[DataFile] = []
@@ -108,13 +115,13 @@ def remove_matching_rows(
                 whole.append(task.data_file)
                 rows.append(task.live_rows)
                 continue
-            gone = matching_positions(task, where, metadata, storage)
+            gone = matching_positions(task, matching)
             if not len(gone):
                 continue
             rows.append(len(gone))
             replaced.append(task.data_file)
             if len(gone) != task.live_rows:
-                stay = staying_rows(task, gone, keeping.schema, metadata, storage)
+                stay = staying_rows(task, gone, positioned)
                 added += write_data_files(stay, keeping, storage, task=f"keep{index}")
     except BaseException:
         storage.delete([file.file_path for file in added])
@@ -122,22 +129,21 @@ def remove_matching_rows(
     return RowRewrite((*whole, *replaced), tuple(added), len(replaced), total_rows(rows))
 
 
+def positioned_reader(schema: Schema, metadata: TableMetadata, storage: Storage) -> RowReader:
+    """Reads rows in a schema, with their positions."""
+    return RowReader(ReadRequest.of(metadata, Schema(*schema.fields, POSITION)), storage)
+
+
 def staying_rows(
-    task: FileScanTask,
-    gone: Positions,
-    schema: Schema,
-    metadata: TableMetadata,
-    storage: Storage,
+    task: FileScanTask, gone: Positions, positioned: RowReader
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file in a schema, without those at some positions."""
-    read = ReadRequest.of(metadata, Schema(*schema.fields, POSITION))
-    own = range(len(schema.fields))
+    """The live rows of a file, without those at some positions, by a `positioned_reader`."""
     ordered = np.sort(gone)
-    for batch in read_tasks([replace(task, residual=TRUE)], read, storage):
+    for batch in positioned.read([replace(task, residual=TRUE)]):
         positions = positions_of(batch)
         if not len(positions):
             continue
         first, end = np.searchsorted(ordered, [positions.min(), positions.max() + 1])
         stay = ~np.isin(positions, ordered[first:end])
         if stay.any():
-            yield batch.select(own).filter(pa.array(stay))
+            yield batch.select(range(batch.num_columns - 1)).filter(pa.array(stay))

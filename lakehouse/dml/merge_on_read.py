@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.expressions.bound_filter import TRUE, Bound
@@ -95,6 +95,7 @@ def delete_matching_rows(
     )
     whole: list[DataFile] = []
     whole_rows: list[int | None] = []
+    matching = matching_reader(where, metadata, storage)
 
     def matches() -> Iterator[DecidedRows]:
         for task in plan_scan(scan, storage).tasks:
@@ -102,7 +103,7 @@ def delete_matching_rows(
                 whole.append(task.data_file)
                 whole_rows.append(task.live_rows)
             else:
-                positions = matching_positions(task, where, metadata, storage)
+                positions = matching_positions(task, matching)
                 if len(positions):
                     yield decided_rows(task, positions)
 
@@ -152,12 +153,14 @@ def decided_rows(task: FileScanTask, gone: Positions, seen: Positions | None = N
     return DecidedRows(task.data_file, gone, nothing if seen is None else seen, by_position)
 
 
-def matching_positions(
-    task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
-) -> Positions:
-    """Positions of the live rows of a file that match."""
-    read = ReadRequest.of(metadata, Schema(POSITION), where=where)
-    return positions_of(read_table([replace(task, residual=TRUE)], read, storage))
+def matching_reader(where: Bound, metadata: TableMetadata, storage: Storage) -> RowReader:
+    """Reads the positions of the rows that match."""
+    return RowReader(ReadRequest.of(metadata, Schema(POSITION), where=where), storage)
+
+
+def matching_positions(task: FileScanTask, matching: RowReader) -> Positions:
+    """Positions of the live rows of a file that match, by a `matching_reader`."""
+    return positions_of(matching.table([replace(task, residual=TRUE)]))
 
 
 def positions_of(rows: pa.Table | pa.RecordBatch) -> Positions:

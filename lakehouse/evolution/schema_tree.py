@@ -36,6 +36,7 @@ class Node:
     write_default: Any = None
     children: list[Node] = field(default_factory=list)
     parent: Node | None = None
+    _named: dict[str, Node] | None = field(default=None, repr=False)
 
     @property
     def kind(self) -> str:
@@ -71,7 +72,29 @@ class Node:
 
     def child(self, name: str) -> Node | None:
         """The field of this name."""
-        return next((child for child in self.children if child.name == name), None)
+        if self._named is None:
+            self._named = {child.name: child for child in reversed(self.children)}
+        return self._named.get(name)
+
+    def append(self, child: Node) -> None:
+        """Put a field behind the children."""
+        self.children.append(child)
+        if self._named is not None:
+            self._named[child.name] = child
+
+    def remove(self, child: Node) -> None:
+        """Take a field out of the children."""
+        self.children.remove(child)
+        if self._named is not None:
+            del self._named[child.name]
+
+    def rename(self, name: str) -> None:
+        """Give the node another name."""
+        named = None if self.parent is None else self.parent._named  # noqa: SLF001 - of the same class
+        if named is not None:
+            del named[self.name]
+            named[name] = self
+        self.name = name
 
 
 def node_of(source: NestedField, parent: Node | None) -> Node:

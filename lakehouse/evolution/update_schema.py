@@ -136,7 +136,7 @@ class UpdateSchema:
             raise InvalidSchemaError(
                 f"Column {node.path!r} is the last field of its struct: drop {node.parent.path!r}."
             )
-        node.parent.children.remove(node)
+        node.parent.remove(node)
         return self
 
     def rename_column(self, path: Path, new_name: str) -> UpdateSchema:
@@ -149,7 +149,7 @@ class UpdateSchema:
         self._refuse_in_key(node.parent, "a field of a map key cannot be renamed")
         if new_name != node.name:
             self._check_new_name(node.parent, new_name)
-            node.name = new_name
+            node.rename(new_name)
         return self
 
     def update_column(
@@ -407,7 +407,7 @@ class UpdateSchema:
             ),
             parent,
         )
-        parent.children.append(node)
+        parent.append(node)
 
     def _next_id(self) -> int:
         if self._last_id >= MAX_COLUMN_ID:

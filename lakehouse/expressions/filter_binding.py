@@ -17,7 +17,6 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     NestedField,
-    StructType,
 )
 
 from lakehouse.errors import InvalidExpressionError
@@ -44,6 +43,7 @@ from lakehouse.expressions.sql.sql_terms import read_filter
 from lakehouse.expressions.typed_literals import literal_of
 from lakehouse.spec.schema.column_names import spelled
 from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import child_fields, paths_of
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 
 Where = str | ice.BooleanExpression | Bound | None
@@ -106,7 +106,7 @@ class Names:
             ) from error
         if field.field_id in self._top_level:
             return _column(field, (field.name,))
-        path = field_path(self._schema.as_struct(), field.field_id)
+        path = field_path(self._schema, field.field_id)
         if path is None:
             raise InvalidExpressionError(
                 f"column {name} is inside a list or map, which a filter cannot reach", column=name
@@ -318,14 +318,13 @@ def refuse_metadata_columns(where: Bound, what: str) -> None:
             )
 
 
-def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
+def field_path(schema: Schema, field_id: int) -> tuple[str, ...] | None:
     """Names from the root to a field; None when it is absent or inside a list or map."""
-    for field in struct.fields:
-        if field.field_id == field_id:
-            return (field.name,)
-        if (
-            isinstance(field.field_type, StructType)
-            and (rest := field_path(field.field_type, field_id)) is not None
-        ):
-            return (field.name, *rest)
-    return None
+    path = paths_of(schema).get(field_id)
+    if path is None:
+        return None
+    names, fields = [], schema.fields
+    for position in path:
+        names.append(fields[position].name)
+        fields = child_fields(fields[position].field_type)
+    return tuple(names)

@@ -15,8 +15,8 @@ from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,
 )
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.types.physical_types import partition_types
 from lakehouse.spec.types.typed_values import typed_array
 
@@ -67,7 +67,7 @@ def all_manifests_table(
 
 
 def _rows(manifests: Sequence[ManifestFile], metadata: TableMetadata) -> list[dict[str, Any]]:
-    types = field_types(metadata.schema(), *metadata.schemas)
+    types = types_of(metadata)
     kinds = {
         spec.spec_id: list(partition_types(spec, types).values())
         for spec in metadata.partition_specs

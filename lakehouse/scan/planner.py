@@ -21,7 +21,6 @@ from lakehouse.expressions.filter_binding import bind, widen
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.residual_filter import Residuals
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.known_types import known_types
 from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
 from lakehouse.scan.manifests.manifest_list_cache import Listed
@@ -42,6 +41,7 @@ from lakehouse.scan.task_splits import SplitOptions, combine
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.column_names import spelled
@@ -267,7 +267,7 @@ def _plan(
         return ScanPlan(None, projected, report, (), (), options)
     with _timed(report, "manifest_list"):
         manifests = list_manifests()
-    types = known_types(request.metadata)
+    types = types_of(request.metadata)
     specs = request.metadata.specs()
     reader = ManifestReader(storage, types, specs, request.use_twins, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
@@ -319,9 +319,8 @@ def project_schema(
     """
     if select is None or "*" in select:
         return schema
-    more = {
-        name: beside[name] for name in select if name in beside and name not in schema.column_names
-    }
+    own = set(schema.column_names)
+    more = {name: beside[name] for name in select if name in beside and name not in own}
     try:
         select = [
             name if name in more else spelled(name, schema, case_sensitive=case_sensitive)
@@ -333,18 +332,21 @@ def project_schema(
         raise InvalidSchemaError(
             f"cannot select {', '.join(select)}: {error}; columns are {known}"
         ) from error
-    fields = sorted(
-        (*chosen.fields, *more.values()),
-        key=lambda field: _first_mention(field.name, select),
-    )
+    mentioned = _first_mentions(select)
+    fields = sorted((*chosen.fields, *more.values()), key=lambda field: mentioned[field.name])
     return Schema(
         *fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids
     )
 
 
-def _first_mention(column: str, select: Sequence[str]) -> int:
-    """Position in `select` of the first path that is the column or reaches into it."""
-    return next(at for at, path in enumerate(select) if f"{path}.".startswith(f"{column}."))
+def _first_mentions(select: Sequence[str]) -> dict[str, int]:
+    """By column the position in `select` of the first path that is it or reaches into it."""
+    found: dict[str, int] = {}
+    for position, path in enumerate(select):
+        dots = (at for at, letter in enumerate(path) if letter == ".")
+        for end in (*dots, len(path)):
+            found.setdefault(path[:end], position)
+    return found
 
 
 def split_options(request: ScanRequest) -> SplitOptions:

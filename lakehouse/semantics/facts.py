@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -34,6 +34,7 @@ from lakehouse.spec.metadata.recorded_distinct import SKETCH_ENTRIES, recorded_d
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.field_types import field_types
+from lakehouse.spec.schema.iceberg_types import fields_of
 
 OWNER = "owner"
 """Table property that names who answers for the table."""
@@ -187,7 +188,7 @@ def table_facts(
 
 def field_names(schema: Schema) -> dict[int, str]:
     """Field id -> dotted path, nested fields too."""
-    return {field_id: str(schema.find_column_name(field_id)) for field_id in index_by_id(schema)}
+    return {field_id: str(schema.find_column_name(field_id)) for field_id in fields_of(schema)}
 
 
 @dataclass(frozen=True, slots=True)

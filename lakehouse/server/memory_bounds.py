@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.scan.known_types import TYPES, TYPES_BYTES_MAX
 from lakehouse.scan.manifests.manifest_cache import (
     DEFAULT_CACHE,
     FETCHED,
@@ -15,6 +14,7 @@ from lakehouse.scan.manifests.manifest_cache import (
 )
 from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
+from lakehouse.spec.metadata.all_field_types import TYPES, TYPES_BYTES_MAX
 
 MIB = 1024 * 1024
 

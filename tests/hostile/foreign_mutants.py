@@ -106,7 +106,7 @@ MUTANTS = [
     ),
     Mutant(
         "1: the oldest type of a dropped field is taken",
-        "data.reading.scan_reader:_Session._schema_with",
+        "data.reading.scan_reader:RowReader._schema_with",
         "key=lambda one: -one.schema_id",
         "key=lambda one: one.schema_id",
     ),
@@ -118,7 +118,7 @@ MUTANTS = [
     ),
     Mutant(
         "1: what cannot be compared is compared",
-        "data.reading.scan_reader:_Session._schema_with",
+        "data.reading.scan_reader:RowReader._schema_with",
         "if not isinstance(field.field_type, PrimitiveType):",
         "if False:",
         ("equality by what cannot be compared",),

@@ -14,7 +14,6 @@ import pytest
 import requests
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.scan.known_types import TYPES
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.server.error_answers import HttpError
@@ -25,6 +24,7 @@ from lakehouse.server.rest_app import rest_app
 from lakehouse.server.served_tables import APPENDED, REFS, ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.all_field_types import TYPES
 from tests.server.conftest import Rest, open_lake
 
 PARTS = 60

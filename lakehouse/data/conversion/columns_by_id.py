@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidPartitionSpecError
+from lakehouse.spec.schema.iceberg_types import fields_of, paths_of
 
 
 def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedField]:
@@ -18,28 +19,14 @@ def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedFie
     Raises:
         InvalidPartitionSpecError: no such field outside lists and maps.
     """
-    found = next((one for one in _paths(schema.as_struct()) if one[1].field_id == field_id), None)
-    if found is None:
-        raise _no_column(schema, field_id)
-    return found
-
-
-def _paths(
-    struct: StructType, above: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[int, ...], NestedField]]:
-    for position, one in enumerate(struct.fields):
-        path = (*above, position)
-        yield path, one
-        if isinstance(one.field_type, StructType):
-            yield from _paths(one.field_type, path)
-
-
-def _no_column(schema: Schema, field_id: int) -> InvalidPartitionSpecError:
-    return InvalidPartitionSpecError(
-        f"source field {field_id} is not a column of schema {schema.schema_id}, or lies "
-        "inside a list or map",
-        field_id=field_id,
-    )
+    path = paths_of(schema).get(field_id)
+    if path is None:
+        raise InvalidPartitionSpecError(
+            f"source field {field_id} is not a column of schema {schema.schema_id}, or lies "
+            "inside a list or map",
+            field_id=field_id,
+        )
+    return path, fields_of(schema)[field_id]
 
 
 def column_at(
@@ -51,22 +38,14 @@ def column_at(
 
 
 class FieldReader:
-    """Finds fields in batches and tables of one schema by their ids.
+    """Finds fields in batches and tables by their ids.
 
     Args:
-        schema: of the rows.
-        field_ids: of the fields that will be asked for, outside lists and maps; all by default.
-
-    Raises:
-        InvalidPartitionSpecError: one of `field_ids` is no such field.
+        paths: where each field is in the rows, by id.
     """
 
-    def __init__(self, schema: Schema, field_ids: Collection[int] | None = None) -> None:
-        found = _paths(schema.as_struct())
-        self._paths = {field.field_id: path for path, field in found}
-        for field_id in field_ids or ():
-            if field_id not in self._paths:
-                raise _no_column(schema, field_id)
+    def __init__(self, paths: Mapping[int, tuple[int, ...]]) -> None:
+        self._paths = paths
 
     def read(self, rows: pa.RecordBatch | pa.Table, field_id: int) -> pa.Array | pa.ChunkedArray:
         """The values of a field; null where a struct around it is."""

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
 from lakehouse.data.conversion.columns_by_id import column_at, find_path
@@ -26,7 +26,7 @@ from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.reading.parquet_reader import ParquetTaskReader
 from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
-from lakehouse.data.reading.scan_columns import ScanColumns, arrow_of
+from lakehouse.data.reading.scan_columns import ScanColumns
 from lakehouse.data.reading.task_reader import TaskReader, WantedRows
 from lakehouse.data.reading.whole_files import WholeFiles, together
 from lakehouse.errors import (
@@ -39,12 +39,20 @@ from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
-__all__ = ["METADATA_COLUMNS", "ReadRequest", "deleted_positions", "read_table", "read_tasks"]
+__all__ = [
+    "METADATA_COLUMNS",
+    "ReadRequest",
+    "RowReader",
+    "deleted_positions",
+    "read_table",
+    "read_tasks",
+]
 
 _POSITION_NAMES = (
     '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
@@ -138,33 +146,13 @@ def read_tasks(
         UnsupportedFeatureError: a file that is neither Parquet nor Avro, nor a Puffin file of
             deletion vectors.
     """
-    return _stream(tasks, request, storage, request.buffer_bytes)
-
-
-def _stream(
-    tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage, buffer_bytes: int | None
-) -> Generator[pa.RecordBatch, None, None]:
-    session = _Session(request, storage)
-    openers = (partial(session.open, task) for task in tasks)
-    return iter(Pipeline(openers, request.threads or pa.cpu_count(), buffer_bytes))
+    return RowReader(request, storage).read(tasks)
 
 
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
     """All rows of the tasks as one table (see `read_tasks`): fastest if they fit in memory."""
     whole = replace(request, batch_rows=max(request.batch_rows, _TABLE_BATCH_ROWS))
-    threads = request.threads or pa.cpu_count()
-    listed = list(tasks)
-    if _reads_in_bulk(listed, request, threads):
-        session = _Session(whole, storage)
-        openers = (partial(session.open_together, group) for group in together(listed, threads))
-        batches = list(Pipeline(openers, threads, None))
-    else:
-        batches = list(_stream(listed, whole, storage, None))
-    schema = arrow_of(request.schema)
-    if not len(schema):
-        rows = sum(batch.num_rows for batch in batches)
-        return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    return pa.Table.from_batches(batches, schema=schema)
+    return RowReader(whole, storage).table(tasks)
 
 
 def deleted_positions(
@@ -183,8 +171,8 @@ def deleted_positions(
     Raises:
         NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `read_tasks`.
     """
-    session = _Session(ReadRequest.of(metadata, Schema()), storage)
-    return [session.deleted(file, deletes) for file, deletes in files]
+    reader = RowReader(ReadRequest.of(metadata, Schema()), storage)
+    return [reader.deleted(file, deletes) for file, deletes in files]
 
 
 def named_positions(
@@ -203,8 +191,8 @@ def named_positions(
     Raises:
         NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `read_tasks`.
     """
-    session = _Session(ReadRequest.of(metadata, Schema()), storage)
-    return [session.named(one) for one in deletes]
+    reader = RowReader(ReadRequest.of(metadata, Schema()), storage)
+    return [reader.named(one) for one in deletes]
 
 
 def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads: int) -> bool:
@@ -214,8 +202,11 @@ def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads:
     return threads > 1 and may_load_polars() and worthwhile(len(tasks), size)
 
 
-class _Session:
-    """What the tasks of one scan share: resolved columns, delete files."""
+class RowReader:
+    """Reads rows of one request; what tasks share, columns and delete files, is found out once.
+
+    Errors are those of `read_tasks`.
+    """
 
     def __init__(self, request: ReadRequest, storage: Storage) -> None:
         self._request = request
@@ -224,6 +215,31 @@ class _Session:
         self._loader: DeleteLoader | None = None
         self._lock = threading.Lock()
         self._columns: dict[tuple[int, tuple[int, ...]], tuple[Bound, ScanColumns]] = {}
+
+    def read(self, tasks: Iterable[FileScanTask]) -> Generator[pa.RecordBatch, None, None]:
+        """Stream the rows of the tasks, see `read_tasks`."""
+        return self._stream(tasks, self._request.buffer_bytes)
+
+    def table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
+        """All rows of the tasks, see `read_table`."""
+        listed = list(tasks)
+        threads = self._request.threads or pa.cpu_count()
+        if _reads_in_bulk(listed, self._request, threads):
+            openers = (partial(self.open_together, group) for group in together(listed, threads))
+            batches = list(Pipeline(openers, threads, None))
+        else:
+            batches = list(self._stream(listed, None))
+        schema = schema_to_arrow(self._request.schema)
+        if not len(schema):
+            rows = sum(batch.num_rows for batch in batches)
+            return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def _stream(
+        self, tasks: Iterable[FileScanTask], buffer_bytes: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        openers = (partial(self.open, task) for task in tasks)
+        return iter(Pipeline(openers, self._request.threads or pa.cpu_count(), buffer_bytes))
 
     @property
     def _deletes(self) -> DeleteLoader:
@@ -295,7 +311,7 @@ class _Session:
         """
         newest_first = sorted(self._request.older_schemas, key=lambda one: -one.schema_id)
         for schema in (self._table_schema, *newest_first):
-            field = index_by_id(schema).get(field_id)
+            field = fields_of(schema).get(field_id)
             if field is None:
                 continue
             if not isinstance(field.field_type, PrimitiveType):

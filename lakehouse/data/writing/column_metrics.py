@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.schema import Schema, index_by_id, index_name_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import (
     DoubleType,
@@ -25,6 +25,7 @@ from pyiceberg.types import (
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
 from lakehouse.data.conversion.parquet_bounds import bounds, decode_statistic
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
+from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.table_properties import TableProperties
 
 
@@ -60,18 +61,17 @@ def metrics_modes(
     Raises:
         InvalidPropertyError: a mode that does not parse.
     """
-    leaves = list(_leaves(schema.as_struct()))
+    leaves = [leaf for one in schema.fields for leaf in _leaves(one.field_type, one.field_id)]
     read = TableProperties(properties)
     configured = TableProperties.metrics_default.name in properties
     limit = len(leaves) if configured else read.metrics_max_inferred
-    names = index_name_by_id(schema)
     sorted_ids = {f.source_id for f in sort_order.fields} if sort_order is not None else set()
     modes: dict[int, MetricsMode] = {}
     for position, (field_id, repeated) in enumerate(leaves):
         default = read.metrics_default if position < limit else "none"
         if field_id in sorted_ids and default in ("none", "counts"):
             default = TableProperties.metrics_default.default
-        mode = _mode(read.metrics_mode(names[field_id], default))
+        mode = _mode(read.metrics_mode(str(schema.find_column_name(field_id)), default))
         modes[field_id] = COUNTS if repeated and mode.bounds else mode
     return modes
 
@@ -84,9 +84,7 @@ def _mode(text: str) -> MetricsMode:
     return MetricsMode(counts=True, bounds=True, length=length)
 
 
-def _leaves(
-    kind: IcebergType, field_id: int = -1, repeated: bool = False
-) -> Iterable[tuple[int, bool]]:
+def _leaves(kind: IcebergType, field_id: int, repeated: bool = False) -> Iterable[tuple[int, bool]]:
     if isinstance(kind, StructType):
         for child in kind.fields:
             yield from _leaves(child.field_type, child.field_id, repeated)
@@ -153,14 +151,15 @@ def footer_metrics(
         modes: see `metrics_modes`; a field without a mode has none.
         nan_counts: NaN values by field id, counted while writing; the footer does not know them.
     """
-    types = {i: f.field_type for i, f in index_by_id(schema).items()}
+    known = fields_of(schema)
     result = FileMetrics(record_count=footer.num_rows, split_offsets=split_offsets(footer))
     for index, field_id in enumerate(leaf_ids):
         if field_id is None:
             continue
         groups = [footer.row_group(group).column(index) for group in range(footer.num_row_groups)]
         result.column_sizes[field_id] = sum(group.total_compressed_size for group in groups)
-        mode, kind = modes.get(field_id, NONE), types.get(field_id)
+        mode, column = modes.get(field_id, NONE), known.get(field_id)
+        kind = None if column is None else column.field_type
         if not mode.counts or not isinstance(kind, PrimitiveType):
             continue
         result.value_counts[field_id] = sum(group.num_values for group in groups)

@@ -16,7 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     DecimalType,
@@ -46,6 +46,7 @@ from lakehouse.expressions.transforms.transformed_values import transform_value
 from lakehouse.expressions.typed_literals import cast_literal
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.partitioning.hive_path import folder_texts
+from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.spec.types.internal_value import to_internal
 from lakehouse.storage.storage_protocol import FileInfo, Storage
@@ -142,7 +143,7 @@ class _Facts:
         request: ForeignRequest,
     ) -> None:
         self._path, self._footer, self._columns, self._request = path, footer, columns, request
-        self._fields = index_by_id(request.schema)
+        self._fields = fields_of(request.schema)
         self.leaf_ids: list[int | None] = [None] * footer.num_columns
         _note_leaves(columns, self.leaf_ids)
 

@@ -8,7 +8,23 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from lakehouse.data.conversion.nested_arrays import (
     list_parts,
@@ -24,6 +40,21 @@ from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
 ArrowData: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
+
+
+_AS_THEY_ARE = (
+    BooleanType,
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    DateType,
+    TimestampType,
+    TimestamptzType,
+    StringType,
+    BinaryType,
+)
+"""Types of which every value of the Arrow type that stands for them is one."""
 
 
 def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.RecordBatch]:
@@ -46,14 +77,15 @@ def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.R
     if isinstance(data, pa.RecordBatch):
         yield coercer.batch(data)
         return
-    if isinstance(data, pa.Table | pa.RecordBatchReader):
+    batch = None
+    for batch in data.to_batches() if isinstance(data, pa.Table) else data:
+        yield coercer.batch(batch)
+    if batch is None and isinstance(data, pa.Table | pa.RecordBatchReader):
         coercer.batch(
             pa.RecordBatch.from_arrays(
                 [pa.nulls(0, f.type) for f in data.schema], schema=_all_nullable(data.schema)
             )
         )
-    for batch in data.to_batches() if isinstance(data, pa.Table) else data:
-        yield coercer.batch(batch)
 
 
 def _all_nullable(schema: pa.Schema) -> pa.Schema:
@@ -75,7 +107,7 @@ class Coercer:
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """One batch in the table's Arrow schema; see `coerce` for the errors."""
-        sources = [(f.name, batch.column(i)) for i, f in enumerate(batch.schema)]
+        sources = list(zip(batch.schema.names, batch.columns, strict=True))
         columns = self._fields(
             sources, self._schema.fields, list(self.arrow_schema), batch.num_rows, None, ""
         )
@@ -149,6 +181,8 @@ class Coercer:
     def _array(
         self, array: pa.Array, kind: IcebergType, target: pa.DataType, path: str
     ) -> pa.Array:
+        if array.type == target and isinstance(kind, _AS_THEY_ARE):
+            return array
         array = without_encoding(array)
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), target)

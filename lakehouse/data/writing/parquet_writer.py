@@ -22,6 +22,7 @@ from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
+_TOGETHER_BYTES = 65_536
 _CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
@@ -121,8 +122,12 @@ class ParquetFileWriter:
         self._sink = _Sink(self._stream)
         self.rows = 0
         try:
+            # pyarrow writes each page and its header for itself
+            self._out = pa.BufferedOutputStream(
+                pa.PythonFile(self._sink, mode="w"), _TOGETHER_BYTES
+            )
             self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
+                self._out,
                 arrow_schema,
                 compression=options.codec,
                 compression_level=options.level,
@@ -137,13 +142,14 @@ class ParquetFileWriter:
             if footer_properties:
                 self._writer.add_key_value_metadata(dict(footer_properties))
         except BaseException:
+            self._sink.forget()
             self._stream.abort()
             raise
 
     @property
     def size(self) -> int:
         """Bytes written so far."""
-        return self._stream.tell()
+        return int(self._out.tell())
 
     def takes(self, table: pa.Table) -> bool:
         """Whether nobody misreads the statistics of a row group of these rows in this file."""
@@ -161,6 +167,7 @@ class ParquetFileWriter:
     def close(self) -> tuple[FileMetrics, int]:
         """Publish the file durably; its metrics and size in bytes."""
         self._guard(self._writer.close)
+        self._guard(self._out.close)
         size = self._stream.tell()
         try:
             self._stream.close()

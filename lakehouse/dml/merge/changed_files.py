@@ -11,7 +11,7 @@ import numpy as np
 
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
 from lakehouse.data.writing.fan_out import RowNumbers
-from lakehouse.dml.copy_on_write import staying_rows
+from lakehouse.dml.copy_on_write import positioned_reader, staying_rows
 from lakehouse.dml.merge.target_rows import Origins, RowChanges
 from lakehouse.dml.merge_on_read import RowDeletes, decided_rows, delete_positions
 from lakehouse.expressions.bound_filter import Bound
@@ -111,8 +111,9 @@ def write_changes(
                 changes.keys,
                 origins=_origins(changes, numbers),
             )
+        positioned = positioned_reader(lineage.schema, metadata, storage)
         for index, (task, positions) in enumerate(changes.gone):
-            kept = staying_rows(task, positions, lineage.schema, metadata, storage)
+            kept = staying_rows(task, positions, positioned)
             added.extend(write_data_files(kept, lineage, storage, task=f"keep{index}"))
     except BaseException:
         storage.delete([one.file_path for one in added])

@@ -261,11 +261,12 @@ def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:
 def _assignments(
     given: Mapping[str, str], schema: Schema, resolve: Resolve, alias: str
 ) -> Mapping[str, Term]:
+    known = {one.name for one in schema.fields}
     found: dict[str, Term] = {}
     for column, text in given.items():
-        own = any(one.name == column for one in schema.fields)
-        name = column if own else column.removeprefix(f"{alias}.")
-        _check_columns([name], schema)
+        name = column if column in known else column.removeprefix(f"{alias}.")
+        if name not in known:
+            raise _no_column(name, schema)
         if not isinstance(text, str):
             raise InvalidInputError(
                 f"the new value of {name} is SQL text, not {type(text).__name__}: write "
@@ -279,12 +280,15 @@ def _assignments(
 
 
 def _check_columns(names: Iterable[str], schema: Schema) -> None:
-    known = [one.name for one in schema.fields]
+    known = {one.name for one in schema.fields}
     for name in names:
         if name not in known:
-            raise InvalidInputError(
-                f"no column {name} to assign to; the table has {', '.join(known)}", column=name
-            )
+            raise _no_column(name, schema)
+
+
+def _no_column(name: str, schema: Schema) -> InvalidInputError:
+    known = ", ".join(one.name for one in schema.fields)
+    return InvalidInputError(f"no column {name} to assign to; the table has {known}", column=name)
 
 
 def _assigned(term: Term, field: NestedField) -> Term:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS
-from lakehouse.dml.copy_on_write import staying_rows
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, RowReader
+from lakehouse.dml.copy_on_write import positioned_reader, staying_rows
 from lakehouse.dml.merge.changed_files import ChangedFiles
 from lakehouse.dml.merge.decided_merge import DecidedMerge
 from lakehouse.dml.merge.merge_rows import merge_rows
@@ -23,7 +23,6 @@ from lakehouse.dml.merge.source_rows import SourceRows
 from lakehouse.dml.merge.target_rows import Origins, TargetRows
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, with_lineage
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.conflicts.decided_rows import Positions
@@ -106,6 +105,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the first decision that are written again, then those of the second."""
     origins = changes.origins = []
+    own = _own_rows(target, storage)
     for file in files.added:
         follow = files.origins[file.file_path]
         undone = touched[follow]
@@ -116,7 +116,8 @@ def _rows(
             changes.kept.append((file, follow))
         elif len(stay):
             origins.append(stay)
-            yield from _own_rows(file, np.flatnonzero(undone), target, storage)
+            task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
+            yield from staying_rows(task, np.flatnonzero(undone), own)
     gone = _untouched((first.gone, first.gone_origins), touched)
     seen = _untouched((first.seen, first.seen_origins), touched)
     changes.deleted = sum(len(positions) for _, positions in gone[0]) - changes.updated
@@ -140,15 +141,12 @@ def _rows(
     changes.seen, changes.seen_origins = _united(seen, again)
 
 
-def _own_rows(
-    file: DataFile, without: Positions, target: TargetRows, storage: Storage
-) -> Iterator[pa.RecordBatch]:
-    """Rows of an uncommitted file, with the row ids that they have; the commit gives the rest."""
+def _own_rows(target: TargetRows, storage: Storage) -> RowReader:
+    """Reads uncommitted files, with the row ids that rows have; the commit gives the rest."""
     stored = with_lineage(target.schema, target.metadata.format_version)
     given = METADATA_COLUMNS[LAST_UPDATED].field_id
     schema = Schema(*(one for one in stored.fields if one.field_id != given))
-    task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
-    yield from staying_rows(task, without, schema, target.metadata, storage)
+    return positioned_reader(schema, target.metadata, storage)
 
 
 def _untouched(

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StructType
+from pyiceberg.types import LongType, NestedField
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_tasks
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.merge.term_columns import PairedRows
@@ -99,6 +99,7 @@ class TargetRows:
         self.table = table
         self._snapshot_id = snapshot_id
         self._storage = storage
+        self._readers: dict[tuple[int, int, int | None], tuple[Schema, Bound, RowReader]] = {}
         self._stored = with_lineage(self.schema, metadata.format_version)
         self._lineage = [one.name for one in self._stored.fields[len(self.schema.fields) :]]
 
@@ -150,9 +151,12 @@ class TargetRows:
             where: leaves others out.
             threads: see ReadRequest.
         """
-        read = ReadRequest.of(self.metadata, columns, where=where, threads=threads)
-        read = replace(read, batch_rows=_BATCH_ROWS)
-        yield from read_tasks([replace(task, residual=TRUE)], read, self._storage)
+        key = (id(columns), id(where), threads)
+        if key not in self._readers:
+            read = ReadRequest.of(self.metadata, columns, where=where, threads=threads)
+            reader = RowReader(replace(read, batch_rows=_BATCH_ROWS), self._storage)
+            self._readers[key] = (columns, where, reader)
+        yield from self._readers[key][-1].read([replace(task, residual=TRUE)])
 
     def beside_nothing(self, rows: pa.Table, columns: Schema, source: Schema) -> PairedRows:
         """Rows of the target without rows of the source."""
@@ -195,13 +199,13 @@ def update_rows(target: TargetRows, where: Bound, values: Mapping[str, Term]) ->
 def _updated(
     target: TargetRows, where: Bound, values: Mapping[str, Term], changes: RowChanges
 ) -> Iterator[pa.RecordBatch]:
-    columns = target.every_column
+    columns, no_source = target.every_column, Schema()
     for task in target.tasks(where):
         changes.opened.append(task.data_file)
         gone = []
         for batch in target.batches(task, columns, where):
             rows = pa.Table.from_batches([batch])
-            yield from target.changed(target.beside_nothing(rows, columns, Schema()), values)
+            yield from target.changed(target.beside_nothing(rows, columns, no_source), values)
             gone.append(positions_of(rows))
             changes.updated += rows.num_rows
         if gone:
@@ -211,7 +215,7 @@ def _updated(
 def top_level(schema: Schema, field_ids: Iterable[int]) -> Schema:
     """The whole top-level columns that some fields are in."""
     wanted = set(field_ids)
-    return Schema(*(one for one in schema.fields if wanted & fields_by_id(StructType(one)).keys()))
+    return Schema(*(one for one in schema.fields if not wanted.isdisjoint(fields_by_id([one]))))
 
 
 def target_of(rows: PairedRows) -> pa.Table:

@@ -16,6 +16,7 @@ from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.row_evaluation import evaluate, passing
 from lakehouse.expressions.sql.typed_calls import type_of
+from lakehouse.spec.schema.iceberg_types import paths_of
 
 
 class PairedRows:
@@ -50,7 +51,7 @@ class PairedRows:
         if rows is None:
             raise AssertionError(f"field {field_id} is of a side that has no rows here")
         if of_target not in self._readers:
-            self._readers[of_target] = FieldReader(schema)
+            self._readers[of_target] = FieldReader(paths_of(schema))
         return self._readers[of_target].read(rows, abs(field_id))
 
     def values(self, term: Term) -> pa.Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lakehouse.kept_by_bytes import KeptByBytes
+from lakehouse.kept_by_bytes import KeptByBytes, MadeOnce
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX, KeptTwins, table_bytes
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -96,9 +96,7 @@ class ManifestCache:
             NoSuchFileError: the manifest is missing.
         """
         marker = fetch_end(storage, manifest.manifest_path, manifest.manifest_length, SYNC_BYTES)
-        return CacheKey(
-            manifest.manifest_path, manifest.manifest_length, marker, hash(frozenset(types.items()))
-        )
+        return CacheKey(manifest.manifest_path, manifest.manifest_length, marker, _digest(types))
 
     def get(self, key: CacheKey, columns: Collection[str] | None) -> Entries | None:
         """Entries with at least these columns, from memory; None when they are not there."""
@@ -116,4 +114,14 @@ class ManifestCache:
         self.twins.clear()
 
 
+def _digest(types: FieldTypes) -> int:
+    """Tells types of fields apart; they are hashed once, not for each manifest."""
+    return _DIGESTS.of(
+        (types,), None, lambda: hash(frozenset(types.items())), lambda _: _FIELD_BYTES * len(types)
+    )
+
+
+_FIELD_BYTES = 2048
+"""What a field takes, its schema included."""
+_DIGESTS: MadeOnce[int] = MadeOnce(32 * 1024 * 1024)
 DEFAULT_CACHE = ManifestCache()

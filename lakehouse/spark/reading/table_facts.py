@@ -146,7 +146,7 @@ def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
     spec = metadata.spec()
     fields = [one for one in spec.fields if not isinstance(one.transform, VoidTransform)]
     for field in fields:
-        path = field_path(schema.as_struct(), field.source_id)
+        path = field_path(schema, field.source_id)
         if path is None or len(path) > 1 or isinstance(field.transform, TruncateTransform):
             return None
         if not isinstance(schema.find_field(field.source_id).field_type, _COMPARED):
@@ -178,7 +178,7 @@ def _nested(schema: Schema) -> Sequence[Any]:
 
 def partition_term(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
     """A partition field as `PartitionTerms.java` reads it; None without a column of this schema."""
-    path = field_path(schema.as_struct(), field.source_id)
+    path = field_path(schema, field.source_id)
     if path is None or isinstance(field.transform, VoidTransform):
         return None
     column = quoted(*path)

@@ -75,7 +75,7 @@ def usable_fields(
 
 
 def _usable(field: PartitionField | SortField, schema: Schema, given: StructType) -> bool:
-    path = field_path(schema.as_struct(), field.source_id)
+    path = field_path(schema, field.source_id)
     if path is None or isinstance(field.transform, t.VoidTransform):
         return False
     kind: DataType = given

@@ -165,7 +165,7 @@ def _counted(field: ice.NestedField, modes: Mapping[int, MetricsMode]) -> bool:
 
 def _key(field: PartitionField, schema: Schema) -> dict[str, Any]:
     """A partition field as `WriteOrder.Field`; without a path it is null in every row."""
-    names = field_path(schema.as_struct(), field.source_id)
+    names = field_path(schema, field.source_id)
     if names is None or isinstance(field.transform, t.VoidTransform):
         return {"name": field.name, "path": [], "type": "int", "transform": "void"}
     kind = schema.find_type(field.source_id)

@@ -24,14 +24,19 @@ Integers = npt.NDArray[np.int64]
 def join(segments: Sequence[Segment], rows: int) -> pa.Array:
     """Concatenate the segments of every row."""
     merged: list[Segment] = []
+    constants: list[bytes] = []
     for segment in segments:
-        if isinstance(segment, bytes) and merged and isinstance(merged[-1], bytes):
-            merged[-1] += segment
-        elif not isinstance(segment, bytes) or segment:
-            merged.append(segment)
-    constants = [segment for segment in merged if isinstance(segment, bytes)]
-    if len(constants) == len(merged):
+        if isinstance(segment, bytes):
+            constants.append(segment)
+            continue
+        if together := b"".join(constants):
+            merged.append(together)
+        constants.clear()
+        merged.append(segment)
+    if not merged:
         return pa.array([b"".join(constants)] * rows, pa.binary())
+    if together := b"".join(constants):
+        merged.append(together)
     scalars = [pa.scalar(one, pa.binary()) if isinstance(one, bytes) else one for one in merged]
     return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
 

@@ -19,6 +19,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import (
     Header,
     inflated_blocks,
@@ -39,10 +40,14 @@ from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldS
 from lakehouse.spec.manifests.manifest_rows import flatten, nested_type
 from lakehouse.spec.partitioning.spec_json import spec_to_json
 from lakehouse.spec.schema.field_types import FieldTypes, field_types
+from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike
 
 DEFLATE_LEVEL = 3
+_FIELD_BYTES = 2_048
+"""What a schema takes for a field."""
+_SCHEMAS: MadeOnce[str] = MadeOnce(32 * 1024 * 1024)
 _DAMAGE = (
     EOFError,
     IndexError,
@@ -79,7 +84,12 @@ def encode_manifest(
     _check(entries, format_version, content)
     kinds = partition_kinds(entries, field_types(schema))
     metadata = {
-        "schema": json.dumps(schema_to_json(schema)),
+        "schema": _SCHEMAS.of(
+            (schema,),
+            None,
+            lambda: json.dumps(schema_to_json(schema)),
+            lambda text: len(text) + _FIELD_BYTES * (1 + len(fields_of(schema))),
+        ),
         "schema-id": str(schema.schema_id),
         "partition-spec": json.dumps(spec_to_json(entries.spec)["fields"]),
         "partition-spec-id": str(entries.spec.spec_id),

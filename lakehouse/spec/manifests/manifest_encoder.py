@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,9 @@ def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: i
         values = _whole(entries.table[f"partition.{field.field_id}"].cast(physical_type(kind)))
         segments += avro.optional(_raw if isinstance(kind, UUIDType) else _partition_value, values)
     segments += [*_long(column("record_count")), *_long(column("file_size_in_bytes"))]
+    field_ids = entries.field_ids()
     for prefix in (*COUNTS, *BOUNDS):
-        segments += _map(entries, prefix, rows)
+        segments += _map(entries, prefix, field_ids.get(prefix, ()), rows)
     segments += [
         *avro.optional(avro.sized, column("key_metadata")),
         *avro.optional(avro.lists, column("split_offsets")),
@@ -77,8 +78,10 @@ def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: i
 
 
 def _columns(entries: Entries) -> Callable[[str], pa.Array]:
+    names = set(entries.table.column_names)
+
     def column(name: str) -> pa.Array:
-        if name in entries.table.column_names:
+        if name in names:
             return _whole(entries.table[name].cast(FIXED_COLUMNS[name]))
         return pa.nulls(len(entries), FIXED_COLUMNS[name])
 
@@ -89,11 +92,8 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _map(entries: Entries, prefix: str, rows: int) -> list[avro.Segment]:
-    columns = [
-        (field_id, _whole(entries.table[f"{prefix}.{field_id}"]))
-        for field_id in entries.field_ids(prefix)
-    ]
+def _map(entries: Entries, prefix: str, field_ids: Iterable[int], rows: int) -> list[avro.Segment]:
+    columns = [(one, _whole(entries.table[f"{prefix}.{one}"])) for one in field_ids]
     if prefix in COUNTS:
         return avro.maps(columns, _long, rows)
     return avro.maps(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -141,15 +142,11 @@ class Entries:
             if name in fixed:
                 fixed[name] = [None if value is None else tuple(value) for value in fixed[name]]
         partitions = self.partitions()
-        prefixes = {name.partition(".")[0] for name in names}
-        maps = {
-            attribute: self._gather(prefix)
+        field_ids = self.field_ids()
+        columns: dict[str, list[Any]] = fixed | {
+            attribute: self._gather(prefix, field_ids[prefix])
             for prefix, attribute in (COUNTS | BOUNDS).items()
-            if prefix in prefixes
-        }
-        columns: dict[str, list[Any]] = {
-            **fixed,
-            **{name: values for name, values in maps.items() if values is not None},
+            if prefix in field_ids
         }
         return [
             DataFile(
@@ -192,12 +189,14 @@ class Entries:
             columns.append([from_physical(value, column.type) for value in column.to_pylist()])
         return list(zip(*columns, strict=True)) if columns else [()] * len(self)
 
-    def field_ids(self, prefix: str) -> list[int]:
-        """Field ids that have a column `<prefix>.<field id>`, ascending."""
-        start = prefix + "."
-        return sorted(
-            int(name[len(start) :]) for name in self.table.column_names if name.startswith(start)
-        )
+    def field_ids(self) -> Mapping[str, list[int]]:
+        """By prefix the field ids that have a column `<prefix>.<field id>`, ascending."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for name in self.table.column_names:
+            prefix, _, field_id = name.partition(".")
+            if field_id:
+                found[prefix].append(int(field_id))
+        return {prefix: sorted(ids) for prefix, ids in found.items()}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -219,11 +218,8 @@ class Entries:
         tables = [part.table for part in parts]
         return Entries(pa.concat_tables(tables, promote_options="permissive"), parts[0].spec)
 
-    def _gather(self, prefix: str) -> list[dict[int, Any]] | None:
+    def _gather(self, prefix: str, field_ids: Iterable[int]) -> list[dict[int, Any]]:
         """Per entry, field id -> value of the columns with a prefix."""
-        field_ids = self.field_ids(prefix)
-        if not field_ids:
-            return None
         rows: list[dict[int, Any]] = [{} for _ in range(len(self))]
         for field_id in field_ids:
             column = self.table[f"{prefix}.{field_id}"].combine_chunks()

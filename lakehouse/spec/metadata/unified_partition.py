@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.types.physical_types import partition_types
 from lakehouse.spec.types.typed_values import typed_array
 
@@ -38,7 +38,7 @@ class UnifiedPartition:
     @classmethod
     def of(cls, metadata: TableMetadata) -> UnifiedPartition:
         """For every spec that the metadata keeps."""
-        types = field_types(metadata.schema(), *metadata.schemas)
+        types = types_of(metadata)
         newest_first = sorted(metadata.partition_specs, key=lambda one: -one.spec_id)
         names: dict[int, str] = {}
         kinds: dict[int, IcebergType | None] = {}

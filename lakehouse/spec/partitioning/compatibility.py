@@ -11,7 +11,7 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField, UnknownType
 
 from lakehouse.errors import InvalidPartitionSpecError, InvalidSchemaError
-from lakehouse.spec.schema.iceberg_types import child_fields, fields_by_id, is_partitionable
+from lakehouse.spec.schema.iceberg_types import child_fields, fields_of, is_partitionable
 
 
 def parents_by_id(schema: Schema) -> dict[int, NestedField]:
@@ -28,7 +28,7 @@ def parents_by_id(schema: Schema) -> dict[int, NestedField]:
 
 def check_schema_for_version(schema: Schema, format_version: int) -> None:
     """Raise InvalidSchemaError for types and defaults that the format version does not have."""
-    for field in fields_by_id(schema.as_struct()).values():
+    for field in fields_of(schema).values():
         needed = field.field_type.minimum_format_version()
         if needed > format_version and isinstance(field.field_type, UnknownType):
             raise InvalidSchemaError(
@@ -56,7 +56,7 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
     Void fields and fields with unknown transforms may have lost their column.
     """
     parents = parents_by_id(schema)
-    by_id = fields_by_id(schema.as_struct())
+    by_id = fields_of(schema)
     names: set[str] = set()
     for field in spec.fields:
         if not field.name:
@@ -102,7 +102,7 @@ def check_names_apart(
 def check_sort_order(order: SortOrder, schema: Schema) -> None:
     """Raise InvalidPartitionSpecError unless every field of the order fits the schema."""
     parents = parents_by_id(schema)
-    by_id = fields_by_id(schema.as_struct())
+    by_id = fields_of(schema)
     for field in order.fields:
         if isinstance(field.transform, UnknownTransform):
             continue
@@ -114,7 +114,7 @@ def check_sources(order: SortOrder, schema: Schema) -> None:
 
     What an unknown transform makes of them is for others to know.
     """
-    columns = fields_by_id(schema.as_struct())
+    columns = fields_of(schema)
     for field in order.fields:
         if field.source_id not in columns:
             raise InvalidPartitionSpecError(

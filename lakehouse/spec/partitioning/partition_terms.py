@@ -30,7 +30,7 @@ from pyiceberg.types import DateType, NestedField, StructType, UnknownType
 from lakehouse.errors import InvalidPartitionSpecError
 from lakehouse.spec.partitioning.compatibility import check_sort_order, check_spec
 from lakehouse.spec.partitioning.spec_json import transform_from_string
-from lakehouse.spec.schema.iceberg_types import fields_by_id
+from lakehouse.spec.schema.iceberg_types import fields_of
 
 MAX_FOLDER_NAME = 200
 
@@ -225,7 +225,7 @@ def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
 
     A field whose source column is gone has type unknown.
     """
-    by_id = fields_by_id(schema.as_struct())
+    by_id = fields_of(schema)
     fields = []
     for field in spec.fields:
         source = by_id.get(field.source_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema, index_by_name
 
+from lakehouse.spec.schema.iceberg_types import once
+
 
 def spelled(name: str, schema: Schema, *, case_sensitive: bool) -> str:
     """A dotted name as the schema spells it, or as it is where no column has it.
@@ -15,10 +17,20 @@ def spelled(name: str, schema: Schema, *, case_sensitive: bool) -> str:
     """
     if case_sensitive:
         return name
-    known = index_by_name(schema)
-    if name in known:
+    alike = once(schema, "_lazy_lower_to_names", lambda: _in_lower_case(schema)).get(
+        name.lower(), {}
+    )
+    if name in alike:
         return name
-    alike = {column: one for one, column in known.items() if one.lower() == name.lower()}
-    if len(alike) > 1:
-        raise ValueError(f"{name} may be {' or '.join(sorted(alike.values()))}")
-    return next(iter(alike.values()), name)
+    named = {column: one for one, column in alike.items()}
+    if len(named) > 1:
+        raise ValueError(f"{name} may be {' or '.join(sorted(named.values()))}")
+    return next(iter(named.values()), name)
+
+
+def _in_lower_case(schema: Schema) -> dict[str, dict[str, int]]:
+    """Ids by the names that are alike but for their case, by these in lower case."""
+    found: dict[str, dict[str, int]] = {}
+    for name, column in index_by_name(schema).items():
+        found.setdefault(name.lower(), {})[name] = column
+    return found

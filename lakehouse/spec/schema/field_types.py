@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
+
+from lakehouse.spec.schema.iceberg_types import fields_of
 
 FieldTypes = Mapping[int, PrimitiveType]
 
@@ -18,7 +20,7 @@ def field_types(schema: Schema, *older: Schema) -> FieldTypes:
     """
     types: dict[int, PrimitiveType] = {}
     for one in (*older, schema):
-        for field_id, field in index_by_id(one).items():
+        for field_id, field in fields_of(one).items():
             if isinstance(field.field_type, PrimitiveType):
                 types[field_id] = field.field_type
     return types

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeVar
 
 from pydantic import Field
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DEFAULT_GEOGRAPHY_ALGORITHM,
     DEFAULT_GEOGRAPHY_CRS,
@@ -39,6 +41,7 @@ from pyiceberg.types import (
 
 from lakehouse.errors import InvalidSchemaError
 
+Found = TypeVar("Found")
 MAX_COLUMN_ID = 2147483447
 """The highest id a column may have (spec: Reserved Field IDs)."""
 
@@ -145,13 +148,46 @@ def type_from_name(text: str) -> IcebergType:
     return primitive_from_string(_ALIASES.get(name, name) + parenthesis + rest)
 
 
-def fields_by_id(root: StructType) -> dict[int, NestedField]:
-    """Every field below a struct, list elements, map keys and values included, by id.
+def fields_of(schema: Schema) -> Mapping[int, NestedField]:
+    """Every field of a schema, at any depth, by id; found once for a schema."""
+    return schema._lazy_id_to_field  # noqa: SLF001 - what `Schema.find_field` finds them by
+
+
+def paths_of(schema: Schema) -> Mapping[int, tuple[int, ...]]:
+    """`field_paths` of a schema, found once for it."""
+    return once(schema, "_lazy_id_to_path", lambda: field_paths(schema.fields))
+
+
+def once(schema: Schema, name: str, find: Callable[[], Found]) -> Found:
+    """What is found out about a schema, found once; kept in it as `cached_property` does."""
+    known = vars(schema)
+    if name not in known:
+        known[name] = find()
+    found: Found = known[name]
+    return found
+
+
+def field_paths(fields: Iterable[NestedField]) -> dict[int, tuple[int, ...]]:
+    """Positions from the top through structs down to each field outside lists and maps, by id."""
+    found: dict[int, tuple[int, ...]] = {}
+    pending: list[tuple[tuple[int, ...], NestedField]] = [
+        ((at,), one) for at, one in enumerate(fields)
+    ]
+    while pending:
+        path, field = pending.pop()
+        found[field.field_id] = path
+        if isinstance(field.field_type, StructType):
+            pending += [((*path, at), one) for at, one in enumerate(field.field_type.fields)]
+    return found
+
+
+def fields_by_id(fields: Iterable[NestedField]) -> dict[int, NestedField]:
+    """Fields and every field below them, list elements, map keys and values included, by id.
 
     Raises InvalidSchemaError for an id that is used twice.
     """
     found: dict[int, NestedField] = {}
-    pending = list(root.fields)
+    pending = list(fields)
     while pending:
         field = pending.pop()
         if field.field_id in found:

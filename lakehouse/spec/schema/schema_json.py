@@ -81,7 +81,11 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
     """The JSON object of the spec."""
-    document = {**type_to_json(schema.as_struct()), "schema-id": schema.schema_id}
+    document = {
+        "type": "struct",
+        "fields": [field_to_json(field) for field in schema.fields],
+        "schema-id": schema.schema_id,
+    }
     if schema.identifier_field_ids:
         document["identifier-field-ids"] = list(schema.identifier_field_ids)
     return document
@@ -103,7 +107,7 @@ def schema_from_json(document: Any, where: str = "schema") -> Schema:
         else [as_int(i, f"{where}.identifier-field-ids") for i in require_list(ids, where)]
     )
     try:
-        fields_by_id(struct)
+        fields_by_id(struct.fields)
         return Schema(*struct.fields, schema_id=schema_id or 0, identifier_field_ids=identifiers)
     except (ValueError, TypeError, ValidationError) as error:
         raise CorruptMetadataError(f"{where}: {_reason(error)}") from error
@@ -398,6 +402,6 @@ def _reason(error: Exception) -> str:
 
 def check_column_ids(schema: Schema) -> None:
     """Raise InvalidSchemaError for an id that is reserved (Reserved Field IDs) or used twice."""
-    for field_id, field in fields_by_id(schema.as_struct()).items():
+    for field_id, field in fields_by_id(schema.fields).items():
         if field_id > MAX_COLUMN_ID:
             raise InvalidSchemaError(f"Column {field.name!r} has the reserved field id {field_id}.")

@@ -38,12 +38,16 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids, check_names
-from lakehouse.spec.schema.iceberg_types import fields_by_id
+from lakehouse.spec.schema.iceberg_types import fields_by_id, fields_of
 from lakehouse.spec.schema.schema_json import make_field
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 DOC_KEY = b"doc"
+_FIELD_BYTES = 2_048
+"""What a field takes, with its schema (measured: 1,900)."""
+_ARROW: MadeOnce[pa.Schema] = MadeOnce(32 * 1024 * 1024)
 
 _TO_ARROW: dict[IcebergType, pa.DataType] = {
     BooleanType(): pa.bool_(),
@@ -87,7 +91,7 @@ _FROM_ARROW: tuple[tuple[Callable[[pa.DataType], bool], IcebergType], ...] = (
 
 
 def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
-    """The Arrow schema of a table's data.
+    """The Arrow schema of a table's data, made once for a schema.
 
     Strings are `string`, lists `list`, `timestamptz` has zone UTC, `uuid` is Arrow's extension
     type.
@@ -99,7 +103,12 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
     Raises:
         UnsupportedTypeError: naming a column that Arrow cannot hold, or no row.
     """
-    return pa.schema([field_to_arrow(field, field_ids=field_ids) for field in schema.fields])
+    return _ARROW.of(
+        (schema,),
+        field_ids,
+        lambda: pa.schema([field_to_arrow(one, field_ids=field_ids) for one in schema.fields]),
+        lambda _: _FIELD_BYTES * (1 + len(fields_of(schema))),
+    )
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
@@ -174,7 +183,7 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
     struct = reader.struct(list(schema), "")
     check_names(struct)
     try:
-        fields_by_id(struct)
+        fields_by_id(struct.fields)
         parsed = Schema(*struct.fields, schema_id=0)
     except (ValueError, ValidationError) as error:
         raise InvalidSchemaError(f"Arrow schema cannot be used: {error}") from error

@@ -13,8 +13,8 @@ from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
     ManifestFile,
 )
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.attempt.manifest_groups import split_by_order
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
@@ -63,7 +63,7 @@ def write_added(
         inherits_snapshot: whether entries leave out the snapshot, which whoever lists the manifest
             may then choose (spec: Snapshot ID Inheritance).
     """
-    types = field_types(metadata.schema(), *metadata.schemas)
+    types = types_of(metadata)
     groups: dict[tuple[int, int], list[DataFile]] = {}
     for file in files:
         content = CONTENT_DATA_MANIFEST if file.content == CONTENT_DATA else CONTENT_DELETE_MANIFEST

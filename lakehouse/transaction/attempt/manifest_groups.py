@@ -15,8 +15,8 @@ from pyiceberg.types import UUIDType
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.types.physical_types import partition_types
 from lakehouse.spec.types.uuid_order import holds_uuids, order_classes
 
@@ -41,7 +41,7 @@ class Grouping:
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
-        types = field_types(metadata.schema(), *metadata.schemas)
+        types = types_of(metadata)
         self._uuids: dict[int, list[bool]] = {}
         for spec_id, spec in metadata.specs().items():
             kinds = partition_types(spec, types)

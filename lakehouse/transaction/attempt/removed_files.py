@@ -20,8 +20,8 @@ from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,
 )
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.types.physical_types import partition_types
 from lakehouse.transaction.attempt.added_files import file_key
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
@@ -85,7 +85,7 @@ def may_hold(manifest: ManifestFile, metadata: TableMetadata, partitions: set[Pa
     if manifest.partitions is None:
         return True
     spec = metadata.spec(manifest.partition_spec_id)
-    kinds = partition_types(spec, field_types(metadata.schema(), *metadata.schemas))
+    kinds = partition_types(spec, types_of(metadata))
     if len(spec.fields) != len(manifest.partitions):
         return True
     ranges = [

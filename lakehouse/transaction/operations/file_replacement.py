@@ -9,9 +9,9 @@ from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import widen
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.attempt.added_files import file_key, write_added
 from lakehouse.transaction.attempt.matching_deletes import check_added_deletes, deletes_naming
@@ -124,7 +124,7 @@ def subject_of(attempt: Attempt, action: str) -> Subject:
 def scope_of(attempt: Attempt, where: Bound | None, files: tuple[DataFile, ...]) -> Scope:
     """The rows an operation decided on: a filter, or else the partitions of its files."""
     metadata = attempt.metadata
-    types = field_types(metadata.schema(), *metadata.schemas)
+    types = types_of(metadata)
     return Scope(
         None if where is None else widen(where, types),
         types,

@@ -14,9 +14,9 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.data.reading import scan_columns
-from lakehouse.scan import known_types
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.spec.metadata.all_field_types import TYPES
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", "UTC")), ("key", pa.int32()), ("amount", pa.float32())]
@@ -208,7 +208,7 @@ def test_what_is_kept_stays_within_its_bounds(lake, monkeypatch):
         LISTS.kept,
         DEFAULT_CACHE.twins,
         scan_columns._SHARED.kept,
-        known_types.TYPES.kept,
+        TYPES.kept,
     )
     for kept in kinds:
         kept.clear()
