@@ -13,7 +13,10 @@ from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.lineage.stamp import ASSET_KEY, AUDIT_BRANCH, RunStamp
+from lakehouse.orchestration.run_log import Say, silent
+from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.table import Table
 
 # what another writer or a slow network breaks can be tried again; what the data breaks cannot
 RETRY = dg.RetryPolicy(
@@ -67,6 +70,33 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
             metadata={k: str(v)[:1000] for k, v in error.context.items()},
             allow_retries=False,
         ) from error
+
+
+def remove_dead_branches(
+    table: Table, instance: dg.DagsterInstance, say: Say = silent
+) -> list[str]:
+    """Remove the branches of runs that died before they published or rejected what they staged.
+
+    Only a branch whose newest snapshot names a run that this instance knows to have ended goes: not
+    that of a run in flight, of another instance, or of a person.
+
+    Returns:
+        Their names.
+    """
+    removed = []
+    for branch, ref in list(table.refs().items()):
+        if not branch.startswith(AUDIT_BRANCH) or ref.type != "branch":
+            continue
+        summary = table.metadata.snapshot(ref.snapshot_id).summary
+        run = instance.get_run_by_id(summary[RUN_ID]) if RUN_ID in summary else None
+        if run is None or not run.is_finished:
+            continue
+        if branch != RunStamp(run.run_id, summary.get(ASSET_KEY, "")).branch():
+            continue
+        table.remove_ref(branch)
+        removed.append(branch)
+        say(f"{table.name}: removed {branch}, which a run that ended left")
+    return removed
 
 
 def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheckSpec]:

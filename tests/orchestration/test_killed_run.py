@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 
 from examples.demo.runs import end_dead_runs
+from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.spec.identifier import Identifier
 from tests.orchestration.conftest import Pipe, event
 from tests.orchestration.killed_run import ingest
@@ -73,6 +74,10 @@ def test_a_killed_run_and_then_a_new_one(pipe: Pipe) -> None:
         freed = instance.event_log_storage.get_concurrency_info("table_raw_events")
         assert (slots.active_slot_count, freed.active_slot_count) == (1, 0)
         assert instance.get_run_by_id(killed).status == dg.DagsterRunStatus.FAILURE
+        # killed a moment later, it would have left what it staged
+        raw, stamp = pipe.lake.load_table("raw.events"), RunStamp(killed, "raw/events")
+        raw.append(raw.scan("id = 1").to_arrow(), branch=stamp.branch(), summary=stamp.summary())
+        assert stamp.branch() in raw.refresh().refs()
         assert ingest(pipe.root, instance).success
     assert pipe.rows() == [(n,) for n in range(800)]
     pipe.assert_conserved(400 + 601)

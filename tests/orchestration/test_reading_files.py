@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import zlib
 from collections import Counter
 from contextlib import suppress
@@ -13,16 +15,21 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from random import Random
 
+import cramjam
 import fastavro
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
+from lakehouse.orchestration.ingestion.reading.content import (
+    UnreadableContentError,
+    plain_blocks,
+)
 from lakehouse.orchestration.ingestion.reading.file_index import FileIndex
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
@@ -96,8 +103,8 @@ def event(**fields: object) -> bytes:
     st.booleans(),
 )
 def test_each_line_is_told_exactly_once(lines: list[bytes], zipped: bool, ends: bool) -> None:
-    # the first line is no magic of a format: a test of text
-    data = b"\n".join([b"first", *lines]) + (b"\n" if ends else b"")
+    # what is looked at to tell the format is text
+    data = b"\n".join([b"first " * 100, *lines]) + (b"\n" if ends else b"")
     expected = data.count(b"\n") + (0 if data.endswith(b"\n") else 1)
     told, problems = lines_of(gzip.compress(data) if zipped else data)
     assert [line for line, _ in told] == list(range(1, expected + 1))
@@ -173,6 +180,99 @@ def test_what_is_compressed_twice_and_zlib_are_read() -> None:
     cut = gzip.compress(gzip.compress(text)[:-20])
     assert lines_of(cut)[1] == ["truncated gzip"]
     assert lines_of(gzip.compress(gzip.compress(gzip.compress(once))))[1] == ["unsupported file"]
+
+
+def compressed(text: bytes, kind: str) -> bytes:
+    if kind == "zstd":
+        return zstandard.ZstdCompressor(write_checksum=True).compress(text)
+    squeeze = {"gzip": gzip.compress, "zlib": zlib.compress, "bzip2": lambda t: bz2.compress(t, 1)}
+    return bytes(cramjam.snappy.compress(text)) if kind == "snappy" else squeeze[kind](text)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zlib", "bzip2", "zstd", "snappy"])
+@pytest.mark.parametrize("noise", [True, False])
+def test_members_one_after_the_other_are_read_once_each(kind: str, noise: bool) -> None:
+    # of noise the second member begins within what a call was given, and is no small part of it
+    chance = Random(1)
+    text = b"".join(
+        event(id=chance.randrange(10**9) if noise else 1) + b"\n" for _ in range(30_000)
+    )
+    for members in (2, 3):
+        told, problems = lines_of(compressed(text, kind) * members)
+        assert (len(told), problems) == (30_000 * members, [])
+    if kind != "snappy":
+        assert lines_of(compressed(text, kind) + bytes(3 << 20))[1] == []
+
+
+@pytest.mark.parametrize("kind", ["bzip2", "zstd", "snappy"])
+def test_damage_gives_the_blocks_before_it(kind: str) -> None:
+    text = b"".join(event(id=1, text="x" * 20) + b"\n" for _ in range(60_000))
+    whole = compressed(text, kind)
+    for at in range(len(whole) // 4, len(whole) - 8, len(whole) // 7):
+        data = whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
+        told, problems = lines_of(data)
+        expected = len(before_damage(data, kind).split(b"\n")) - 1
+        assert problems == [f"corrupt {kind}"]
+        assert len(told) >= expected > 5_000
+
+
+def before_damage(data: bytes, kind: str) -> bytes:
+    """What a decompressor gives that is given byte by byte, or chunk by chunk."""
+    plain = b""
+    if kind == "snappy":
+        at = 10
+        while at < len(data):
+            end = at + 4 + int.from_bytes(data[at + 1 : at + 4], "little")
+            try:
+                plain += bytes(cramjam.snappy.decompress(data[:10] + data[at:end]))
+            except cramjam.DecompressionError:
+                return plain
+            at = end
+    inflater = (
+        bz2.BZ2Decompressor() if kind == "bzip2" else zstandard.ZstdDecompressor().decompressobj()
+    )
+    with suppress(OSError, zstandard.ZstdError):
+        for number in range(len(data)):
+            plain += inflater.decompress(data[number : number + 1])
+    return plain
+
+
+def test_frames_that_zstd_skips_may_come_first() -> None:
+    skipped = b"\x5a\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"abcd"
+    data = skipped + compressed(event() + b"\n", "zstd") + skipped
+    assert lines_of(data) == ([(1, None)], [])
+
+
+def test_storage_that_fails_is_no_damage_of_the_file() -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() > 1 << 16:
+                raise OSError("unreachable")
+            return super().read(min(size or 0, 1 << 15))
+
+    text = b"".join(event(id=Random(n).randrange(10**9)) + b"\n" for n in range(60_000))
+    for kind in ("gzip", "bzip2", "zstd", "snappy"):
+        with pytest.raises(OSError, match="unreachable"):
+            list(plain_blocks(Failing(compressed(text, kind)), kind))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.jsonl", event().decode().encode("utf-16-le")),
+        ("a.csv", b"id,ts\n1,2\n".decode().encode("utf-16-be")),
+        ("a.jsonl", b"id,ts\n".decode().encode("utf-32")),
+        # as Spark writes it for `snappy`: Hadoop's blocks, which have no magic
+        ("a.snappy", b"\0\0\1\0\0\0\0\x40" + bytes(cramjam.snappy.compress_raw(event() * 9))),
+        ("a.csv.br", bytes(cramjam.brotli.compress(b"id,ts\n" + b"1,2026-06-02T10:00:00\n" * 9))),
+        ("a.csv.lz4", bytes(cramjam.lz4.compress(b"id,ts\n1,2\n"))),
+        ("a.csv.xz", lzma.compress(b"id,ts\n1,2\n")),
+        ("a.csv.lzma", lzma.compress(b"id,ts\n1,2\n", format=lzma.FORMAT_ALONE)),
+        ("a.csv.gz", b"\x1e" + gzip.compress(b"id,ts\n1,2\n")[1:]),
+    ],
+)
+def test_what_is_no_text_is_refused_as_a_file(name: str, data: bytes) -> None:
+    assert lines_of(data, name) == ([], ["unsupported file"])
 
 
 def test_a_damaged_gzip_keeps_what_came_before() -> None:

@@ -30,7 +30,7 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     plan_expiry,
 )
 from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
-from lakehouse.orchestration.asset_results import pool
+from lakehouse.orchestration.asset_results import pool, remove_dead_branches
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.run_requests import (
     CLUSTER_JOB,
@@ -45,12 +45,10 @@ from lakehouse.orchestration.automation.run_requests import (
     TABLES_TAG,
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
-from lakehouse.orchestration.lineage.stamp import ASSET_KEY, AUDIT_BRANCH, RunStamp
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.run_log import as_text, progress_lines
 from lakehouse.orchestration.state.state_asset import STATE_KEY
 from lakehouse.spec.identifier import split_name
-from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
@@ -276,35 +274,10 @@ def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
         with _refused():
             table = lakehouse.lake().load_table(name)
             if not Request.of(context.run_tags).dry_run:
-                for branch in remove_dead_branches(table, context.instance):
-                    context.log.info(f"{name}: removed {branch}, which a run that ended left")
+                remove_dead_branches(table, context.instance, context.log.info)
             _maintain(context, table, work, Request.of(context.run_tags))
 
     return step
-
-
-def remove_dead_branches(table: Table, instance: dg.DagsterInstance) -> list[str]:
-    """Remove the branches of runs that died before they published or rejected what they staged.
-
-    Only a branch whose newest snapshot names a run that this instance knows to have ended goes: not
-    that of a run in flight, of another instance, or of a person.
-
-    Returns:
-        Their names.
-    """
-    removed = []
-    for branch, ref in list(table.refs().items()):
-        if not branch.startswith(AUDIT_BRANCH) or ref.type != "branch":
-            continue
-        summary = table.metadata.snapshot(ref.snapshot_id).summary
-        run = instance.get_run_by_id(summary[RUN_ID]) if RUN_ID in summary else None
-        if run is None or not run.is_finished:
-            continue
-        if branch != RunStamp(run.run_id, summary.get(ASSET_KEY, "")).branch():
-            continue
-        table.remove_ref(branch)
-        removed.append(branch)
-    return removed
 
 
 @contextmanager

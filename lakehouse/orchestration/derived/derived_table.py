@@ -22,6 +22,7 @@ from lakehouse.orchestration.asset_results import (
     check_specs,
     explained,
     pool,
+    remove_dead_branches,
     requested_days,
     stamp,
 )
@@ -277,6 +278,9 @@ class DerivedTable:
             lake, days = lakehouse.lake(), requested_days(context) if self.day_column else None
             try:
                 with explained():
+                    if lake.table_exists(self.name):
+                        table = lake.load_table(self.name)
+                        remove_dead_branches(table, context.instance, context.log.info)
                     found = self.staleness(lake)
                     if found.redefined:
                         context.log.warning(

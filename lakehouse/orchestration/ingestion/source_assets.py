@@ -16,6 +16,7 @@ from lakehouse.orchestration.asset_results import (
     check_specs,
     explained,
     pool,
+    remove_dead_branches,
     requested_days,
     stamp,
     today,
@@ -276,6 +277,9 @@ class SourceAssets:
         try:
             days = [day for day in requested_days(context) if str(day) not in config.leave]
             with explained(DaysLeftAloneError):
+                if work.lake.table_exists(source.table):
+                    raw = work.lake.load_table(source.table)
+                    remove_dead_branches(raw, context.instance, work.say)
                 outcome = ingest_days(work, source, days, config.mode.value, audit)
         except AuditFailedError as error:
             memory = DayMemory(context.instance)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import PurePosixPath
 from typing import Protocol
 
 import cramjam
@@ -22,14 +26,17 @@ _MOST_LAYERS = 3
 # comes out
 _ZSTD_PIECE = 1 << 10
 _SNAPPY_CHUNK_BYTES = 64 << 10
+_SNAPPY_START = b"\xff\x06\x00\x00sNaPpY"
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"BZh", "bzip2"),
-    (b"\xff\x06\x00\x00sNaPpY", "snappy"),
+    (_SNAPPY_START, "snappy"),
     (b"PAR1", "parquet"),
     (b"Obj\x01", "avro"),
 )
+# a frame that zstd skips, of one of sixteen kinds; such as pzstd writes first
+_SKIPPED_FRAME = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 # what is told by its name instead of being read as text
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive"),
@@ -37,20 +44,34 @@ _FOREIGN = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"Rar!", "a rar archive"),
     (b"\x04\x22\x4d\x18", "compressed by lz4"),
+    (b"\x02\x21\x4c\x18", "compressed by lz4"),
+    (b"\x1f\x9d", "compressed by compress"),
+    (b"LZIP", "compressed by lzip"),
+    (b"\x5d\x00\x00", "compressed by lzma"),
+    (b"\x89LZO", "compressed by lzop"),
     (b"ARROW1", "an Arrow file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream"),
+    (b"PARE", "Parquet with an encrypted footer"),
     (b"ORC", "an ORC file"),
     (b"SQLite format 3", "a SQLite database"),
     (b"%PDF", "a PDF"),
+    (b"\xff\xfe\x00\x00", "text in UTF-32"),
+    (b"\x00\x00\xfe\xff", "text in UTF-32"),
     (b"\xff\xfe", "text in UTF-16"),
     (b"\xfe\xff", "text in UTF-16"),
 )
-_TAR_AT, _TAR = 257, b"ustar"
-_DAMAGED: tuple[type[Exception], ...] = (
-    zlib.error,
-    zstandard.ZstdError,
-    cramjam.DecompressionError,
-    OSError,
+# bytes of a text are no control characters, but for tabs, feeds and escapes
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+COMPRESSED = frozenset(
+    {".gz", ".gzip", ".zst", ".zstd", ".bz2", ".sz", ".snappy", ".deflate", ".zlib", ".zz"}
+    | {".br", ".lz4", ".xz", ".lzma", ".lzo", ".z"}
 )
+"""How names of compressed files end."""
+_TAR_AT, _TAR = 257, b"ustar"
+
+
+class _DamageError(Exception):
+    """What a decompressor says of bytes that it cannot take."""
 
 
 class ByteStream(Protocol):
@@ -58,6 +79,13 @@ class ByteStream(Protocol):
 
     def read(self, size: int = -1, /) -> bytes:
         """At most `size` bytes, none at the end."""
+
+
+class SeekableStream(ByteStream, Protocol):
+    """A file that can be read again."""
+
+    def seek(self, position: int, /) -> object:
+        """Go to a byte."""
 
 
 class UnreadableContentError(LakehouseError):
@@ -82,7 +110,30 @@ def kind_of(head: bytes) -> str:
             raise UnreadableContentError("unsupported file", f"it is {name}")
     if head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
         raise UnreadableContentError("unsupported file", "it is a tar archive")
-    return "zlib" if _is_zlib(head) else "text"
+    if _SKIPPED_FRAME.match(head):
+        return "zstd"
+    if _is_zlib(head):
+        return "zlib"
+    if len(head) > 1 and any(not half.strip(b"\0") for half in (head[::2], head[1::2])):
+        raise UnreadableContentError("unsupported file", "it is text in UTF-16, or none")
+    return "text"
+
+
+def refuse_binary(head: bytes, name: str) -> None:
+    """Raise for what a compressor without magic bytes, or none that is known, may have written.
+
+    A text may have odd bytes in it, too: what begins with a line of text is taken for text.
+
+    Raises:
+        UnreadableContentError: it is no text.
+    """
+    odd, suffix = _CONTROLS.findall(head), PurePosixPath(name).suffix.lower()
+    if not _CONTROLS.search(head.partition(b"\n")[0]):
+        return
+    if suffix in COMPRESSED:
+        raise UnreadableContentError("unsupported file", f"it is no text, and is named {suffix}")
+    if len(odd) * 20 > len(head) and len(set(odd)) > 2:
+        raise UnreadableContentError("unsupported file", "it is no text")
 
 
 def _is_zlib(head: bytes) -> bool:
@@ -95,34 +146,27 @@ def _is_zlib(head: bytes) -> bool:
         return False
 
 
-class Replayed:
-    """A stream whose first bytes were read already."""
-
-    def __init__(self, head: bytes, stream: ByteStream) -> None:
-        self._head, self._stream = head, stream
-
-    def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes, none at the end. May give fewer bytes than there are."""
-        if self._head:
-            given = self._head if size < 0 else self._head[:size]
-            self._head = self._head[len(given) :]
-            return given + self._stream.read() if size < 0 else given
-        return self._stream.read(size)
-
-
-def plain_blocks(stream: ByteStream, kind: str) -> Iterator[bytes]:
+def plain_blocks(stream: SeekableStream, kind: str) -> Iterator[bytes]:
     """The bytes of a stream in blocks of bounded size, decompressed as its `kind` asks.
 
-    What is compressed twice is decompressed twice.
+    What is compressed twice is decompressed twice. The stream is read from its beginning, and
+    where it is damaged once more, up to there.
 
     Raises:
         UnreadableContentError: cut off or damaged; what could be read was yielded before.
+        OSError: the stream cannot be read.
     """
-    return _unpacked(stream, kind, _MOST_LAYERS)
+
+    def opened() -> ByteStream:
+        stream.seek(0)
+        return stream
+
+    return _unpacked(opened, kind, _MOST_LAYERS)
 
 
-def _unpacked(stream: ByteStream, kind: str, layers: int) -> Iterator[bytes]:
-    if kind not in _DECOMPRESS:
+def _unpacked(opened: Callable[[], ByteStream], kind: str, layers: int) -> Iterator[bytes]:
+    if kind not in _DECODERS:
+        stream = opened()
         while block := stream.read(READ_BYTES):
             yield block
         return
@@ -130,19 +174,40 @@ def _unpacked(stream: ByteStream, kind: str, layers: int) -> Iterator[bytes]:
         raise UnreadableContentError(
             "unsupported file", f"it is compressed more than {_MOST_LAYERS} times"
         )
-    plain = _BlockStream(_decompressed(stream, kind))
-    head = plain.head(HEAD_BYTES)
-    inner = kind_of(head)
-    yield from _unpacked(plain, inner if inner in _DECOMPRESS else "text", layers - 1)
+
+    def plain() -> _BlockStream:
+        return _BlockStream(_decompressed(opened, kind))
+
+    first = plain()
+    inner = kind_of(first.head(HEAD_BYTES))
+    if inner in _DECODERS:
+        yield from _unpacked(plain, inner, layers - 1)
+    else:
+        yield from _unpacked(lambda: first, "text", layers)
 
 
-def _decompressed(stream: ByteStream, kind: str) -> Iterator[bytes]:
+def _decompressed(opened: Callable[[], ByteStream], kind: str) -> Iterator[bytes]:
+    """All that comes before the damage, if there is one.
+
+    A call that fails takes with it what it had decompressed. So the stream is decompressed again,
+    and what comes after the last good call byte by byte.
+    """
+    given = 0
     try:
-        yield from _DECOMPRESS[kind](stream)
+        for block in _DECODERS[kind](opened(), None):
+            given += 1
+            yield block
     except EOFError:
         raise UnreadableContentError(f"truncated {kind}") from None
-    except _DAMAGED as error:
-        raise UnreadableContentError(f"corrupt {kind}", str(error)) from error
+    except _DamageError as error:
+        failure = UnreadableContentError(f"corrupt {kind}", str(error))
+        rest = bytearray()
+        with suppress(_DamageError, EOFError, UnreadableContentError):
+            for number, block in enumerate(_DECODERS[kind](opened(), given)):
+                rest += block if number >= given else b""
+        if rest:
+            yield bytes(rest)
+        raise failure from error
 
 
 class _BlockStream:
@@ -177,100 +242,155 @@ class _BlockStream:
             return b""
 
 
-def _inflated(stream: ByteStream) -> Iterator[bytes]:
-    """Several members may follow each other, and zero padding the last one."""
-    inflater, fresh, compressed = zlib.decompressobj(_ANY_HEADER), True, b""
+class _Decoder(Protocol):
+    """Decompresses a member of a stream."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the member has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is nothing left to give of what it was given."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What it was given beyond its end."""
+
+    def take(self, data: bytes | memoryview, most: int) -> bytes:
+        """What the data makes; a decoder that can gives no more than `most` bytes at a time."""
+
+
+class _Inflater:
+    """A member of gzip or zlib."""
+
+    def __init__(self) -> None:
+        self._inflater, self._left, self.needs_input = (
+            zlib.decompressobj(_ANY_HEADER), memoryview(b""), True,
+        )  # fmt: skip
+
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflater.unused_data + bytes(self._left)
+
+    def take(self, data: bytes | memoryview, most: int) -> bytes:
+        data = self._left or memoryview(data)
+        # where single bytes are asked for, the checksum must not come with the last of them
+        given, later = (data[:1], data[1:]) if most == 1 else (data, data[:0])
+        plain = self._inflater.decompress(given, most)
+        taken = len(given) - len(self._inflater.unconsumed_tail)
+        # at the end the rest is unused data; Python may have it in the tail, too
+        self._left = later if self.eof else data[taken:]
+        self.needs_input = not self._left and len(plain) < most
+        return plain
+
+
+class _Bunzipper:
+    """A stream of bzip2."""
+
+    def __init__(self) -> None:
+        self._inflater = bz2.BZ2Decompressor()
+
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return self._inflater.needs_input
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflater.unused_data
+
+    def take(self, data: bytes | memoryview, most: int) -> bytes:
+        return self._inflater.decompress(data, most)
+
+
+class _ZstdFrame:
+    """A frame of zstd, which says where it ends."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        self._inflater = zstandard.ZstdDecompressor().decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        return self._inflater.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflater.unused_data
+
+    def take(self, data: bytes | memoryview, most: int) -> bytes:  # noqa: ARG002
+        return self._inflater.decompress(data)
+
+
+def _members(
+    decoder: Callable[[], _Decoder], piece: int, stream: ByteStream, whole: int | None
+) -> Iterator[bytes]:
+    """The members of a stream, one after the other; zeros may pad the last one.
+
+    Args:
+        decoder: of a member.
+        piece: so many bytes are decompressed at a time.
+        stream: it begins with a member.
+        whole: after so many blocks the others are of one byte; None: none is.
+    """
+    given = ended = 0
+    current, fresh, rest = decoder(), True, memoryview(b"")
     while True:
-        compressed = compressed or stream.read(READ_BYTES)
-        at_end = not compressed
-        if at_end and fresh:
-            return
-        fresh = False
-        # a call that fails gives nothing of what it had inflated
-        before = inflater.copy()
-        try:
-            plain = inflater.decompress(compressed, READ_BYTES)
-        except zlib.error:
-            yield from _before_damage(before, compressed)
-            raise
-        compressed = inflater.unconsumed_tail
-        if plain:
-            yield plain
-        if inflater.eof:
-            compressed = (inflater.unused_data + compressed).lstrip(b"\0")
-            inflater, fresh = zlib.decompressobj(_ANY_HEADER), True
-        elif at_end and not plain:
-            raise EOFError
-
-
-def _before_damage(inflater: zlib._Decompress, compressed: bytes) -> Iterator[bytes]:
-    """What inflates before the byte that does not, to the byte."""
-    while len(compressed) > 1:
-        half = len(compressed) // 2
-        attempt = inflater.copy()
-        try:
-            plain = attempt.decompress(compressed[:half])
-        except zlib.error:
-            compressed = compressed[:half]
-            continue
-        if plain:
-            yield plain
-        inflater, compressed = attempt, compressed[half:]
-    try:
-        while plain := inflater.decompress(compressed, 1):
-            yield plain
-            compressed = inflater.unconsumed_tail
-    except zlib.error:
-        return
-
-
-def _bzip2(stream: ByteStream) -> Iterator[bytes]:
-    inflater = bz2.BZ2Decompressor()
-    while True:
-        compressed = stream.read(READ_BYTES) if inflater.needs_input else b""
-        if inflater.needs_input and not compressed:
-            raise EOFError
-        plain = inflater.decompress(compressed, READ_BYTES)
-        if plain:
-            yield plain
-        if inflater.eof:
-            rest = inflater.unused_data or stream.read(READ_BYTES)
-            if not rest:
-                return
-            stream, inflater = Replayed(rest, stream), bz2.BZ2Decompressor()
-
-
-def _zstd(stream: ByteStream) -> Iterator[bytes]:
-    """Frame after frame; a frame says where it ends, so that one that does not is noticed."""
-    inflater, compressed = zstandard.ZstdDecompressor().decompressobj(), b""
-    while True:
-        compressed = compressed or stream.read(READ_BYTES)
-        if not compressed:
-            raise EOFError
-        piece, compressed = compressed[:_ZSTD_PIECE], compressed[_ZSTD_PIECE:]
-        plain = inflater.decompress(piece)
-        if plain:
-            yield plain
-        if inflater.eof:
-            compressed = (inflater.unused_data + compressed) or stream.read(READ_BYTES)
+        single = whole is not None and given >= whole
+        compressed = memoryview(b"")
+        if current.needs_input:
+            rest = rest or memoryview(stream.read(READ_BYTES))
+            if fresh and ended:
+                rest = memoryview(bytes(rest).lstrip(b"\0"))
+            end = 1 if single else piece
+            compressed, rest = rest[:end], rest[end:]
             if not compressed:
-                return
-            inflater = zstandard.ZstdDecompressor().decompressobj()
+                if fresh and ended:
+                    return
+                raise EOFError
+        fresh = False
+        try:
+            plain = current.take(compressed, 1 if single else READ_BYTES)
+        except (zlib.error, zstandard.ZstdError, OSError, ValueError) as error:
+            raise _DamageError(str(error)) from error
+        if plain:
+            given += 1
+            yield plain
+        if current.eof:
+            rest = memoryview(current.unused_data + bytes(rest))
+            current, fresh, ended = decoder(), True, ended + 1
 
 
-def _snappy(stream: ByteStream) -> Iterator[bytes]:
+def _snappy(stream: ByteStream, _: int | None) -> Iterator[bytes]:
     """Chunks of the framing format: type, length (3 bytes), and for data a checksum (4 bytes)."""
     while header := _exactly(stream, 4, at_end=b""):
         kind, length = header[0], int.from_bytes(header[1:], "little")
         body = _exactly(stream, length)
-        if kind == 0x00:
-            if cramjam.snappy.decompress_raw_len(body[4:]) > _SNAPPY_CHUNK_BYTES:
-                raise cramjam.DecompressionError("chunk beyond 64 KiB")
-            yield bytes(cramjam.snappy.decompress_raw(body[4:]))
-        elif kind == 0x01:
-            yield body[4:]
-        elif 0x02 <= kind <= 0x7F:
-            raise cramjam.DecompressionError(f"chunk of unknown type {kind}")
+        try:
+            if kind == 0x00:
+                _within_chunk(cramjam.snappy.decompress_raw_len(body[4:]))
+            if kind == 0x01:
+                _within_chunk(length - 4)
+            if kind in (0x00, 0x01):  # as a stream of its own: its checksum is compared
+                yield bytes(cramjam.snappy.decompress(_SNAPPY_START + header + body))
+        except cramjam.DecompressionError as error:
+            raise _DamageError(str(error)) from error
+        if 0x02 <= kind <= 0x7F:
+            raise _DamageError(f"chunk of unknown type {kind}")
+
+
+def _within_chunk(plain_bytes: int) -> None:
+    if plain_bytes > _SNAPPY_CHUNK_BYTES:
+        raise _DamageError("chunk beyond 64 KiB")
 
 
 def _exactly(stream: ByteStream, size: int, at_end: bytes | None = None) -> bytes:
@@ -285,10 +405,10 @@ def _exactly(stream: ByteStream, size: int, at_end: bytes | None = None) -> byte
     return found
 
 
-_DECOMPRESS: dict[str, Callable[[ByteStream], Iterator[bytes]]] = {
-    "gzip": _inflated,
-    "zlib": _inflated,
-    "bzip2": _bzip2,
-    "zstd": _zstd,
+_DECODERS: dict[str, Callable[[ByteStream, int | None], Iterator[bytes]]] = {
+    "gzip": partial(_members, _Inflater, READ_BYTES),
+    "zlib": partial(_members, _Inflater, READ_BYTES),
+    "bzip2": partial(_members, _Bunzipper, READ_BYTES),
+    "zstd": partial(_members, _ZstdFrame, _ZSTD_PIECE),
     "snappy": _snappy,
 }

@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.ingestion.reading.content import (
+    COMPRESSED,
     HEAD_BYTES,
     UnreadableContentError,
     kind_of,
     plain_blocks,
+    refuse_binary,
 )
 from lakehouse.orchestration.ingestion.reading.formats.csv_records import csv_chunks
 from lakehouse.orchestration.ingestion.reading.formats.json_lines import (
@@ -37,7 +39,6 @@ from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
 from lakehouse.orchestration.ingestion.source import Source
 
 _JSON, _CSV = frozenset({".json", ".jsonl", ".ndjson"}), frozenset({".csv", ".tsv"})
-_COMPRESSED = frozenset({".gz", ".gzip", ".zst", ".zstd", ".bz2", ".sz", ".snappy"})
 # an array is parsed as a whole, and a value takes up to thirty times the bytes of its text
 _MOST_ARRAY_BYTES = 16 << 20
 
@@ -55,7 +56,7 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
             yielded before.
         OSError: the file cannot be read.
     """
-    kind = _rewound_kind(stream)
+    kind = _rewound_kind(stream, path)
     if kind == "parquet":
         chunks = parquet_chunks(stream)
     elif kind == "avro":
@@ -82,7 +83,7 @@ def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None
         UnreadableContentError: an archive, or a format that is not read.
         OSError: the file cannot be read.
     """
-    if _rewound_kind(stream) != "text":
+    if _rewound_kind(stream, path) != "text":
         return None
     head = next(plain_blocks(stream, "text"), b"")
     found = _format_of(source, path, head)
@@ -97,7 +98,7 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
         path: see `file_chunks`.
         source: see `file_chunks`.
     """
-    kind = _rewound_kind(stream)
+    kind = _rewound_kind(stream, path)
     count, ended = 0, True
     try:
         if kind in ("parquet", "avro") or _holds_array(stream, kind, path, source):
@@ -113,9 +114,12 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
     return count + (not ended)
 
 
-def _rewound_kind(stream: pa.NativeFile) -> str:
+def _rewound_kind(stream: pa.NativeFile, path: str) -> str:
     stream.seek(0)
-    kind = kind_of(stream.read(HEAD_BYTES))
+    head = stream.read(HEAD_BYTES)
+    kind = kind_of(head)
+    if kind == "text":
+        refuse_binary(head, path)
     stream.seek(0)
     return kind
 
@@ -166,7 +170,7 @@ def _format_of(source: Source, path: str, head: bytes) -> str:
     if source.format != "auto":
         return source.format
     suffixes = [one.lower() for one in PurePosixPath(path).suffixes]
-    while suffixes and suffixes[-1] in _COMPRESSED:
+    while suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     if suffixes and suffixes[-1] in _JSON | _CSV:
         return "csv" if suffixes[-1] in _CSV else "jsonl"
