@@ -20,7 +20,10 @@ from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier, dotted, split_name
 from lakehouse.spec.metadata.table_metadata import check_writable_version, new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
-from lakehouse.spec.table_properties import check_property_texts, parse_format_version
+from lakehouse.spec.table_properties import (
+    check_given_properties,
+    parse_format_version,
+)
 from lakehouse.spec.views.view_updates import new_view_metadata
 from lakehouse.table import Table
 from lakehouse.table.html_view import html_table
@@ -122,7 +125,7 @@ class Lakehouse:
         identifier = Identifier.parse(name)
         iceberg = to_schema(schema)
         given = dict(properties or {})
-        check_property_texts(given)
+        check_given_properties(identifier, given)
         if staged:  # a server says where, and for that its namespace must be there
             self.create_namespace(identifier.namespace, exist_ok=True)
         version = format_version or parse_format_version(given.get("format-version", "2"))

@@ -2,7 +2,11 @@
 
 A Spark field carries its Iceberg id as `parquet.field.id`, by which Spark's Parquet reader finds
 columns, and its initial default as `EXISTS_DEFAULT`, which that reader gives to rows of files older
-than the column.
+than the column, where it can; Python workers read the columns where it cannot (`for_workers`).
+
+Spark has no type for a uuid or for nanoseconds. Users see both as text, which loses nothing and is
+ordered as the values are: nanoseconds as `2026-01-31 12:00:00.123456789`, with `Z` behind them
+where they are an instant.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +24,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
 from lakehouse.errors import InvalidInputError, UnsupportedTypeError
+from lakehouse.spec.schema.iceberg_types import VariantType
 
 FIELD_ID = "parquet.field.id"
 EXISTS_DEFAULT = "EXISTS_DEFAULT"
@@ -43,7 +48,12 @@ _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.FixedType: sp.BinaryType(),
     ice.UUIDType: sp.BinaryType(),
     ice.UnknownType: sp.NullType(),
+    ice.TimestampNanoType: sp.StringType(),
+    ice.TimestamptzNanoType: sp.StringType(),
 }
+_SHOWN: dict[type[ice.IcebergType], sp.DataType] = {**_TO_SPARK, ice.UUIDType: sp.StringType()}
+_UNREADABLE = (VariantType, ice.GeometryType, ice.GeographyType)
+NANOSECONDS = (ice.TimestampNanoType, ice.TimestamptzNanoType)
 _TO_ICEBERG: dict[type[sp.DataType], ice.PrimitiveType] = {
     sp.BooleanType: ice.BooleanType(),
     sp.ByteType: ice.IntegerType(),
@@ -86,36 +96,103 @@ def to_spark_schema(schema: Schema) -> sp.StructType:
     """The Spark schema under which Spark's Parquet reader reads files of the Iceberg schema.
 
     `fixed` and `uuid` are `binary` here, `timestamp` is `timestamp_ntz`, `timestamptz` is
-    `timestamp`. Every field has its id in `parquet.field.id`, and a top-level field its initial
-    default in `EXISTS_DEFAULT`.
+    `timestamp`, nanoseconds are text, which that reader does not have (`for_workers`). Every field
+    has its id in `parquet.field.id`, and a top-level field that Spark's reader can fill in its
+    initial default in `EXISTS_DEFAULT`.
 
     Raises:
-        UnsupportedTypeError: Spark has no such type (`timestamp_ns`, ...), or a nested field has an
-            initial default; the message names the column.
+        UnsupportedTypeError: neither Spark nor this library reads the type (`variant`, ...); the
+            message names the column.
     """
-    return sp.StructType([_spark_field(field, field.name, top=True) for field in schema.fields])
+    return sp.StructType([_spark_field(field, field.name, _TO_SPARK) for field in schema.fields])
 
 
 def shown_schema(schema: Schema) -> sp.StructType:
-    """The Spark schema that users see: as `to_spark_schema`, but a uuid is its text.
+    """The Spark schema that users see: as `to_spark_schema`, but a uuid is its text at any depth.
 
-    The field of such a column says so in its metadata (`lakehouse.type`), and one with a write
-    default has it in `CURRENT_DEFAULT`, which Spark gives to rows that an INSERT leaves it out of.
+    The field of a uuid says so in its metadata (`lakehouse.type`), and one with a write default has
+    it in `CURRENT_DEFAULT`, which Spark gives to rows that an INSERT leaves it out of.
 
     Raises:
-        UnsupportedTypeError: as `to_spark_schema`; also for a uuid inside a struct, list or map.
+        UnsupportedTypeError: as `to_spark_schema`.
     """
+    return sp.StructType([_shown_field(field) for field in schema.fields])
+
+
+def listed_schema(schema: Schema) -> sp.StructType:
+    """As `shown_schema`, with `void` for columns that nobody can read: they are in the table, too.
+
+    What reads them refuses it (`refuse_unreadable`).
+    """
+    hidden = set(unreadable(schema))
     return sp.StructType(
         [
-            _shown_field(field, physical)
-            for field, physical in zip(schema.fields, to_spark_schema(schema).fields, strict=True)
+            sp.StructField(field.name, sp.NullType(), metadata={FIELD_ID: field.field_id})
+            if field.name in hidden
+            else _shown_field(field)
+            for field in schema.fields
         ]
     )
 
 
+def unreadable(schema: Schema) -> list[str]:
+    """Names of the columns that hold what neither Spark nor this library reads."""
+    return [field.name for field in schema.fields if _holds(field.field_type, _UNREADABLE)]
+
+
+def refuse_unreadable(schema: Schema, columns: Iterable[str]) -> None:
+    """Raise UnsupportedTypeError if one of the named columns is `unreadable`."""
+    named = set(columns)
+    shown_schema(Schema(*(field for field in schema.fields if field.name in named)))
+
+
 def shown_type(kind: ice.IcebergType, path: str) -> sp.DataType:
     """The Spark type that users see for a column at `path`. Raises UnsupportedTypeError."""
-    return sp.StringType() if isinstance(kind, ice.UUIDType) else _spark_type(kind, path)
+    return _spark_type(kind, path, _SHOWN)
+
+
+def for_workers(schema: Schema) -> list[str]:
+    """Names of the columns that Python workers read, since Spark's Parquet reader cannot.
+
+    It has no nanoseconds, makes no text of a uuid inside a column, and fills in no bytes, structs
+    or nested fields where a file is older than these.
+    """
+    return [
+        field.name
+        for field in schema.fields
+        if is_foreign(field.field_type)
+        or (field.initial_default is not None and not _is_filled_in(field.field_type))
+        or any(one.initial_default is not None for one in _inside(field.field_type))
+    ]
+
+
+def is_foreign(kind: ice.IcebergType) -> bool:
+    """Whether Spark's Parquet reader and writer cannot make what users see of a column's values."""
+    nested = not kind.is_primitive
+    return _holds(kind, (*NANOSECONDS, *_UNREADABLE)) or (nested and _holds(kind, (ice.UUIDType,)))
+
+
+def _is_filled_in(kind: ice.IcebergType) -> bool:
+    bytes_to_spark = ice.BinaryType | ice.FixedType | ice.UUIDType
+    return kind.is_primitive and not isinstance(kind, bytes_to_spark)
+
+
+def _holds(kind: ice.IcebergType, types: tuple[type[ice.IcebergType], ...]) -> bool:
+    return isinstance(kind, types) or any(_holds(one.field_type, types) for one in _inside(kind))
+
+
+def _inside(kind: ice.IcebergType) -> Iterator[ice.NestedField]:
+    """All fields below a type."""
+    direct: Sequence[ice.NestedField] = ()
+    if isinstance(kind, ice.StructType):
+        direct = kind.fields
+    elif isinstance(kind, ice.ListType):
+        direct = [kind.element_field]
+    elif isinstance(kind, ice.MapType):
+        direct = [kind.key_field, kind.value_field]
+    for field in direct:
+        yield field
+        yield from _inside(field.field_type)
 
 
 def quoted(*path: str) -> str:
@@ -177,84 +254,68 @@ def _arrow_type(kind: sp.DataType, path: str) -> pa.DataType:
     return found
 
 
-def _shown_field(field: ice.NestedField, physical: sp.StructField) -> sp.StructField:
-    metadata = dict(physical.metadata)
-    kind = field.field_type
-    if isinstance(kind, ice.UUIDType):
+def _shown_field(field: ice.NestedField) -> sp.StructField:
+    shown = _spark_field(field, field.name, _SHOWN)
+    metadata = dict(shown.metadata)
+    if isinstance(field.field_type, ice.UUIDType):
         metadata[ICEBERG_TYPE] = "uuid"
-    elif not kind.is_primitive and _holds_uuid(kind):
-        raise UnsupportedTypeError(
-            f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark cannot "
-            "show",
-            column=field.name,
-        )
-    if field.write_default is not None and kind.is_primitive:
-        metadata[CURRENT_DEFAULT] = sql_literal(kind, field.write_default)
-    return sp.StructField(field.name, shown_type(kind, field.name), physical.nullable, metadata)
+    if field.write_default is not None:
+        metadata[CURRENT_DEFAULT] = default_literal(field)
+    return sp.StructField(field.name, shown.dataType, shown.nullable, metadata)
 
 
-def _holds_uuid(kind: ice.IcebergType) -> bool:
-    if isinstance(kind, ice.StructType):
-        return any(_holds_uuid(field.field_type) for field in kind.fields)
-    if isinstance(kind, ice.ListType):
-        return _holds_uuid(kind.element_type)
-    if isinstance(kind, ice.MapType):
-        return _holds_uuid(kind.key_type) or _holds_uuid(kind.value_type)
-    return isinstance(kind, ice.UUIDType)
+def default_literal(field: ice.NestedField) -> str:
+    """What a row has that is written without the column, as Spark SQL. Raises as `sql_literal`."""
+    kind, value = field.field_type, field.write_default
+    if value is None:
+        return "NULL"
+    if not isinstance(kind, ice.StructType):
+        return sql_literal(kind, value)
+    # the default of a struct is `{}`: its fields have their own (spec: Default values)
+    parts = (f"{_quoted_text(one.name)}, {default_literal(one)}" for one in kind.fields)
+    return f"named_struct({', '.join(parts)})"
 
 
-def has_bytes_as_default(schema: Schema) -> bool:
-    """Whether files may lack a column of bytes for which Spark's Parquet reader fills in none."""
-    return any(
-        field.initial_default is not None
-        and isinstance(field.field_type, ice.BinaryType | ice.FixedType)
-        for field in schema.fields
-    )
-
-
-def _spark_field(field: ice.NestedField, path: str, *, top: bool) -> sp.StructField:
+def _spark_field(
+    field: ice.NestedField,
+    path: str,
+    types: Mapping[type[ice.IcebergType], sp.DataType],
+    *,
+    top: bool = True,
+) -> sp.StructField:
     metadata: dict[str, Any] = {FIELD_ID: field.field_id}
     if field.doc:
         metadata[COMMENT] = field.doc
-    if field.initial_default is not None:
-        if not top:
-            raise UnsupportedTypeError(
-                f"column {path!r} has an initial default inside a struct, list or map, which "
-                "Spark cannot fill in: read the table through to_arrow(), or select other columns",
-                column=path,
-            )
+    if top and field.initial_default is not None and _is_filled_in(field.field_type):
         metadata[EXISTS_DEFAULT] = sql_literal(field.field_type, field.initial_default)
-    return sp.StructField(
-        field.name,
-        _spark_type(field.field_type, path),
-        nullable=not field.required,
-        metadata=metadata,
-    )
+    kind = _spark_type(field.field_type, path, types)
+    return sp.StructField(field.name, kind, nullable=not field.required, metadata=metadata)
 
 
-def _spark_type(kind: ice.IcebergType, path: str) -> sp.DataType:
+def _spark_type(
+    kind: ice.IcebergType, path: str, types: Mapping[type[ice.IcebergType], sp.DataType]
+) -> sp.DataType:
     if isinstance(kind, ice.StructType):
         return sp.StructType(
-            [_spark_field(field, f"{path}.{field.name}", top=False) for field in kind.fields]
+            [_spark_field(one, f"{path}.{one.name}", types, top=False) for one in kind.fields]
         )
     if isinstance(kind, ice.ListType):
         return sp.ArrayType(
-            _spark_type(kind.element_type, f"{path}.element"),
+            _spark_type(kind.element_type, f"{path}.element", types),
             containsNull=not kind.element_required,
         )
     if isinstance(kind, ice.MapType):
         return sp.MapType(
-            _spark_type(kind.key_type, f"{path}.key"),
-            _spark_type(kind.value_type, f"{path}.value"),
+            _spark_type(kind.key_type, f"{path}.key", types),
+            _spark_type(kind.value_type, f"{path}.value", types),
             valueContainsNull=not kind.value_required,
         )
     if isinstance(kind, ice.DecimalType):
         return sp.DecimalType(kind.precision, kind.scale)
-    found = _TO_SPARK.get(type(kind))
+    found = types.get(type(kind))
     if found is None:
         raise UnsupportedTypeError(
-            f"column {path!r} is of type {kind}, which Spark does not read from Parquet: select "
-            "other columns, or use to_arrow()",
+            f"column {path!r} is of type {kind}, which cannot be read: select other columns",
             column=path,
             type=str(kind),
         )
@@ -325,12 +386,29 @@ def sql_literal(kind: ice.IcebergType, value: Any) -> str:
     if isinstance(kind, ice.DecimalType):
         return f"CAST('{value:f}' AS DECIMAL({kind.precision}, {kind.scale}))"
     if isinstance(kind, ice.StringType):
-        return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return _quoted_text(str(value))
     if isinstance(kind, ice.BinaryType | ice.FixedType):
         return f"X'{bytes(value).hex()}'"
     if isinstance(kind, ice.UUIDType):
-        return f"X'{value.bytes.hex() if isinstance(value, UUID) else bytes(value).hex()}'"
+        return f"'{value if isinstance(value, UUID) else UUID(bytes=bytes(value))}'"
+    if isinstance(kind, NANOSECONDS):
+        return f"'{nanosecond_text(kind, value)}'"
     return _temporal_literal(kind, value)
+
+
+def nanosecond_text(kind: ice.IcebergType, value: int) -> str:
+    """Nanoseconds since the epoch as users of Spark see them.
+
+    >>> nanosecond_text(ice.TimestamptzNanoType(), -1)
+    '1969-12-31 23:59:59.999999999Z'
+    """
+    seconds, rest = divmod(value, 1_000_000_000)
+    zone = "Z" if isinstance(kind, ice.TimestamptzNanoType) else ""
+    return f"{(_EPOCH + dt.timedelta(seconds=seconds)).isoformat(' ')}.{rest:09d}{zone}"
+
+
+def _quoted_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _temporal_literal(kind: ice.IcebergType, value: Any) -> str:

@@ -1,13 +1,16 @@
-"""Table properties that are honoured: name, type, default, meaning. Others are kept and ignored.
+"""Table properties: those that are honoured, refused, and kept for other engines.
 
 `TableProperties(metadata.properties).target_file_size_bytes` reads one, typed;
-`TableProperties.target_file_size_bytes.name` is its name.
+`TableProperties.target_file_size_bytes.name` is its name. Whatever else a table has is kept.
+`without_effect` says in words what of that nothing here honours.
 """
 
 from __future__ import annotations
 
+import difflib
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lakehouse.errors import InvalidPropertyError
 from lakehouse.spec.property_types import (
@@ -24,6 +27,8 @@ from lakehouse.spec.property_types import (
     optional_text,
     positive,
 )
+
+logger = logging.getLogger(__name__)
 
 _MIB = 1 << 20
 _MINUTE_MS = 60_000
@@ -457,6 +462,123 @@ def check_property_texts(properties: Mapping[str, object]) -> None:
                 f"{text!r}.",
                 property=str(name),
             )
+
+
+HONOURED_ELSEWHERE: Mapping[str, str] = {
+    "format-version": "2 or 3: the version of the table's format; it is raised, never lowered.",
+    "write.wap.enabled": "Whether Spark's spark.wap.id and spark.wap.branch stage what is written.",
+    "write.spark.accept-any-schema": "Whether Spark matches rows by name; mergeSchema needs it.",
+    METRICS_COLUMN_PREFIX: "Metrics kept for the column whose name stands behind it.",
+    "comment": "What the table is; Spark and agents show it.",
+    "owner": "Who looks after the table; agents show it.",
+    "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
+    "lakehouse.semantics.digest": "Set by statements: their digest.",
+    "lakehouse.semantics.statements-table": "Set by statements: where they are kept.",
+}
+"""Read by one place alone, as text. A name that ends in a dot stands for all that begin so."""
+
+REFUSED: Mapping[str, str] = {
+    ENCRYPTION_KEY: "No table is encrypted here, and none that is can be read.",
+    **dict.fromkeys(
+        (
+            *("uuid", "snapshot-count", "current-snapshot-id", "current-snapshot-summary"),
+            *("current-snapshot-timestamp-ms", "current-schema", "default-partition-spec"),
+            "default-sort-order",
+        ),
+        "Reserved: the table's metadata says it.",
+    ),
+}
+
+KEPT_FOR_OTHERS: Mapping[str, str] = {
+    "commit.status-check.total-timeout-ms": "Look-ups end by their number.",
+    "compatibility.snapshot-id-inheritance.enabled": "Of version 1; later ones always inherit.",
+    "encryption.data-key-length": "No table is encrypted here.",
+    "engine.hive.enabled": "For Hive.",
+    "engine.hive.lock-enabled": "For Hive.",
+    "identifier-fields.rely": "Keys are checked where rows are merged.",
+    "read.data-planning-mode": "Plans are made by the driver.",
+    "read.delete-planning-mode": "Plans are made by the driver.",
+    "read.orc.": "ORC is not read.",
+    "read.parquet.vectorization.": "Reading is always vectorised.",
+    "read.split.adaptive-size.enabled": "Tasks are as large as read.split.target-size says.",
+    "read.split.metadata-target-size": "Metadata tables are made in one piece.",
+    "write.avro.": "Data files are Parquet.",
+    "write.delete.avro.": "Delete files are Parquet and Puffin.",
+    "write.delete.format.default": "Delete files are Parquet and Puffin.",
+    "write.delete.orc.": "Delete files are Parquet and Puffin.",
+    "write.delete.parquet.": "Delete files are written as data files are.",
+    "write.delete.target-file-size-bytes": "Delete files are as large as their deletes.",
+    "write.folder-storage.path": "Superseded by write.data.path.",
+    "write.location-provider.impl": "No property names code; write.data.path says where.",
+    "write.manifest.compression-codec": "Manifests are compressed with deflate.",
+    "write.manifest.compression-level": "Manifests are compressed with deflate.",
+    "write.object-storage.": "Data files lie in folders of their partitions; see write.data.path.",
+    "write.orc.": "Data files are Parquet.",
+    "write.parquet.bloom-filter-": "No Bloom filters are written.",
+    "write.parquet.dict-encoding-enabled.column.": "The writer decides on dictionaries.",
+    "write.parquet.page-row-limit": "Pages end by their size.",
+    "write.parquet.page-version": "Pages are of the writer's version.",
+    "write.parquet.row-group-check-": "Row groups end by size and number of rows.",
+    "write.parquet.row-group-size-track-uncompressed": "Row groups end by size before compression.",
+    "write.parquet.shred-variants": "variant columns are not written.",
+    "write.parquet.stats-enabled.column.": "Every column has statistics.",
+    "write.parquet.variant-inference-buffer-size": "variant columns are not written.",
+    "write.spark.auto-schema-evolution.enabled": "MERGE WITH SCHEMA EVOLUTION asks for it.",
+    "write.spark.fanout.enabled": "Writers keep several files open and sort what is beyond.",
+    "write.summary.partition-limit": "Summaries do not list partitions.",
+    "write.upsert.enabled": "For Flink.",
+}
+"""Iceberg's properties that nothing here honours: with each, what happens instead."""
+
+
+def check_given_properties(table: object, given: Mapping[str, str]) -> None:
+    """Judge what a user of this library sets on a table; warn of what is `without_effect`.
+
+    Raises:
+        InvalidPropertyError: names and values that are no text; a value that a property that is
+            honoured cannot have.
+    """
+    check_property_texts(given)
+    TableProperties(given).validate()
+    for sentence in without_effect(given):
+        logger.warning("%s: %s docs/properties.md lists what is honoured.", table, sentence)
+
+
+def without_effect(properties: Mapping[str, str]) -> list[str]:
+    """A sentence for each property that is kept and that nothing here honours.
+
+    >>> without_effect({"gc.enabled": "false", "write.upsert.enabled": "true"})
+    ['write.upsert.enabled is kept for other engines, and changes nothing here. For Flink.']
+    >>> without_effect({"write.target-file-size-byte": "1"})
+    ['write.target-file-size-byte is kept, and nothing here knows it: is it \
+write.target-file-size-bytes?']
+    """
+    known = {one.name for one in all_properties()} | HONOURED_ELSEWHERE.keys() | REFUSED.keys()
+    sentences = []
+    for name in sorted(properties):
+        if _entry(name, known) is not None:
+            continue
+        other = _entry(name, KEPT_FOR_OTHERS)
+        if other is not None:
+            sentences.append(
+                f"{name} is kept for other engines, and changes nothing here. "
+                f"{KEPT_FOR_OTHERS[other]}"
+            )
+            continue
+        near = difflib.get_close_matches(
+            name.lower(), sorted({*known, *KEPT_FOR_OTHERS}), n=1, cutoff=0.8
+        )
+        meant = f": is it {near[0]}?" if near else "."
+        sentences.append(f"{name} is kept, and nothing here knows it{meant}")
+    return sentences
+
+
+def _entry(name: str, names: Collection[str]) -> str | None:
+    """The entry that a name has, be it that of its prefix; bare prefixes are no names."""
+    if name in names:
+        return name
+    prefixes = (one for one in names if one.endswith((".", "-")) and name.startswith(one))
+    return next(prefixes, None)
 
 
 def all_properties() -> list[Property[object]]:

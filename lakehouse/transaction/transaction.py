@@ -22,7 +22,7 @@ from lakehouse.spec.metadata.table_updates import (
     UpgradeFormatVersion,
     apply_updates,
 )
-from lakehouse.spec.table_properties import check_property_texts, parse_format_version
+from lakehouse.spec.table_properties import check_given_properties, parse_format_version
 from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
 from lakehouse.transaction.attempt.pending_operation import Isolation, Operation, head_of
 from lakehouse.transaction.commit.commit_attempts import run
@@ -351,8 +351,9 @@ class Transaction:
         """Set table properties.
 
         `format-version` raises the table's format version, as in other engines; it never goes back.
+        A warning names those that nothing here honours.
         """
-        check_property_texts(properties)
+        check_given_properties(self.identifier, properties)
         given = dict(properties)
         version = given.pop("format-version", None)
         upgrade = () if version is None else (UpgradeFormatVersion(parse_format_version(version)),)

@@ -125,3 +125,16 @@ def test_a_level_that_a_codec_lacks_is_told_before_a_file_is_written(tmp_path, c
     with pytest.raises(InvalidPropertyError, match=f"{codec} has levels from {least} to {most}"):
         table.append(pa.table({"id": [1]}))
     assert not list(tmp_path.rglob("*.parquet*"))
+
+
+def test_clients_over_rest_set_what_their_engine_goes_by(rest, caplog):
+    foreign = {"write.format.default": "orc", "write.upsert.enabled": "true", "nonsense": "1"}
+    foreign["commit.retry.num-retries"] = "-1"
+    made = rest.table("foreign", "t", properties=foreign)
+    assert foreign.items() <= made["metadata"]["properties"].items()
+    more = {"write.parquet.compression-codec": "lzo", "read.split.target-size": "many"}
+    change = {"requirements": [], "updates": [{"action": "set-properties", "updates": more}]}
+    path = "/namespaces/foreign/tables/t"
+    assert rest.post(path, change).status_code == 200
+    assert (foreign | more).items() <= rest.get(path).json()["metadata"]["properties"].items()
+    assert not [one for one in caplog.records if "nothing here" in one.getMessage()]

@@ -132,6 +132,7 @@ def _first_metadata(served: Served, document: Mapping[str, Any], location: str) 
         location=location,
         properties=properties,
         format_version=parse_format_version(properties.get("format-version", "2")),
+        foreign=True,
         table_uuid=str(served.environment.new_uuid()),
         now_ms=served.environment.now_ms(),
     )

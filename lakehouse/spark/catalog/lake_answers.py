@@ -31,7 +31,7 @@ from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
-from lakehouse.spark.spark_types import has_bytes_as_default, to_iceberg_schema
+from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier, dotted
@@ -250,9 +250,7 @@ class LakeAnswers(Answers):
         table, spark = found.table, self._session()
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
-        by_workers = has_bytes_as_default(table.schema()) or not hadoop_reads(
-            spark, table.location, table.storage
-        )
+        by_workers = not hadoop_reads(spark, table.location, table.storage)
         if found.branch is not None:
             branch = found.branch if found.ref else wap_branch(spark, table) or found.branch
             return WritableTableAnswers(

@@ -8,7 +8,7 @@ filters of later queries prune row groups only. Give the filter to the scan:
 from __future__ import annotations
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+from pyiceberg.types import NestedField, UUIDType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
@@ -30,7 +30,7 @@ from lakehouse.spark.connect.deleted_positions import (
 from lakehouse.spark.connect.path_reader import read_paths, refuse_equality_deletes
 from lakehouse.spark.reading.file_answer import parquet_only, sized
 from lakehouse.spark.reading.misleading_names import misleading_columns
-from lakehouse.spark.spark_types import quoted, to_spark_schema
+from lakehouse.spark.spark_types import for_workers, quoted, to_spark_schema
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -49,6 +49,14 @@ def read_remotely(
             cannot reach.
         UnsupportedTypeError: a column that Spark cannot show.
     """
+    beyond = for_workers(schema)
+    if beyond:
+        raise UnsupportedTypeError(
+            f"column {beyond[0]!r} of {name} holds what Spark's own Parquet reader does not give: "
+            "nanoseconds, a uuid inside a column, or a default of rows that are older. Select "
+            "other columns, or read the table in a session that has its catalog",
+            column=beyond[0],
+        )
     unsafe = misleading_columns(schema, request.metadata)
     aliases = {one.field_id: _alias(one) for one in schema.fields if one.name in unsafe}
     physical = _physical_schema(schema, aliases)
@@ -94,19 +102,13 @@ def _physical_schema(schema: Schema, aliases: dict[int, str]) -> SparkStruct:
 
 def _shown(physical: DataFrame, schema: Schema, aliases: dict[int, str]) -> DataFrame:
     """The columns under the names and types that users know."""
-    if not aliases and not any(_holds_uuid(field.field_type) for field in schema.fields):
+    if not aliases and not any(isinstance(one.field_type, UUIDType) for one in schema.fields):
         return physical
     columns: list[Column] = []
     for field in schema.fields:
         column = F.col(quoted(aliases.get(field.field_id, field.name)))
         if isinstance(field.field_type, UUIDType):
             column = _uuid_text(column)
-        elif _holds_uuid(field.field_type):
-            raise UnsupportedTypeError(
-                f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark "
-                "cannot show: select other columns",
-                column=field.name,
-            )
         columns.append(column.alias(field.name))
     return physical.select(*columns)
 
@@ -119,13 +121,3 @@ def _uuid_text(column: Column) -> Column:
     ]
     dash = F.lit("-")
     return F.concat(parts[0], dash, parts[1], dash, parts[2], dash, parts[3], dash, parts[4])
-
-
-def _holds_uuid(kind: IcebergType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_holds_uuid(field.field_type) for field in kind.fields)
-    if isinstance(kind, ListType):
-        return _holds_uuid(kind.element_type)
-    if isinstance(kind, MapType):
-        return _holds_uuid(kind.key_type) or _holds_uuid(kind.value_type)
-    return isinstance(kind, UUIDType)

@@ -14,12 +14,17 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import Transform
+from pyiceberg.types import IcebergType
 
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spark.spark_types import NANOSECONDS, nanosecond_text
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
@@ -40,8 +45,8 @@ def file_answer(plan: ScanPlan, columns: Collection[str], metadata: TableMetadat
         files = plan.locations()
         return _text(files, None, {"for_workers": may_lack_ids(files.column(0), metadata)})
     tasks = list(plan.tasks)
-    specs = metadata.specs()
-    details = [_details(task, specs, wanted=wanted) for task in tasks]
+    specs, types = metadata.specs(), types_of(metadata)
+    details = [_details(task, specs, types, wanted=wanted) for task in tasks]
     deletes = [one for task in tasks for one in task.deletes]
     files = sized([task.data_file for task in tasks])
     told = {
@@ -112,7 +117,13 @@ def sized(files: Iterable[DataFile]) -> pa.Table:
     )
 
 
-def _details(task: FileScanTask, specs: Mapping[int, PartitionSpec], *, wanted: bool) -> str:
+def _details(
+    task: FileScanTask,
+    specs: Mapping[int, PartitionSpec],
+    types: FieldTypes,
+    *,
+    wanted: bool,
+) -> str:
     told: dict[str, Any] = {}
     if task.deletes:
         told["deletes"] = [_delete(one) for one in task.deletes]
@@ -121,7 +132,10 @@ def _details(task: FileScanTask, specs: Mapping[int, PartitionSpec], *, wanted: 
         values = zip(specs[file.spec_id].fields, file.partition, strict=True)
         told |= {
             "spec": file.spec_id,
-            "partition": {field.name: plain_value(value) for field, value in values},
+            "partition": {
+                field.name: plain_value(value, types.get(field.source_id), field.transform)
+                for field, value in values
+            },
             "first_row": file.first_row_id,
             "sequence": None if file.first_row_id is None else task.sequence_number,
         }
@@ -140,8 +154,12 @@ def _delete(one: DataFile) -> dict[str, Any]:
     }
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: Any, kind: IcebergType | None, transform: Transform[Any, Any]) -> Any:
     """A partition value for `PartitionValues.java`: Iceberg's numbers, bytes as base64."""
+    if value is not None and kind is not None:
+        kind = transform.result_type(kind)
+        if isinstance(kind, NANOSECONDS):
+            return nanosecond_text(kind, value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):

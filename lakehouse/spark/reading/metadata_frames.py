@@ -12,6 +12,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.spark.catalog.table_names import NamedTable
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.read_options import check_read_options
+from lakehouse.spark.shown_values import shown_array
 from lakehouse.spark.spark_types import quoted
 
 
@@ -49,6 +50,7 @@ class MetadataTableAnswers(Answers):
             "rows": -1,
             "distinct": {},
             "misleading": [],
+            "for_workers": [],
             "by_workers": True,
             "writable": False,
         }
@@ -71,22 +73,23 @@ class MetadataTableAnswers(Answers):
 
 
 def as_text(table: pa.Table) -> pa.Table:
-    """The table with uuids as text, inside structs too: Spark takes no extension types."""
-    columns = [_with_text(column.combine_chunks()) for column in table.columns]
-    fields = [
-        field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)
+    """The table with uuids and nanoseconds as text, at any depth: Spark has no such types."""
+    fields = [_with_text(field) for field in table.schema]
+    columns = [
+        shown_array(column.combine_chunks(), field.type)
+        for column, field in zip(table.columns, fields, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _with_text(array: pa.Array) -> pa.Array:
-    kind = array.type
-    if isinstance(kind, pa.UuidType):
-        return pa.array(
-            [None if value is None else str(value) for value in array.to_pylist()], pa.string()
-        )
-    if not pa.types.is_struct(kind) or not kind.num_fields:
-        return array
-    children = [_with_text(child) for child in array.flatten()]
-    fields = [kind.field(position).with_type(child.type) for position, child in enumerate(children)]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+def _with_text(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if isinstance(kind, pa.UuidType) or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
+        return field.with_type(pa.string())
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_with_text(one) for one in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_with_text(kind.value_field)))
+    if pa.types.is_map(kind):
+        return field.with_type(pa.map_(_with_text(kind.key_field), _with_text(kind.item_field)))
+    return field

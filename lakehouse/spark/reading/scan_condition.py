@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pyiceberg.types import UUIDType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -63,5 +62,4 @@ def _leaf(leaf: Leaf) -> str:
 
 
 def _literal(leaf: Leaf, value: object) -> str:
-    # a uuid column is shown as text
-    return f"'{value}'" if isinstance(leaf.type, UUIDType) else sql_literal(leaf.type, value)
+    return sql_literal(leaf.type, value)

@@ -50,7 +50,7 @@ def read(
     if is_remote(spark):
         frame = read_remotely(spark, name, request, needed, storage, told)
     else:
-        shown_schema(needed)  # raises here what in the JVM would lose its type
+        shown_schema(needed)  # what cannot be read is refused before a query asks for it
         answers = TableAnswers(
             lambda: spark,
             name,

@@ -37,7 +37,7 @@ from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.scan.planner import snapshot_of
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.reading.misleading_names import misleading_columns
-from lakehouse.spark.spark_types import quoted, shown_schema, shown_type
+from lakehouse.spark.spark_types import for_workers, listed_schema, quoted, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
@@ -88,9 +88,6 @@ def table_facts(
         request: version and snapshot; its filter and projection do not matter.
         schema: the columns to show.
         by_workers: whether Python workers read the files, because Spark cannot.
-
-    Raises:
-        UnsupportedTypeError: a column is of a type that Spark cannot read.
     """
     metadata = request.metadata
     snapshot = snapshot_of(request)
@@ -98,7 +95,7 @@ def table_facts(
         "name": name,
         "id": metadata.table_uuid,
         "version": _version(metadata, snapshot, schema),
-        "schema": shown_schema(schema).json(),
+        "schema": listed_schema(schema).json(),
         "properties": dict(metadata.properties),
         "partitioning": partition_terms(metadata.spec(), schema),
         "grouping": _grouping(metadata, schema),
@@ -108,6 +105,7 @@ def table_facts(
         "distinct": _distinct(metadata, snapshot, schema),
         "misleading": sorted(misleading_columns(schema, metadata)),
         "by_workers": by_workers,
+        "for_workers": for_workers(schema),
         "knows_aggregates": True,
         "may_be_for_workers": _may_have_equality_deletes(snapshot)
         or NAME_MAPPING in metadata.properties,

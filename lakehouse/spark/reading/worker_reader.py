@@ -19,6 +19,7 @@ from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
+from lakehouse.spark.shown_values import shown_array
 from lakehouse.spark.spark_types import arrow_schema
 from lakehouse.spark.worker_tasks import Batches, map_batches
 from lakehouse.storage.storage_by_scheme import storage_for
@@ -84,11 +85,6 @@ def _reader(
 def shown_batch(rows: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """A batch of the reader as the types that Spark was told."""
     columns = [
-        plain(column).cast(field.type) for column, field in zip(rows.columns, target, strict=True)
+        shown_array(column, one.type) for column, one in zip(rows.columns, target, strict=True)
     ]
     return make_batch(columns, target, rows.num_rows)
-
-
-def plain(column: pa.Array) -> pa.Array:
-    """An extension array, such as uuid, as what it is stored as."""
-    return column.storage if isinstance(column, pa.ExtensionArray) else column

@@ -26,9 +26,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, StructType
 
+from lakehouse.data.conversion.safe_casts import cast_primitive
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.expressions.filter_binding import field_path
 from lakehouse.expressions.transforms.partition_transforms import transform_array
+from lakehouse.spark.shown_values import stored_array
 from lakehouse.spark.spark_types import quoted
 from lakehouse.spec.table_properties import TableProperties
 
@@ -185,7 +187,9 @@ def _arrow_transform(
     result = "int" if isinstance(transform, t.BucketTransform) else "binary"
 
     def compute(values: pa.Array) -> pa.Array:
-        transformed = transform_array(transform, values, kind)
+        if isinstance(kind, ice.UUIDType) and pa.types.is_string(values.type):
+            values = cast_primitive(values, kind, pa.binary(16))
+        transformed = transform_array(transform, stored_array(values, kind), kind)
         if result == "int" or pa.types.is_binary(transformed.type):
             return transformed
         return transformed.cast(pa.string()).cast(pa.binary())

@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame
 
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.data.writing.input_columns import coerce
+from lakehouse.errors import InvalidSchemaError
 from lakehouse.spark.jvm.failures import marking, unmarking
-from lakehouse.spark.spark_types import arrow_schema
+from lakehouse.spark.shown_values import stored_array
+from lakehouse.spark.spark_types import arrow_schema, is_foreign
 from lakehouse.spark.worker_tasks import Batches, map_batches, task_name
 from lakehouse.spark.writing.distribution import distribute
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
@@ -40,8 +42,8 @@ def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) 
         InvalidPropertyError: a table property that cannot be used.
         StorageError: a file could not be written.
     """
-    empty = arrow_schema(frame.schema).empty_table()
-    list(coerce(empty, request.schema, table=request.table))
+    empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(frame.schema))
+    list(coerce(stored_batches(iter([empty]), request), request.schema, table=request.table))
     problem = frame_obstacle(frame, request, storage)
     with unmarking():
         if problem is None:
@@ -68,11 +70,35 @@ def file_records(frame: DataFrame, request: WriteRequest, storage: Storage) -> D
     return map_batches(frame, _writer(request, storage.properties), "record binary")
 
 
+def stored_batches(batches: Batches, request: WriteRequest) -> Batches:
+    """Rows as Spark holds them, with the times that are text to it (`spark_types`) as times.
+
+    Raises:
+        InvalidSchemaError: a text that is none, or one without an offset for an instant.
+    """
+    fields = {field.name: field for field in request.schema.fields if is_foreign(field.field_type)}
+    for batch in batches:
+        for position, name in enumerate(batch.schema.names):
+            if name in fields:
+                try:
+                    found = stored_array(batch.column(position), fields[name].field_type)
+                except pa.ArrowInvalid as error:
+                    raise InvalidSchemaError(
+                        f"column {name!r} of table {request.table}: {error}. Write nanoseconds as "
+                        "2026-01-31 12:00:00.123456789, and an instant with Z or +02:00 behind it",
+                        table=request.table,
+                        column=name,
+                    ) from error
+                batch = batch.set_column(position, name, found)
+        yield batch
+
+
 def _writer(request: WriteRequest, properties: Mapping[str, str]) -> Callable[[Batches], Batches]:
     def write(batches: Batches) -> Batches:
         with marking():
             storage = storage_for(request.location, properties)
-            files = write_all(batches, request, storage, task=task_name())
+            rows = stored_batches(batches, request)
+            files = write_all(rows, request, storage, task=task_name())
         records = [orjson.dumps(one.to_record()) for one in files]
         yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
 

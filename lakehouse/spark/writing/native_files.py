@@ -18,7 +18,7 @@ from pyspark.sql import types as sp
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.jvm.janino import java_object
-from lakehouse.spark.spark_types import quoted, shown_schema, sql_literal
+from lakehouse.spark.spark_types import default_literal, quoted, shown_schema
 from lakehouse.spark.writing.distribution import (
     distribute,
     sort_columns,
@@ -149,12 +149,7 @@ def _columns(frame: DataFrame, request: WriteRequest) -> list[Column]:
         request.schema.fields, shown_schema(request.schema).fields, strict=True
     ):
         if field.name not in frame.schema.names:
-            value = (
-                F.lit(None)
-                if field.write_default is None
-                else F.expr(sql_literal(field.field_type, field.write_default))
-            )
-            column = value.cast(target.dataType)
+            column = F.expr(default_literal(field)).cast(target.dataType)
         else:
             column = F.col(quoted(field.name))
             if not _same(frame.schema[field.name].dataType, target.dataType):

@@ -12,6 +12,7 @@ from pyiceberg.types import TimeType, UUIDType
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.reading.table_facts import partition_term
+from lakehouse.spark.spark_types import NANOSECONDS
 from lakehouse.spec.table_properties import TableProperties
 
 _MOST_ADVISED = 256 << 20
@@ -68,9 +69,10 @@ def _shuffled(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
     if term is None or term["transform"] == "identity":
         return term
     kind = schema.find_type(field.source_id)
-    # Spark's functions take a uuid as the text that it is to Spark, and no times: the values
-    # themselves separate as well
-    return {**term, "transform": "identity"} if isinstance(kind, UUIDType | TimeType) else term
+    # Spark's functions take no times, and uuids and nanoseconds as the text that they are to Spark:
+    # the values themselves separate as well
+    as_they_are = isinstance(kind, (UUIDType, TimeType, *NANOSECONDS))
+    return {**term, "transform": "identity"} if as_they_are else term
 
 
 def _sort_term(field: SortField, schema: Schema) -> dict[str, Any] | None:

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.data.writing.parquet_writer import ParquetOptions
-from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
+from lakehouse.errors import InvalidSchemaError
 from lakehouse.expressions.filter_binding import field_path
 from lakehouse.spark.hadoop_locations import hadoop_reads, spark_location
 from lakehouse.spark.jvm.failures import marked
-from lakehouse.spark.spark_types import shown_schema, to_spark_schema
+from lakehouse.spark.spark_types import is_foreign, shown_schema, to_spark_schema
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.location import local_path, parse
@@ -65,11 +65,8 @@ def obstacle(spark: SparkSession, request: WriteRequest, storage: Storage) -> st
     options = ParquetOptions.from_properties(request.properties)
     if options.codec not in _CODECS or (options.level is not None and options.codec != "zstd"):
         return f"Spark's Parquet has no {options.codec} codec with such a level"
-    try:
-        shown_schema(request.schema)
-    except UnsupportedTypeError as error:
-        return error.message
-    return None
+    foreign = [one.name for one in request.schema.fields if is_foreign(one.field_type)]
+    return f"Spark's Parquet cannot write {', '.join(foreign)}" if foreign else None
 
 
 def _jvm_reaches(spark: SparkSession, location: str, storage: Storage) -> bool:

@@ -93,9 +93,8 @@ def _set_ref(document: Any, where: str) -> up.SetSnapshotRef:
 def _set_properties(document: Any, where: str) -> up.SetProperties:
     # `updated` is how the first clients wrote it
     given = document.get("updates", document.get("updated"))
-    return up.SetProperties(
-        string_map(require_object(given, f"{where}.updates"), f"{where}.updates")
-    )
+    updates = string_map(require_object(given, f"{where}.updates"), f"{where}.updates")
+    return up.SetProperties(updates, foreign=True)
 
 
 def _remove_properties(document: Any, where: str) -> up.RemoveProperties:

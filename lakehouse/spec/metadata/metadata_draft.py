@@ -364,15 +364,16 @@ class MetadataDraft:
 
     # Properties and statistics
 
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties."""
+    def set_properties(self, properties: Mapping[str, str], *, foreign: bool = False) -> None:
+        """Set properties; the values of `foreign` ones may be such as we cannot read."""
         check_property_texts(properties)
         for key in properties:
             if key in _RESERVED_PROPERTIES:
                 raise InvalidPropertyError(
                     f"Property {key!r} is reserved; the table's metadata says it."
                 )
-        TableProperties(properties).validate()
+        if not foreign:
+            TableProperties(properties).validate()
         if any(self._m.properties.get(key) != value for key, value in properties.items()):
             self._set(properties={**self._m.properties, **properties})
 

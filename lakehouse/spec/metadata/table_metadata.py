@@ -391,11 +391,14 @@ def new_table_metadata(
     format_version: int,
     table_uuid: str,
     now_ms: int,
+    *,
+    foreign: bool = False,
 ) -> TableMetadata:
     """The first version of a table, without snapshots.
 
     Column ids are assigned afresh from 1 in the order of the schema, breadth first; `spec` and
-    `sort_order` follow their columns; partition field ids count from 1000.
+    `sort_order` follow their columns; partition field ids count from 1000. The values of `foreign`
+    properties may be such as we cannot read.
 
     Raises:
         InvalidInputError: no format version.
@@ -411,7 +414,8 @@ def new_table_metadata(
             f"Property format-version = {stated} contradicts format version {format_version}."
         )
     check_format_version(format_version)
-    TableProperties(properties).validate()
+    if not foreign:
+        TableProperties(properties).validate()
     fresh, new_ids = assign_fresh_ids(schema)
     check_schema_for_version(fresh, format_version)
     fresh_spec = _fresh_spec(spec, new_ids)

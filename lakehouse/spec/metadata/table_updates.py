@@ -284,14 +284,18 @@ class SetLocation:
 
 @dataclass(frozen=True, slots=True)
 class SetProperties:
-    """Set table properties; they are not shown, since users put secrets there."""
+    """Set table properties; they are not shown, since users put secrets there.
+
+    `foreign` ones are what another engine sets, with values that need not be any that we read.
+    """
 
     updates: Mapping[str, str] = field(repr=False)
+    foreign: bool = field(default=False, compare=False)
     action: ClassVar[str] = "set-properties"
 
     def apply(self, draft: MetadataDraft) -> None:
         """Change the draft."""
-        draft.set_properties(self.updates)
+        draft.set_properties(self.updates, foreign=self.foreign)
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""

@@ -17,10 +17,12 @@ from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spark.spark_types import (
     EXISTS_DEFAULT,
     FIELD_ID,
+    for_workers,
     sql_literal,
     to_iceberg_schema,
     to_spark_schema,
 )
+from lakehouse.spec.schema.iceberg_types import VariantType
 
 BOTH_WAYS = [
     ice.BooleanType(),
@@ -85,7 +87,7 @@ def test_every_field_carries_its_id():
     assert shown["u"].dataType == sp.BinaryType()
 
 
-@pytest.mark.parametrize("kind", [ice.TimestampNanoType(), ice.TimestamptzNanoType()])
+@pytest.mark.parametrize("kind", [ice.GeometryType(), ice.GeographyType(), VariantType()])
 def test_a_type_spark_lacks_is_refused_by_name(kind):
     nested = ice.StructType(ice.NestedField(2, "when", kind, required=False))
     with pytest.raises(UnsupportedTypeError, match=r"'outer\.when'"):
@@ -116,12 +118,21 @@ def test_initial_default_becomes_exists_default():
     assert to_spark_schema(Schema(field))["c"].metadata[EXISTS_DEFAULT] == r"'it\'s \\ so'"
 
 
-def test_a_nested_initial_default_is_refused():
-    inner = ice.StructType(
-        ice.NestedField(2, "x", ice.IntegerType(), required=False, initial_default=5)
-    )
-    with pytest.raises(UnsupportedTypeError, match=r"'s\.x'"):
-        to_spark_schema(Schema(ice.NestedField(1, "s", inner, required=False)))
+def test_what_sparks_reader_lacks_is_for_workers():
+    long, key = ice.NestedField(2, "x", ice.LongType()), ice.NestedField(3, "u", ice.UUIDType())
+    late = long.model_copy(update={"initial_default": 5})
+    fields = {
+        "plain": ice.StructType(long),
+        "uuid": ice.UUIDType(),
+        "nested_uuid": ice.StructType(key),
+        "nested_default": ice.ListType(4, ice.StructType(late)),
+        "nanos": ice.MapType(5, ice.StringType(), 6, ice.TimestampNanoType()),
+    }
+    schema = Schema(*(ice.NestedField(7 + i, *one) for i, one in enumerate(fields.items())))
+    assert for_workers(schema) == ["nested_uuid", "nested_default", "nanos"]
+    for kind, value in (("uuid", UUID(int=1)), ("binary", b""), ("long", 1)):
+        field = ice.NestedField(1, "c", kind, required=False, initial_default=value)
+        assert for_workers(Schema(field)) == ([] if kind == "long" else ["c"])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +148,8 @@ def test_a_nested_initial_default_is_refused():
         (ice.TimestampType(), -1, "TIMESTAMP_NTZ '1969-12-31 23:59:59.999999'"),
         (ice.TimestamptzType(), 0, "TIMESTAMP '1970-01-01 00:00:00.000000+00:00'"),
         (ice.BinaryType(), b"\x00\xff", "X'00ff'"),
-        (ice.UUIDType(), UUID(int=1), "X'00000000000000000000000000000001'"),
+        (ice.UUIDType(), UUID(int=1), f"'{UUID(int=1)}'"),
+        (ice.TimestampNanoType(), 1, "'1970-01-01 00:00:00.000000001'"),
     ],
 )
 def test_literals(kind, value, text):

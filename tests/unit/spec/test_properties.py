@@ -1,7 +1,16 @@
+import re
+
 import pytest
 
 from lakehouse.errors import InvalidPropertyError
-from lakehouse.spec.table_properties import TableProperties, all_properties
+from lakehouse.spec.table_properties import (
+    HONOURED_ELSEWHERE,
+    KEPT_FOR_OTHERS,
+    REFUSED,
+    TableProperties,
+    all_properties,
+    without_effect,
+)
 
 
 def test_defaults_and_set_values():
@@ -67,3 +76,100 @@ def test_data_location_is_joined_or_absolute(path, expected):
     raw = {} if path is None else {"write.data.path": path}
     assert TableProperties(raw).data_location("s3://b/t") == expected
     assert TableProperties({}).metadata_location("s3://b/t/") == "s3://b/t/metadata"
+
+
+ICEBERG = re.findall(
+    r"\S+",
+    """
+commit.manifest-merge.enabled commit.manifest.min-count-to-merge commit.manifest.target-size-bytes
+commit.retry.max-wait-ms commit.retry.min-wait-ms commit.retry.num-retries
+commit.retry.total-timeout-ms commit.status-check.max-wait-ms commit.status-check.min-wait-ms
+commit.status-check.num-retries commit.status-check.total-timeout-ms
+compatibility.snapshot-id-inheritance.enabled current-schema current-snapshot-id
+current-snapshot-summary current-snapshot-timestamp-ms default-partition-spec default-sort-order
+encryption.data-key-length encryption.key-id engine.hive.enabled engine.hive.lock-enabled
+format-version gc.enabled history.expire.max-ref-age-ms history.expire.max-snapshot-age-ms
+history.expire.min-snapshots-to-keep identifier-fields.rely read.data-planning-mode
+read.delete-planning-mode read.orc.vectorization.batch-size read.orc.vectorization.enabled
+read.parquet.vectorization.batch-size read.parquet.vectorization.enabled
+read.split.adaptive-size.enabled read.split.metadata-target-size read.split.open-file-cost
+read.split.planning-lookback read.split.target-size schema.name-mapping.default snapshot-count uuid
+write.avro.compression-codec write.avro.compression-level write.data.path
+write.delete.avro.compression-codec write.delete.avro.compression-level
+write.delete.distribution-mode write.delete.format.default write.delete.granularity
+write.delete.isolation-level write.delete.mode write.delete.orc.block-size-bytes
+write.delete.orc.compression-codec write.delete.orc.compression-strategy
+write.delete.orc.stripe-size-bytes write.delete.orc.vectorized.batch-size
+write.delete.parquet.compression-codec write.delete.parquet.compression-level
+write.delete.parquet.dict-size-bytes write.delete.parquet.page-row-limit
+write.delete.parquet.page-size-bytes write.delete.parquet.page-version
+write.delete.parquet.row-group-check-max-record-count
+write.delete.parquet.row-group-check-min-record-count write.delete.parquet.row-group-size-bytes
+write.delete.target-file-size-bytes write.distribution-mode write.folder-storage.path
+write.format.default write.location-provider.impl write.manifest.compression-codec
+write.manifest.compression-level write.merge.distribution-mode write.merge.isolation-level
+write.merge.mode write.metadata.compression-codec write.metadata.delete-after-commit.enabled
+write.metadata.metrics.column.x write.metadata.metrics.default
+write.metadata.metrics.max-inferred-column-defaults write.metadata.path
+write.metadata.previous-versions-max write.object-storage.enabled
+write.object-storage.partitioned-paths write.object-storage.path write.orc.block-size-bytes
+write.orc.bloom.filter.columns write.orc.bloom.filter.fpp write.orc.compression-codec
+write.orc.compression-strategy write.orc.stripe-size-bytes write.orc.vectorized.batch-size
+write.parquet.bloom-filter-adaptive-enabled write.parquet.bloom-filter-enabled.column.x
+write.parquet.bloom-filter-fpp.column.x write.parquet.bloom-filter-max-bytes
+write.parquet.bloom-filter-ndv.column.x write.parquet.compression-codec
+write.parquet.compression-level write.parquet.dict-encoding-enabled.column.x
+write.parquet.dict-size-bytes write.parquet.page-row-limit write.parquet.page-size-bytes
+write.parquet.page-version write.parquet.row-group-check-max-record-count
+write.parquet.row-group-check-min-record-count write.parquet.row-group-size-bytes
+write.parquet.row-group-size-track-uncompressed write.parquet.shred-variants
+write.parquet.stats-enabled.column.x write.parquet.variant-inference-buffer-size
+write.spark.accept-any-schema write.spark.advisory-partition-size-bytes
+write.spark.auto-schema-evolution.enabled write.spark.fanout.enabled write.summary.partition-limit
+write.target-file-size-bytes write.update.distribution-mode write.update.isolation-level
+write.update.mode write.upsert.enabled write.wap.enabled
+""",
+)
+"""The properties of Iceberg 1.12's Java (`TableProperties`), a column where one is named."""
+
+
+@pytest.mark.parametrize("name", ICEBERG)
+def test_every_property_of_iceberg_has_its_place(name):
+    told = without_effect({name: "x"})
+    honoured = {known.name for known in all_properties()} | HONOURED_ELSEWHERE.keys()
+    if name in honoured or name in REFUSED or name.endswith("metrics.column.x"):
+        assert told == []
+    else:
+        assert len(told) == 1
+        assert told[0].startswith(f"{name} is kept for other engines")
+
+
+def test_each_property_is_in_one_list():
+    lists = [{one.name for one in all_properties()}, HONOURED_ELSEWHERE, REFUSED, KEPT_FOR_OTHERS]
+    names = [name for one in lists for name in one]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("nonsense", None),
+        ("owner-team", None),
+        ("write.target-file-size-byte", "write.target-file-size-bytes"),
+        ("WRITE.DELETE.MODE", "write.delete.mode"),
+        ("lakehouse.maintenance.small-files-bytes", "lakehouse.maintenance.small-file-bytes"),
+        ("write.metadata.metrics.colum.x", "write.metadata.metrics.column."),
+    ],
+)
+def test_what_nobody_knows_is_told_with_the_nearest_name(name, near):
+    [told] = without_effect({name: "x"})
+    assert told.startswith(f"{name} is kept, and nothing here knows it")
+    assert ("is it" in told) is (near is not None)
+    assert near is None or f"is it {near}?" in told
+
+
+def test_the_page_lists_what_the_code_goes_by():
+    from docs.list_properties import PAGE, page
+
+    text = PAGE.read_text()
+    assert page(text) == text, "python docs/list_properties.py"

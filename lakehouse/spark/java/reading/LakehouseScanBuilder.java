@@ -1,6 +1,8 @@
 package lakehouse.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Set;
@@ -144,6 +146,7 @@ final class LakehouseScanBuilder
     /** Whether Spark cannot read the files itself. */
     private boolean isForWorkers(LakehouseScan scan) {
         return table.is("by_workers")
+            || !Collections.disjoint(Arrays.asList(required.fieldNames()), table.names("for_workers"))
             || table.is("may_be_for_workers") && scan.plan().forWorkers;
     }
 
