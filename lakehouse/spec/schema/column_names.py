@@ -15,10 +15,19 @@ def spelled(name: str, schema: Schema, *, case_sensitive: bool) -> str:
     """
     if case_sensitive:
         return name
-    known = index_by_name(schema)
-    if name in known:
+    # pyiceberg keeps its own index: only names in another case are worth one of ours
+    if _has(schema, name, case_sensitive=True) or not _has(schema, name, case_sensitive=False):
         return name
+    known = index_by_name(schema)
     alike = {column: one for one, column in known.items() if one.lower() == name.lower()}
     if len(alike) > 1:
         raise ValueError(f"{name} may be {' or '.join(sorted(alike.values()))}")
     return next(iter(alike.values()), name)
+
+
+def _has(schema: Schema, name: str, *, case_sensitive: bool) -> bool:
+    try:
+        schema.find_field(name, case_sensitive)
+    except ValueError:
+        return False
+    return True
