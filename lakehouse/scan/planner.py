@@ -277,6 +277,7 @@ def _plan(
         columns,
         os.cpu_count() or 1,
         added_by,
+        checkpoint=request.checkpoint,
     )
     data, deletes = _search(manifests, search, report)
     report.data_manifests, report.data_files = data.manifests, data.files
@@ -284,7 +285,9 @@ def _plan(
     with _timed(report, "deletes"):
         delete_entries = [entry for part in deletes.parts for entry in part.to_manifest_entries()]
         index = DeleteIndex(delete_entries, search.reader.specs)
-    files, tasks = _lazy(data.parts, search, index, include_metrics=request.include_metrics)
+    of_partitions = {} if request.whole_residuals else _residuals(search)
+    # what is kept of the plan outlives what asked for it
+    files, tasks = _lazy(data.parts, search.where, of_partitions, index, request.include_metrics)
     return ScanPlan(snapshot.snapshot_id, projected, report, files, tasks, options)
 
 
@@ -376,27 +379,28 @@ def _search(manifests: Listed, search: Search, report: PlanReport) -> tuple[Foun
 
 
 def _lazy(
-    parts: Sequence[Entries], search: Search, index: DeleteIndex, *, include_metrics: bool
+    parts: Sequence[Entries],
+    where: Bound,
+    residuals: Mapping[int, Residuals],
+    index: DeleteIndex,
+    include_metrics: bool,
 ) -> tuple[LazyItems[Entries, DataFile], LazyItems[Any, FileScanTask]]:
     lengths = [len(part) for part in parts]
     files: LazyItems[Entries, DataFile] = LazyItems(
         parts, lengths, lambda part: _bare(part, include_metrics).to_data_files()
     )
-    residuals = {
-        spec_id: Residuals(search.where, spec, search.reader.types, search.projected(spec_id))
-        for spec_id, spec in search.reader.specs.items()
-    }
     starts = _starts(lengths)
 
     def make_tasks(position: int) -> list[FileScanTask]:
         part = parts[position]
         sequence_numbers = part.table["sequence_number"].to_pylist()
         made = files[starts[position] : starts[position] + lengths[position]]
+        of_partition = residuals.get(part.spec.spec_id)
         return [
             FileScanTask(
                 data_file=file,
                 deletes=index.deletes_for(file, number or 0),
-                residual=residuals[part.spec.spec_id].of(file.partition),
+                residual=where if of_partition is None else of_partition.of(file.partition),
                 start=0,
                 length=file.file_size_in_bytes,
                 sequence_number=number or 0,
@@ -405,6 +409,13 @@ def _lazy(
         ]
 
     return files, LazyItems(range(len(parts)), lengths, make_tasks)
+
+
+def _residuals(search: Search) -> dict[int, Residuals]:
+    return {
+        spec_id: Residuals(search.where, spec, search.reader.types, search.projected(spec_id))
+        for spec_id, spec in search.reader.specs.items()
+    }
 
 
 def _starts(lengths: Sequence[int]) -> list[int]:

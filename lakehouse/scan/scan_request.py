@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from lakehouse.expressions.filter_binding import Where
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+
+
+def _go_on() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,9 @@ class ScanRequest:
         case_sensitive: whether names in `where` and `select` must match exactly.
         include_metrics: whether planned files carry column sizes, counts and bounds.
         use_twins: whether columnar twins of manifests may be used.
+        whole_residuals: whether the residual of each task is the whole filter, which is true and
+            takes no time.
+        checkpoint: called again and again while planning; what it raises ends the plan.
     """
 
     metadata: TableMetadata
@@ -35,3 +42,5 @@ class ScanRequest:
     case_sensitive: bool = True
     include_metrics: bool = False
     use_twins: bool = True
+    whole_residuals: bool = False
+    checkpoint: Callable[[], None] = field(default=_go_on, compare=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,18 @@ from pyiceberg.types import (
 
 from lakehouse.catalog.catalog_protocol import ServerPlanner
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.bound_filter import TRUE, And, Bound, Computed, Leaf, Op, Or
+from lakehouse.expressions.bound_filter import (
+    TRUE,
+    And,
+    Bound,
+    Computed,
+    Leaf,
+    Op,
+    Or,
+    conjunction,
+    leaves,
+    map_leaves,
+)
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.filter_text import describe
 from lakehouse.scan.planner import ScanPlan, project_schema, schema_of, snapshot_of, split_options
@@ -47,6 +59,8 @@ _COMPARED = (
     *(StringType, DecimalType),
 )
 """Types that everybody orders alike; NaN, for one, others put elsewhere."""
+LEAVES_MAX, VALUES_MAX = 1_000, 10_000
+"""Conditions and values of a filter that servers are told; our server takes no more by default."""
 _NOT_TOLD = "_last_updated_sequence_number"
 
 
@@ -143,26 +157,58 @@ def plan_at_server(
 def filter_to_json(where: Bound) -> Any:
     """The filter as servers read it, or one that keeps more; None: one that keeps everything.
 
-    What servers understand otherwise than we do is left out (REST catalog: Expression).
+    What servers understand otherwise than we do is left out (REST catalog: Expression); so is
+    what exceeds `LEAVES_MAX` and `VALUES_MAX`: of many values their range is told.
     """
+    lists = [leaf for leaf in leaves(where) if leaf.op is Op.IN]
+    if sum(len(leaf.value) for leaf in lists) > VALUES_MAX:
+        most = VALUES_MAX // len(lists)
+        where = map_leaves(where, lambda leaf: _range(leaf) if _is_longer(leaf, most) else leaf)
+    return _to_json(_fitting(where))
+
+
+def _is_longer(leaf: Leaf, most: int) -> bool:
+    return leaf.op is Op.IN and len(leaf.value) > most and isinstance(leaf.type, _COMPARED)
+
+
+def _range(leaf: Leaf) -> Bound:
+    ends = leaf.asking(Op.GTE, min(leaf.value)), leaf.asking(Op.LTE, max(leaf.value))
+    return conjunction(ends)
+
+
+def _fitting(where: Bound) -> Bound:
+    """The filter with as many of its conjuncts as servers read, the smallest first."""
+    left, kept = LEAVES_MAX, []
+    conjuncts = where.parts if isinstance(where, And) else (where,)
+    sizes = [sum(1 for _ in leaves(conjunct)) for conjunct in conjuncts]
+    for size, conjunct in sorted(zip(sizes, conjuncts, strict=True), key=itemgetter(0)):
+        left -= size
+        if left >= 0:
+            kept.append(conjunct)
+    return conjunction(kept)
+
+
+def _to_json(where: Bound) -> Any:
     if isinstance(where, And):
-        parts = [one for one in map(filter_to_json, where.parts) if one is not None]
+        parts = [one for one in map(_to_json, where.parts) if one is not None]
         return _joined("and", parts) if parts else None
     if isinstance(where, Or):
-        every = [filter_to_json(one) for one in where.parts]
+        every = [_to_json(one) for one in where.parts]
         return None if None in every else _joined("or", every)
     if isinstance(where, Computed):
-        return filter_to_json(where.implied)
+        return _to_json(where.implied)
     if isinstance(where, Leaf):
         return _leaf(where)
     return None if where == TRUE else {"type": "false"}
 
 
 def _joined(kind: str, parts: Sequence[Any]) -> Any:
-    found = parts[0]
-    for one in parts[1:]:
-        found = {"type": kind, "left": found, "right": one}
-    return found
+    """As flat as it can be: servers read so many levels and no more."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    left, right = _joined(kind, parts[:middle]), _joined(kind, parts[middle:])
+    return {"type": kind, "left": left, "right": right}
 
 
 def _leaf(leaf: Leaf) -> Any:

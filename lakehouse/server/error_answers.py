@@ -94,7 +94,7 @@ def error_answer(error: Exception, *, changes: bool) -> Answer:
     # the server says 503 by itself where it has too much to do, which is no fault of it
     if status >= 500 and not isinstance(error, HttpError):
         log.error("%s", message, exc_info=error)
-    headers = {"Retry-After": "1"} if status == 503 else {}
+    headers = {"Retry-After": "1"} if status in (429, 503) else {}
     return json_answer(
         {"error": {"message": message, "type": kind, "code": status}}, status, headers
     )

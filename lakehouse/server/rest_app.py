@@ -26,6 +26,7 @@ from lakehouse.server.operations.access_operations import access_operations
 from lakehouse.server.operations.append_operations import APPEND_OPERATIONS
 from lakehouse.server.operations.function_operations import FUNCTION_OPERATIONS
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
+from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBounds
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.operations.semantics_operations import SEMANTICS_OPERATIONS
@@ -47,6 +48,7 @@ def rest_app(
     rules: Rules | None = None,
     access: AccessRules | None = None,
     memory: MemoryBounds | None = None,
+    plans: PlanBounds = DEFAULT_PLAN_BOUNDS,
 ) -> RestApp:
     """An ASGI application that serves a catalog (REST catalog: rest-catalog-open-api.yaml).
 
@@ -57,6 +59,7 @@ def rest_app(
         access: which access to files is handed out; None: clients have their own.
         memory: what is kept in memory, at most; None: as `DEFAULT_BOUNDS` has it. Given, it
             bounds what the catalogs of this process share, too.
+        plans: what plans of scans may ask for, and take.
     """
     doorkeeper = None if rules is None else Doorkeeper(rules, lake.name, lake.environment)
     files = None if access is None else FileAccess(lake.catalog, access, lake.environment)
@@ -64,7 +67,7 @@ def rest_app(
     if memory is not None:
         memory.bound_process()
     served = Served.of(lake, config or {}, doorkeeper, files, bounds)
-    operations = operations_of(lake.catalog, access, bounds)
+    operations = operations_of(lake.catalog, access, bounds, plans)
     answers = RequestAnswers(served, bounds)
     configuration = Operation(
         "GET", "/config", _configuration(operations), listed=False, asks=nothing
@@ -100,11 +103,14 @@ class RestApp:
 
 
 def operations_of(
-    catalog: Catalog, access: AccessRules | None = None, memory: MemoryBounds = DEFAULT_BOUNDS
+    catalog: Catalog,
+    access: AccessRules | None = None,
+    memory: MemoryBounds = DEFAULT_BOUNDS,
+    plans: PlanBounds = DEFAULT_PLAN_BOUNDS,
 ) -> tuple[Operation, ...]:
     """Every operation of the specification, and ours; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
-    planning = ScanPlanning(memory.plans).operations()
+    planning = ScanPlanning(memory.plans, plans).operations()
     # an append is recognised by the key of its request
     appends = [replace(one, listed=catalog.requests is not None) for one in APPEND_OPERATIONS]
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)

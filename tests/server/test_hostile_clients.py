@@ -261,6 +261,7 @@ def test_numbers_of_pages_and_names_that_are_none(tmp_path):
 def test_a_large_filter_makes_small_pages(tmp_path, monkeypatch):
     """It is told with each file, and all that was asked for with each token."""
     monkeypatch.setattr(scan_operations, "PAGE_BYTES", 20_000)
+    monkeypatch.setattr(scan_operations, "ASKED_BYTES", 20_000)
     plan = "/namespaces/ns/tables/wide/plan"
     with serving(tmp_path) as rest:
         wide = rest.lake.create_table("ns.wide", ROWS.schema, partition_by=["id"])

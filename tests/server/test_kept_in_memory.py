@@ -20,12 +20,14 @@ from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.memory_bounds import MIB, MemoryBounds
 from lakehouse.server.operations import plans_under_way, scan_operations
+from lakehouse.server.operations.plan_bounds import PlanBounds
 from lakehouse.server.rest_app import rest_app
 from lakehouse.server.served_tables import APPENDED, REFS, ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.all_field_types import TYPES
 from tests.server.conftest import Rest, open_lake
+from tests.waiting import eventually
 
 PARTS = 60
 
@@ -96,8 +98,8 @@ def test_a_token_of_an_older_version_is_answered_of_the_newest(lake, monkeypatch
 def test_a_long_plan_leaves_no_page_behind(lake, monkeypatch):
     kept = []
 
-    def impatient(bytes_max):
-        kept.append(plans_under_way.PlansUnderWay(bytes_max, patience_seconds=0))
+    def impatient(*settings):
+        kept.append(plans_under_way.PlansUnderWay(*settings, patience_seconds=0))
         return kept[-1]
 
     monkeypatch.setattr(scan_operations, "PlansUnderWay", impatient)
@@ -112,7 +114,7 @@ def test_a_long_plan_leaves_no_page_behind(lake, monkeypatch):
         assert told == rest.get(f"{path}/{plan_id}").json()
         assert len(told["file-scan-tasks"]) == PARTS
         (plans,) = kept
-        assert plans._plans.get(plan_id).result is None
+        assert plans._plans[None][plan_id].work is None
 
 
 @pytest.mark.parametrize(
@@ -127,25 +129,29 @@ def test_a_long_plan_leaves_no_page_behind(lake, monkeypatch):
 def test_plans_that_are_dropped_are_not_begun_any_more(bound, sizes, kept):
     name, go, begun = Identifier.parse("ns.t"), threading.Event(), []
 
-    def page(number):
+    def page(number, _):
         begun.append(number)
         assert go.wait(30)
         return b'{"a":1}'
 
-    plans = plans_under_way.PlansUnderWay(bound, patience_seconds=0)
-    busy = [plans._planners.submit(go.wait, 30) for _ in range(plans_under_way._PLANNERS)]
+    bounds = PlanBounds(waiting=100)
+    plans = plans_under_way.PlansUnderWay(bound, bounds, patience_seconds=0)
+    busy = [plans._planners.submit("busy", lambda _: go.wait(30)).result for _ in range(4)]
     for number, size in enumerate(sizes):
-        plans.begin(name, str(number), partial(page, number), size)
+        plans.begin("busy", name, str(number), partial(page, number), size)
     go.set()
     wait(busy)
-    plans._planners.shutdown()
+    eventually(lambda: not plans._planners._running)
     assert sorted(begun) == [number for number, is_kept in enumerate(kept) if is_kept]
     for number, is_kept in enumerate(kept):
         if is_kept:
-            assert orjson.loads(plans.fetch(name, str(number))) == {"status": "completed", "a": 1}
+            assert orjson.loads(plans.fetch("busy", name, str(number))) == {
+                "status": "completed",
+                "a": 1,
+            }
         else:
             with pytest.raises(HttpError, match="does not exist"):
-                plans.fetch(name, str(number))
+                plans.fetch("busy", name, str(number))
 
 
 def test_tables_beyond_the_bound_are_read_again(lake):

@@ -58,6 +58,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=MIB", help="How much is kept in memory (rest_server.md)."),
     ] = None,
+    plans: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="What plans of scans may take (rest_server.md)."),
+    ] = None,
 ) -> None:
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.
 
@@ -85,6 +89,7 @@ def serve(
         rules=rules,
         access=access and app.AccessRules(*access),
         memory=app.MemoryBounds.parse(memory or ()),
+        plans=app.PlanBounds.parse(plans or ()),
     )
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:

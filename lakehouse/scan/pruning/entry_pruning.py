@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class EntryPruner:
         spec: partition spec of the entries.
         types: field types.
         projections: of the leaves of the filter, where they are known; None makes them.
+        checkpoint: called for each leaf; what it raises is raised.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class EntryPruner:
         spec: PartitionSpec,
         types: FieldTypes,
         projections: LeafProjections | None = None,
+        checkpoint: Callable[[], None] = lambda: None,
     ) -> None:
         self._where = where
         self._types = types
+        self._checkpoint = checkpoint
         self._leaves = projections or LeafProjections(spec, types)
         self._projected = self._leaves.whole(where)
         projected = [self._leaves.of(leaf) for leaf in leaves(where)]
@@ -62,7 +65,7 @@ class EntryPruner:
 
     def may_match_partition(self, entries: Entries) -> Mask:
         """False only for entries in whose partition no row can match."""
-        return _partition_mask(entries, self._projected)
+        return _partition_mask(entries, self._projected, self._checkpoint)
 
     def may_match_metrics(self, entries: Entries) -> Mask:
         """False only where bounds, counts and partition together rule out all rows.
@@ -72,6 +75,7 @@ class EntryPruner:
         rows = len(entries)
 
         def leaf_mask(leaf: Leaf) -> Mask:
+            self._checkpoint()
             partition = _partition_mask(entries, self._leaves.of(leaf))
             if not is_of(self._types, leaf) or not partition.any():
                 return partition
@@ -205,8 +209,11 @@ def leaf_must_match(leaf: Leaf, known: Statistics) -> Mask:
     return found & ~known.may_null
 
 
-def _partition_mask(entries: Entries, projected: Bound) -> Mask:
+def _partition_mask(
+    entries: Entries, projected: Bound, checkpoint: Callable[[], None] = lambda: None
+) -> Mask:
     def leaf_mask(leaf: Leaf) -> Mask:
+        checkpoint()
         column = entries.table[f"partition.{leaf.field_id}"]
         return (
             matches(column, leaf) if comparable_types(column, leaf) else np.ones(len(entries), bool)

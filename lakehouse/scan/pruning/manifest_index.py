@@ -109,7 +109,12 @@ class ManifestColumns:
         return np.array([one or 0 for one in self._live], np.int64)
 
     def may_match(
-        self, where: Bound, spec: PartitionSpec, types: FieldTypes, projections: LeafProjections
+        self,
+        where: Bound,
+        spec: PartitionSpec,
+        types: FieldTypes,
+        projections: LeafProjections,
+        checkpoint: Callable[[], None] = lambda: None,
     ) -> Mask:
         """For the manifests of a spec: false only where no partition of theirs can match.
 
@@ -118,12 +123,14 @@ class ManifestColumns:
             spec: one of `by_spec`.
             types: field types.
             projections: of its leaves, for the spec.
+            checkpoint: called for each leaf; what it raises is raised.
         """
         places = {field.field_id: place for place, field in enumerate(spec.fields)}
         kinds = partition_types(spec, types)
         usable, rows = self._summaries(spec)
 
         def leaf_mask(leaf: Leaf) -> Mask:
+            checkpoint()
             kind = kinds[leaf.field_id]
             if kind is None:
                 return np.ones(len(rows), bool)

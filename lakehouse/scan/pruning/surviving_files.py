@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -51,6 +51,7 @@ class Search:
             may hold columns that it does not compare, whose bounds say nothing about the rows it
             deletes.
         projections: of the filter's leaves, by spec id, as far as they were needed.
+        checkpoint: called again and again; what it raises ends the search.
     """
 
     where: Bound
@@ -60,6 +61,7 @@ class Search:
     added_by: frozenset[int] | None = None
     use_metrics: bool = True
     projections: dict[int, LeafProjections] = field(default_factory=dict, compare=False)
+    checkpoint: Callable[[], None] = field(default=lambda: None, compare=False)
 
     def projected(self, spec_id: int) -> LeafProjections:
         """The projections of the filter's leaves for one of the specs."""
@@ -89,6 +91,7 @@ def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) ->
                 search.reader.specs[spec_id],
                 search.reader.types,
                 search.projected(spec_id),
+                search.checkpoint,
             )
     skipped = ~keep & ~manifests.empty
     found.manifests.skipped_empty += int(manifests.empty.sum())
@@ -104,11 +107,14 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found)
         for manifest in manifests
     }
     pruners = {
-        spec_id: EntryPruner(search.where, spec, search.reader.types, search.projected(spec_id))
+        spec_id: EntryPruner(
+            search.where, spec, search.reader.types, search.projected(spec_id), search.checkpoint
+        )
         for spec_id, spec in specs.items()
     }
 
     def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
+        search.checkpoint()
         return _search_group(group, search, pruners[group[0].partition_spec_id])
 
     threads = 1 if _are_little_work(manifests, search.reader.storage) else search.threads

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import orjson
 
-from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.server.error_answers import HttpError
+from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBounds
 from lakehouse.spec.identifier import Identifier
 
 PATIENCE_SECONDS = 20.0
@@ -19,6 +22,120 @@ _PLANNERS = 8
 _KEPT = 64
 Page = bytes
 """A JSON object that is not empty."""
+Principal = str | None
+"""Who asks; None where nobody is asked who they are."""
+
+
+class PlanTime:
+    """How long a plan may still be worked on. It begins with the work.
+
+    Args:
+        bounds: say how long.
+    """
+
+    def __init__(self, bounds: PlanBounds) -> None:
+        self._bounds = bounds
+        self._until = float("inf")
+        self._is_cancelled = False
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._until = time.monotonic() + self._bounds.seconds
+
+    def cancel(self) -> None:
+        """Nobody wants the plan any more."""
+        self._is_cancelled = True
+
+    def check(self) -> None:
+        """Asked again and again during the work.
+
+        Raises HttpError, 400: it takes too long. CancelledError: nobody wants it.
+        """
+        if self._is_cancelled:
+            raise CancelledError
+        if time.monotonic() > self._until:
+            raise self._bounds.too_long()
+
+
+Make = Callable[[PlanTime], Page]
+"""Makes a page; it asks the time that it is given."""
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """A page that is to be made."""
+
+    principal: Principal
+    make: Make
+    time: PlanTime
+    result: Future[Page]
+
+    def run(self) -> None:
+        if not self.result.set_running_or_notify_cancel():
+            return
+        self.time.begin()
+        try:
+            page = self.make(self.time)
+        # told to who waits for it
+        except BaseException as error:  # noqa: BLE001
+            self.result.set_exception(error)
+        else:
+            self.result.set_result(page)
+
+    def cancel(self) -> None:
+        self.time.cancel()
+        self.result.cancel()
+
+
+class _Planners:
+    """Threads that make pages: one of each principal in turn, a few of each at a time."""
+
+    def __init__(self, bounds: PlanBounds) -> None:
+        self._bounds = bounds
+        self._threads = ThreadPoolExecutor(_PLANNERS, thread_name_prefix="plan")
+        self._lock = threading.Lock()
+        self._waiting: OrderedDict[Principal, deque[_Work]] = OrderedDict()
+        self._running: Counter[Principal] = Counter()
+
+    def submit(self, principal: Principal, make: Make) -> _Work:
+        """Have a page made. Raises HttpError, 429: the principal has too many that wait."""
+        work = _Work(principal, make, PlanTime(self._bounds), Future())
+        with self._lock:
+            own = self._waiting.setdefault(principal, deque())
+            # those that nobody wants any more keep no place
+            alive = sum(not one.result.cancelled() for one in own)
+            free = self._bounds.at_once - self._running[principal]
+            if alive >= self._bounds.waiting + max(free, 0):
+                raise self._bounds.too_many(principal)
+            own.append(work)
+            self._begin()
+        return work
+
+    def _begin(self) -> None:
+        """Begin what may begin. The lock is held."""
+        for principal in list(self._waiting):
+            if self._running.total() >= _PLANNERS:
+                return
+            own = self._waiting[principal]
+            while own and own[0].result.cancelled():
+                own.popleft()
+            if own and self._running[principal] < self._bounds.at_once:
+                work = own.popleft()
+                self._running[principal] += 1
+                self._waiting.move_to_end(principal)
+                self._threads.submit(self._run, work)
+            if not own:
+                del self._waiting[principal]
+
+    def _run(self, work: _Work) -> None:
+        try:
+            work.run()
+        finally:
+            with self._lock:
+                self._running[work.principal] -= 1
+                if not self._running[work.principal]:
+                    del self._running[work.principal]
+                self._begin()
 
 
 @dataclass(slots=True)
@@ -27,79 +144,108 @@ class _Plan:
 
     Attributes:
         identifier: of the table.
-        again: makes its first page, once more where it was made already.
-        result: the first page while it is made, and why it was not; None: it was made.
+        make: makes its first page, once more where it was made already.
+        work: on the first page while it is made, or failed; None: it was made.
+        size: bytes that it is counted as.
         is_cancelled: whether nobody wants it any more.
     """
 
     identifier: Identifier
-    again: Callable[[], Page]
-    result: Future[Page] | None
+    make: Make
+    work: _Work | None
+    size: int
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Nobody wants it any more: what runs already goes on, and is thrown away."""
+        """Nobody wants it any more: what runs already ends where it next asks for the time."""
         self.is_cancelled = True
-        result, self.result = self.result, None
-        if result is not None:
-            result.cancel()
+        work, self.work = self.work, None
+        if work is not None:
+            work.cancel()
 
     def forget_page(self, result: Future[Page]) -> None:
-        """Let go of a page that was made: `again` finds the plan where plans are kept."""
+        """Let go of a page that was made: `make` finds the plan where plans are kept."""
         if not result.cancelled() and result.exception() is None:
-            self.result = None
+            self.work = None
 
 
 class PlansUnderWay:
     """The plans asked for last by their ids, 64 at most. Safe between threads.
 
+    Whoever asks for many loses its own: the oldest of the principal goes that has most.
+
     Args:
         bytes_max: of what was asked for, all plans together. The newest is always kept.
+        bounds: of plans.
         patience_seconds: how long `begin` waits.
     """
 
-    def __init__(self, bytes_max: int, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience_seconds
-        self._plans = KeptByBytes[str, _Plan](max(bytes_max, _KEPT), _Plan.cancel)
-        self._planners = ThreadPoolExecutor(_PLANNERS, thread_name_prefix="plan")
+    def __init__(
+        self,
+        bytes_max: int,
+        bounds: PlanBounds = DEFAULT_PLAN_BOUNDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._patience, self._seconds = patience_seconds, bounds.seconds
+        self._bytes_max = max(bytes_max, _KEPT)
+        self._planners = _Planners(bounds)
+        self._lock = threading.Lock()
+        self._plans: dict[Principal, OrderedDict[str, _Plan]] = {}
 
     def begin(
-        self, identifier: Identifier, plan_id: str, make: Callable[[], Page], size: int
+        self, principal: Principal, identifier: Identifier, plan_id: str, make: Make, size: int
     ) -> Page:
         """The answer to who asks for a plan: it, or the id by which to ask for it; JSON.
 
         Args:
+            principal: who asks.
             identifier: of the table.
             plan_id: that no plan has.
             make: makes the first page. What it raises is raised, unless it takes long.
             size: bytes that `make` holds.
+
+        Raises HttpError: 429, too many plans of the principal wait; 400, it takes too long.
         """
-        result = self._planners.submit(make)
-        plan = _Plan(identifier, make, result)
-        if not wait([result], self._patience).done:
-            self._keep(plan_id, plan, size)
-            result.add_done_callback(plan.forget_page)
+        work = self._planners.submit(principal, make)
+        counted = min(max(size, self._bytes_max // _KEPT), self._bytes_max)
+        plan = _Plan(identifier, make, work, counted)
+        if not wait([work.result], self._patience).done:
+            self._keep(principal, plan_id, plan)
+            work.result.add_done_callback(plan.forget_page)
             return orjson.dumps({"status": "submitted", "plan-id": plan_id})
-        page = result.result()
-        plan.forget_page(result)
-        self._keep(plan_id, plan, size)
+        page = work.result.result()
+        plan.forget_page(work.result)
+        self._keep(principal, plan_id, plan)
         return _joined({"status": "completed", "plan-id": plan_id}, page)
 
-    def fetch(self, identifier: Identifier, plan_id: str) -> Page:
+    def page(self, principal: Principal, make: Make) -> Page:
+        """A page that somebody waits for.
+
+        Raises HttpError: 429 and 400 as `begin`; 503, others kept it from being made in time.
+        """
+        work = self._planners.submit(principal, make)
+        if not wait([work.result], self._seconds + self._patience).done:
+            work.cancel()
+            raise HttpError(
+                503, "ServiceUnavailableException", "The server makes other plans. Try again."
+            )
+        return work.result.result()
+
+    def fetch(self, principal: Principal, identifier: Identifier, plan_id: str) -> Page:
         """What became of a plan, with its first page once that is made; JSON.
 
         Raises HttpError, 404, where there is no such plan; what making it raised.
         """
         plan = self._find(identifier, plan_id)
-        result = plan.result  # once: it is let go of meanwhile
+        work = plan.work  # once: it is let go of meanwhile
         if plan.is_cancelled:
             return orjson.dumps({"status": "cancelled"})
-        if result is None:
-            return _joined({"status": "completed"}, plan.again())
-        if not result.done():
+        if work is None:
+            return _joined({"status": "completed"}, self.page(principal, plan.make))
+        if not work.result.done():
             return orjson.dumps({"status": "submitted"})
         try:
-            return _joined({"status": "completed"}, result.result())
+            return _joined({"status": "completed"}, work.result.result())
         except CancelledError:
             return orjson.dumps({"status": "cancelled"})
 
@@ -108,16 +254,33 @@ class PlansUnderWay:
         self._find(identifier, plan_id).cancel()
 
     def _find(self, identifier: Identifier, plan_id: str) -> _Plan:
-        plan = self._plans.get(plan_id)
+        with self._lock:
+            found = (plans.get(plan_id) for plans in self._plans.values())
+            plan = next((one for one in found if one is not None), None)
         if plan is None or plan.identifier != identifier:
             raise HttpError(
                 404, NO_SUCH_PLAN, f"Plan does not exist: {plan_id[:40]} of {identifier}"
             )
         return plan
 
-    def _keep(self, plan_id: str, plan: _Plan, size: int) -> None:
-        most = self._plans.bytes_max
-        self._plans.put(plan_id, plan, min(max(size, most // _KEPT), most))
+    def _keep(self, principal: Principal, plan_id: str, plan: _Plan) -> None:
+        gone: list[_Plan] = []
+        with self._lock:
+            self._plans.setdefault(principal, OrderedDict())[plan_id] = plan
+            sizes = {
+                one: sum(kept.size for kept in plans.values()) for one, plans in self._plans.items()
+            }
+            while sum(sizes.values()) > self._bytes_max:
+                # the newest of all is kept, also where its principal has most
+                spare = {one: size for one, size in sizes.items() if len(self._plans[one]) > 1}
+                most = max(spare or sizes.keys() - {principal}, key=sizes.__getitem__)
+                _, dropped = self._plans[most].popitem(last=False)
+                sizes[most] -= dropped.size
+                gone.append(dropped)
+                if not self._plans[most]:
+                    del self._plans[most], sizes[most]
+        for dropped in gone:
+            dropped.cancel()
 
 
 def _joined(begin: dict[str, str], page: Page) -> Page:

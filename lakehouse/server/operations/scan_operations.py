@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,8 @@ from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.filter_json import filter_from_json
-from lakehouse.server.operations.plans_under_way import NO_SUCH_PLAN, PlansUnderWay
+from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBounds
+from lakehouse.server.operations.plans_under_way import NO_SUCH_PLAN, PlansUnderWay, PlanTime
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
@@ -36,8 +37,11 @@ from lakehouse.spec.schema.column_names import spelled
 
 TASKS_MAX = 5000
 """Files in one answer; further ones are fetched by plan tasks."""
+ASKED_BYTES = 2 * 1024 * 1024
+"""What a request for a plan has, at most; its token stands in a request for a page."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Of what is asked for, repeated in one answer: each file has the filter, each token all of it."""
+_ASK_AGAIN = (429, 503)
 _LONG_MS = 1000
 """A plan that took longer is kept also where it has no further files: it is asked for by its id."""
 
@@ -61,47 +65,63 @@ class ScanPlanning:
     Args:
         bytes_max: of plans that are kept, so that their further tasks are answered without planning
             again.
+        bounds: of what is asked for.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, bounds: PlanBounds = DEFAULT_PLAN_BOUNDS) -> None:
+        self._bounds = bounds
         # what was planned for who may read any manifest is not for others
         self._plans: KeptByBytes[tuple[_Asked, bool], ScanPlan] = KeptByBytes(bytes_max)
-        self._under_way = PlansUnderWay(bytes_max)
+        self._under_way = PlansUnderWay(bytes_max, bounds)
 
     def operations(self) -> tuple[Operation, ...]:
         """To ask for a plan, for what became of it, for its further tasks; to have it no more."""
         table = "/namespaces/{namespace}/tables/{table}"
         plan, reads = f"{table}/plan", on_table(Privilege.READ)
         return (
-            # of a larger one the token would be more than a body may have
-            Operation("POST", plan, self.plan, asks=reads, body_max=PAGE_BYTES),
-            Operation("GET", f"{plan}/{{plan_id}}", self.fetch, asks=reads),
+            # they wait for planners: nobody else is kept from a thread meanwhile
+            Operation("POST", plan, self.plan, asks=reads, waits=True, body_max=ASKED_BYTES),
+            Operation("GET", f"{plan}/{{plan_id}}", self.fetch, asks=reads, waits=True),
             Operation("DELETE", f"{plan}/{{plan_id}}", self.cancel, asks=reads),
-            Operation("POST", f"{table}/tasks", self.tasks, asks=reads),
+            # in a token the body is a text in JSON, in Base64
+            Operation(
+                "POST",
+                f"{table}/tasks",
+                self.tasks,
+                asks=reads,
+                waits=True,
+                body_max=4 * ASKED_BYTES,
+            ),
         )
 
     def plan(self, served: Served, call: Call) -> Answer:
         """The files that may hold rows; an id to ask again where finding them takes long."""
         version = served.tables.newest(call.table())
         document = call.document() if call.body else {}
+        self._bounds.check(document)
         body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         # a token names a snapshot: later tasks are of the same one, whatever was committed since
         asked = _Asked(
             version.identifier, version.metadata_location, _with_snapshot(version.metadata, body)
         )
 
-        def first_page() -> bytes:
-            return _page(self._planned(served, call, version, asked), version, _Page(asked))
+        def first_page(time: PlanTime) -> bytes:
+            plan = self._planned(served, call, version, asked, time.check)
+            return _page(plan, version, _Page(asked))
 
         plan_id, size = str(served.environment.new_uuid()), len(call.body) + len(asked.body)
-        return Answer(200, self._under_way.begin(version.identifier, plan_id, first_page, size))
+        found = self._under_way.begin(
+            served.caller.name, version.identifier, plan_id, first_page, size
+        )
+        return Answer(200, found)
 
-    def fetch(self, _served: Served, call: Call) -> Answer:
+    def fetch(self, served: Served, call: Call) -> Answer:
         """What became of a plan."""
         try:
-            return Answer(200, self._under_way.fetch(call.table(), call.names["plan_id"]))
+            found = self._under_way.fetch(served.caller.name, call.table(), call.names["plan_id"])
+            return Answer(200, found)
         except HttpError as error:
-            if error.kind == NO_SUCH_PLAN:
+            if error.kind == NO_SUCH_PLAN or error.status in _ASK_AGAIN:
                 raise
             return _failed(error)
         # the request to plan is what failed, not this one
@@ -118,12 +138,23 @@ class ScanPlanning:
         document = call.document()
         token = call.read(lambda: require_str(document, "plan-task", "body"))
         asked = _from_token(call.table(), token)
+        # whoever asks has made the token, for all that is known of it
+        self._bounds.check(orjson.loads(asked.plan.body))
         version = served.tables.newest(call.table())
-        plan = self._planned(served, call, version, asked.plan)
-        return Answer(200, _page(plan, version, asked))
+
+        def page(time: PlanTime) -> bytes:
+            plan = self._planned(served, call, version, asked.plan, time.check)
+            return _page(plan, version, asked)
+
+        return Answer(200, self._under_way.page(served.caller.name, page))
 
     def _planned(
-        self, served: Served, call: Call, version: TableVersion, asked: _Asked
+        self,
+        served: Served,
+        call: Call,
+        version: TableVersion,
+        asked: _Asked,
+        checkpoint: Callable[[], None],
     ) -> ScanPlan:
         # whoever gave a token may say any version: what is planned now is of the newest
         newest = replace(asked, metadata_location=version.metadata_location)
@@ -135,7 +166,7 @@ class ScanPlanning:
                 return known
         document = orjson.loads(asked.body)
         try:
-            request, after = call.read(lambda: _request(document, version.metadata))
+            request, after = call.read(lambda: _request(document, version.metadata, checkpoint))
             storage = served.catalog.storage(version.metadata.location)
             read = _snapshots_read(version.metadata, request, after)
             check_manifests(served.catalog, served.caller, version, read, storage)
@@ -231,7 +262,7 @@ def _with_snapshot(metadata: TableMetadata, body: bytes) -> bytes:
 
 
 def _request(
-    document: Mapping[str, Any], metadata: TableMetadata
+    document: Mapping[str, Any], metadata: TableMetadata, checkpoint: Callable[[], None]
 ) -> tuple[ScanRequest, int | None]:
     """What to plan, and after which snapshot where only appended files are asked for."""
     start = optional_int(document, "start-snapshot-id", "body")
@@ -245,6 +276,7 @@ def _request(
     schema = metadata.schema_for(snapshot) if own_schema else metadata.schema()
 
     def is_readable(name: str) -> bool:
+        checkpoint()
         try:
             own = spelled(name, schema, case_sensitive=case_sensitive)
             kind = schema.find_field(own).field_type
@@ -264,6 +296,8 @@ def _request(
         where=None if given is None else filter_from_json(given, is_readable),
         select=select or None,
         case_sensitive=case_sensitive,
+        whole_residuals=True,
+        checkpoint=checkpoint,
     )
     return request, start
 
