@@ -10,9 +10,11 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from tests.conformance.java.evolving_history import EvolvingHistory
 from tests.conformance.java.judge import Judge, MissingToolError, build
 from tests.conformance.java.orders import ask
 from tests.conformance.java.random_history import History
+from tests.hostile.foreign_mutants import MUTANTS, OF_HISTORIES
 
 
 def main() -> int:
@@ -22,6 +24,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first table; the rest follow")
     parser.add_argument("--steps", type=int, default=10, help="of each history")
     parser.add_argument("--orders", action="store_true", help="ask for the table of orders too")
+    parser.add_argument(
+        "--histories", action="store_true", help="evolution beside equality deletes of any field"
+    )
+    parser.add_argument(
+        "--planted", action="store_true", help="plant faults in us, which the histories must find"
+    )
     parser.add_argument("--built", action="store_true", help="do not run Maven")
     parser.add_argument("--verbose", action="store_true", help="print every step")
     options = parser.parse_args()
@@ -35,6 +43,8 @@ def main() -> int:
     counts: Counter[str] = Counter()
     seeds = range(options.seed, options.seed + options.cases)
     with Judge() as judge, tempfile.TemporaryDirectory() as folder:
+        if options.planted:
+            return planted(seeds, judge, Path(folder), options)
         if options.orders:
             for line in ask(judge, Path(folder, "orders")):
                 say(line)
@@ -50,8 +60,8 @@ def main() -> int:
     )
     if failed:
         say(
-            "again: python -m tests.conformance.java --built --verbose --cases 1 --seed "
-            f"{failed[0]}"
+            "again: python -m tests.conformance.java --built --verbose --cases 1 --steps "
+            f"{options.steps}{' --histories' if options.histories else ''} --seed {failed[0]}"
         )
     return 1 if failed else 0
 
@@ -66,7 +76,8 @@ def one_table(
     started = time.monotonic()
     place = folder / f"seed{seed}"
     place.mkdir()
-    history = History(seed, judge, place, counts)
+    kind = EvolvingHistory if options.histories else History
+    history = kind(seed, judge, place, counts)
     outcome, trace = "same", ""
     try:
         history.run(options.steps)
@@ -76,6 +87,25 @@ def one_table(
     if options.verbose or trace:
         say("  " + "\n  ".join([*history.log, trace]))
     return not trace
+
+
+def planted(seeds: range, judge: Judge, folder: Path, options: argparse.Namespace) -> int:
+    """In which history each planted fault is found; the exit code is 1 if one is not."""
+    missed = 0
+    for number, mutant in enumerate([one for one in [*MUTANTS, *OF_HISTORIES] if not one.bends]):
+        found = ""
+        with mutant.planted_in():
+            for seed in seeds:
+                place = folder / f"m{number}-{seed}"
+                place.mkdir()
+                try:
+                    EvolvingHistory(seed, judge, place, Counter()).run(options.steps)
+                except Exception as error:  # noqa: BLE001 - that is what is looked for
+                    found = f"history {seed - seeds.start + 1}: {type(error).__name__} {error}"
+                    break
+        missed += not found
+        say(f"{mutant.fault:70} {found[:160] or 'not found'}")
+    return int(missed > 0)
 
 
 def say(text: str) -> None:
