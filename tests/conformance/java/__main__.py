@@ -10,11 +10,15 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from lakehouse.spark import build_session
 from tests.conformance.java.evolving_history import EvolvingHistory
 from tests.conformance.java.judge import Judge, MissingToolError, build
 from tests.conformance.java.orders import ask
 from tests.conformance.java.random_history import History
 from tests.hostile.foreign_mutants import MUTANTS, OF_HISTORIES
+from tests.spark_config import BRIEF
 
 
 def main() -> int:
@@ -27,6 +31,7 @@ def main() -> int:
     parser.add_argument(
         "--histories", action="store_true", help="evolution beside equality deletes of any field"
     )
+    parser.add_argument("--spark", action="store_true", help="read their last heads in Spark too")
     parser.add_argument(
         "--planted", action="store_true", help="plant faults in us, which the histories must find"
     )
@@ -41,6 +46,10 @@ def main() -> int:
             return 2
     started = time.monotonic()
     counts: Counter[str] = Counter()
+    spark = None
+    if options.spark:
+        config = {**BRIEF, "spark.log.level": "OFF"}
+        spark = build_session("histories", master="local[1]", config=config)
     seeds = range(options.seed, options.seed + options.cases)
     with Judge() as judge, tempfile.TemporaryDirectory() as folder:
         if options.planted:
@@ -49,7 +58,9 @@ def main() -> int:
             for line in ask(judge, Path(folder, "orders")):
                 say(line)
         failed = [
-            seed for seed in seeds if not one_table(seed, judge, Path(folder), counts, options)
+            seed
+            for seed in seeds
+            if not one_table(seed, judge, Path(folder), counts, options, spark)
         ]
     for name, count in sorted(counts.items()):
         say(f"{count:9,}  {name}")
@@ -70,7 +81,12 @@ COMPARED = ("heads read by both", "snapshots read by both", "filters", "lineages
 
 
 def one_table(
-    seed: int, judge: Judge, folder: Path, counts: Counter[str], options: argparse.Namespace
+    seed: int,
+    judge: Judge,
+    folder: Path,
+    counts: Counter[str],
+    options: argparse.Namespace,
+    spark: SparkSession | None,
 ) -> bool:
     """Whether both agree about the table of a seed."""
     started = time.monotonic()
@@ -81,6 +97,8 @@ def one_table(
     outcome, trace = "same", ""
     try:
         history.run(options.steps)
+        if spark is not None and isinstance(history, EvolvingHistory):
+            history.compare_with_spark(spark)
     except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
         outcome, trace = f"DIFFERENT: {type(error).__name__}: {error}", traceback.format_exc()
     say(f"seed {seed}: v{history.version}, {time.monotonic() - started:.1f} s, {outcome}")
