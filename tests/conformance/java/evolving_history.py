@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from pyspark.sql import SparkSession
 from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.spark import attach
+from lakehouse.table.scan import TableScan
 from tests.conformance.java.json_rows import Row, rows_of, table_of
 from tests.conformance.java.judge import JudgeError
 from tests.conformance.java.random_history import History, MismatchError
@@ -508,18 +510,24 @@ class EvolvingHistory(History):
         scan, one, none = table.scan, table.scan(select=["rid"]), table.scan(select=[])
         rids = [row[rid] for row in expected]
 
-        def duck() -> list[Any]:
+        def through_duckdb() -> list[Any]:
             relation = duckdb.connect().from_arrow(scan().to_batches())
             return [found for (found,) in relation.project("rid").fetchall()]
 
+        def arrow(some: TableScan) -> list[Any]:
+            return some.to_arrow()["rid"].to_pylist()
+
+        def polars(some: TableScan) -> list[Any]:
+            return some.to_polars()["rid"].to_list()
+
         ways: list[tuple[str, Callable[[], list[Any] | int]]] = [
-            ("DuckDB", duck),
+            ("DuckDB", through_duckdb),
             ("count", lambda: scan().count()),
-            ("one column", lambda: one.to_arrow()["rid"].to_pylist()),
+            ("one column", partial(arrow, one)),
             ("no column", lambda: none.to_arrow().num_rows),
-            ("Polars", lambda: scan().to_polars()["rid"].to_list()),
+            ("Polars", partial(polars, scan())),
             ("batches without columns", lambda: sum(len(found) for found in none.to_batches())),
-            ("Polars, one column", lambda: one.to_polars()["rid"].to_list()),
+            ("Polars, one column", partial(polars, one)),
         ]
         for name, way in [ways[(3 * len(self.log) + place) % len(ways)] for place in range(3)]:
             got = way()
