@@ -27,7 +27,7 @@ from tests.conformance.java.random_filters import random_filter
 from tests.conformance.java.random_rows import Pools, fills_struct, leaves, schema, transforms
 from tests.conformance.java.schema_changes import SchemaChanges
 
-_CONFLICTS = (CommitConflictError, ValidationConflictError)
+CONFLICTS = (CommitConflictError, ValidationConflictError)
 
 
 class MismatchError(Exception):
@@ -104,7 +104,7 @@ class History:
                 "write.parquet.row-group-check-min-record-count": "2",
                 "write.parquet.row-group-check-max-record-count": "2",
             }
-        by_java = self.version == 1 or self.random.random() < 0.5
+        by_java = self._by_java()
         who = "Java" if by_java else "we"
         self.log.append(f"{who} create v{self.version} in {self._kind}: {found} by {terms}")
         self._both.create(found, terms, properties, by_java=by_java)
@@ -144,6 +144,10 @@ class History:
 
     def _by_java(self) -> bool:
         """Whether Java does it: always in v1, which we do not write."""
+        return self.version == 1 or self.random.random() < 0.5
+
+    def _java_commits(self) -> bool:
+        """Whether Java does what it need not read the table for."""
         return self.version == 1 or self.random.random() < 0.5
 
     def _new_rows(self, count: int) -> list[Row]:
@@ -350,7 +354,7 @@ class History:
             return self._append()
         self.version += 1
         properties = {"format-version": str(self.version)}
-        if self.random.random() < 0.5:
+        if self._java_commits():
             self._both.java("properties", set=properties)
         else:
             self._both.table().set_properties(properties)
@@ -396,7 +400,7 @@ class History:
             self._keep(held)
             for rid in gone:
                 self._rows.pop(rid, None)
-        except _CONFLICTS:
+        except CONFLICTS:
             outcome = "refused"
         except JudgeError as error:
             if not error.is_conflict:
@@ -537,6 +541,9 @@ class History:
                 self._sorted(self._both.our_rows(snapshot_id)),
                 expected,
             )
-            got = self._sorted(self._both.java_rows(snapshot_id))
-            self._same(f"of {snapshot_id} Java reads", got, expected)
-            self.counts["snapshots read by both"] += 1
+            self._compare_snapshot_with_java(snapshot_id, expected)
+
+    def _compare_snapshot_with_java(self, snapshot_id: int, expected: list[Row]) -> None:
+        got = self._sorted(self._both.java_rows(snapshot_id))
+        self._same(f"of {snapshot_id} Java reads", got, expected)
+        self.counts["snapshots read by both"] += 1
