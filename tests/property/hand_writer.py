@@ -119,13 +119,16 @@ class HandWriter:
         self._held.pop(held)()
 
     def _commit(self, change: Callable[[Transaction], Any], branch: str, hold: str | None) -> None:
-        table = self._table()
-        transaction = Transaction(table.catalog, table.identifier, branch=branch)
-        change(transaction)
-        if hold is None:
+        def commit() -> None:
+            table = self._table()
+            transaction = Transaction(table.catalog, table.identifier, branch=branch)
+            change(transaction)
             transaction.commit()
+
+        if hold is None:
+            commit()
         else:
-            self._held[hold] = transaction.commit
+            self._held[hold] = commit
 
 
 def _projected(struct: StructType, ids: set[int]) -> list[NestedField]:
