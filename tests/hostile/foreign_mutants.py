@@ -223,3 +223,32 @@ MUTANTS = [
         ("a negative position",),
     ),
 ]
+
+OF_HISTORIES = [
+    Mutant(
+        "1: equality deletes of no partition reach their own spec alone",
+        "scan.delete_index:DeleteIndex._add",
+        "if is_unpartitioned(specs[file.spec_id]):",
+        "if False:",
+    ),
+    Mutant(
+        "1: equality deletes reach rows of their own commit",
+        "scan.delete_index:DeleteIndex.deletes_for",
+        "if sequence_number < one.sequence_number]",
+        "if sequence_number <= one.sequence_number]",
+    ),
+    Mutant(
+        "1: null keys delete nothing",
+        "data.deletes.delete_loader:EqualityKeys.matches",
+        "found &= here.is_valid().to_numpy(zero_copy_only=False)",
+        "found &= here.is_valid().to_numpy(zero_copy_only=False) & "
+        "columns[field_id].is_valid().to_numpy(zero_copy_only=False)",
+    ),
+    Mutant(
+        "5: a compaction into another spec overlooks equality deletes beside it",
+        "transaction.conflicts.conflict_rules:reaches_moved_rows_alike",
+        "if len({spec_id for spec_id, *_ in keys}) > 1 else",
+        "if False else",
+    ),
+]
+"""Those that only histories of several writers show (`tests.conformance.java --planted`)."""

@@ -211,18 +211,25 @@ def schema_with_lengths(schema: bytes) -> bytes | None:
     may swallow what follows it, and nobody notices.)
     """
     plain = json.loads(schema)
-    changed = _fixed_as_bytes(plain)
+    changed = _fixed_as_bytes(plain, set())
     return None if changed == plain else json.dumps(changed).encode()
 
 
-def _fixed_as_bytes(schema: Any) -> Any:
+def _fixed_as_bytes(schema: Any, names: set[str]) -> Any:
+    """The schema with `bytes` for each fixed, by its definition or, further on, by its name."""
     if isinstance(schema, list):
-        return [_fixed_as_bytes(one) for one in schema]
+        return [_fixed_as_bytes(branch, names) for branch in schema]
     if not isinstance(schema, dict):
-        return schema
+        return "bytes" if schema in names else schema
     if schema.get("type") == "fixed" and "logicalType" not in schema:
+        names.add(schema["name"])
         return "bytes"
-    return {key: _fixed_as_bytes(value) for key, value in schema.items()}
+    return {
+        key: _fixed_as_bytes(value, names)
+        if key in ("type", "fields", "items", "values")
+        else value
+        for key, value in schema.items()
+    }
 
 
 def _decode_as(

@@ -213,6 +213,8 @@ def _partitions(
     if not spec.fields:
         return
     avro = _by_id(_record_of(file_names[102]["type"])) if 102 in file_names else {}
+    # Avro defines a name once: a second field of the same decimal or fixed says no more than that
+    named = {kind["name"]: kind for kind in map(_type_of, avro.values()) if "name" in kind}
     kinds = partition_types(spec, types)
     for field in spec.fields:
         name = f"partition.{field.field_id}"
@@ -224,7 +226,8 @@ def _partitions(
                 location=location,
             )
         values = _child(_child(data_file, file_names[102]["name"]), avro[field.field_id]["name"])
-        kind = avro[field.field_id]["type"]
+        kind = _type_of(avro[field.field_id])
+        kind = named.get(kind["type"], kind)
         if not _is_of_size(values, kind):
             raise CorruptMetadataError(
                 f"{location}: values of {field.name} are not of the length declared",
@@ -233,23 +236,24 @@ def _partitions(
         columns[name] = _internal(values, kind, kinds[field.field_id])
 
 
-def _is_of_size(values: pa.Array, avro: Any) -> bool:
+def _is_of_size(values: pa.Array, avro: Mapping[str, Any]) -> bool:
     """Whether values that were read as bytes have the length that the schema declares, if any."""
-    size = _branch(avro).get("size") if isinstance(_branch(avro), dict) else None
+    size = avro.get("size")
     lengths = pc.binary_length(values) if pa.types.is_binary(values.type) else None
     return size is None or lengths is None or pc.all(pc.equal(lengths, size)).as_py() is not False
 
 
-def _branch(avro: Any) -> Any:
+def _type_of(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The type of a field but null: by its name alone where that is all that is said."""
+    avro = field["type"]
     if isinstance(avro, list):
-        return next((branch for branch in avro if branch != "null"), "null")
-    return avro
+        avro = next((branch for branch in avro if branch != "null"), "null")
+    return avro if isinstance(avro, dict) else {"type": avro}
 
 
-def _internal(values: pa.Array, avro: Any, kind: Any) -> pa.Array:
+def _internal(values: pa.Array, avro: Mapping[str, Any], kind: Any) -> pa.Array:
     """Partition values in their physical type, whether or not logical types were applied."""
-    avro = _branch(avro)
-    logical = avro.get("logicalType") if isinstance(avro, dict) else None
+    logical = avro.get("logicalType")
     if logical == "decimal" and pa.types.is_fixed_size_binary(values.type):
         return decode_bounds(values, kind) if kind is not None else values.cast(pa.binary())
     if pa.types.is_date32(values.type):

@@ -10,9 +10,15 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from lakehouse.spark import build_session
+from tests.conformance.java.evolving_history import EvolvingHistory
 from tests.conformance.java.judge import Judge, MissingToolError, build
 from tests.conformance.java.orders import ask
 from tests.conformance.java.random_history import History
+from tests.hostile.foreign_mutants import MUTANTS, OF_HISTORIES
+from tests.spark_config import BRIEF
 
 
 def main() -> int:
@@ -22,6 +28,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first table; the rest follow")
     parser.add_argument("--steps", type=int, default=10, help="of each history")
     parser.add_argument("--orders", action="store_true", help="ask for the table of orders too")
+    parser.add_argument(
+        "--histories", action="store_true", help="evolution beside equality deletes of any field"
+    )
+    parser.add_argument("--spark", action="store_true", help="read their last heads in Spark too")
+    parser.add_argument(
+        "--planted", action="store_true", help="plant faults in us, which the histories must find"
+    )
     parser.add_argument("--built", action="store_true", help="do not run Maven")
     parser.add_argument("--verbose", action="store_true", help="print every step")
     options = parser.parse_args()
@@ -33,13 +46,21 @@ def main() -> int:
             return 2
     started = time.monotonic()
     counts: Counter[str] = Counter()
+    spark = None
+    if options.spark:
+        config = {**BRIEF, "spark.log.level": "OFF"}
+        spark = build_session("histories", master="local[1]", config=config)
     seeds = range(options.seed, options.seed + options.cases)
     with Judge() as judge, tempfile.TemporaryDirectory() as folder:
+        if options.planted:
+            return planted(seeds, judge, Path(folder), options)
         if options.orders:
             for line in ask(judge, Path(folder, "orders")):
                 say(line)
         failed = [
-            seed for seed in seeds if not one_table(seed, judge, Path(folder), counts, options)
+            seed
+            for seed in seeds
+            if not one_table(seed, judge, Path(folder), counts, options, spark)
         ]
     for name, count in sorted(counts.items()):
         say(f"{count:9,}  {name}")
@@ -50,8 +71,8 @@ def main() -> int:
     )
     if failed:
         say(
-            "again: python -m tests.conformance.java --built --verbose --cases 1 --seed "
-            f"{failed[0]}"
+            "again: python -m tests.conformance.java --built --verbose --cases 1 --steps "
+            f"{options.steps}{' --histories' if options.histories else ''} --seed {failed[0]}"
         )
     return 1 if failed else 0
 
@@ -60,22 +81,49 @@ COMPARED = ("heads read by both", "snapshots read by both", "filters", "lineages
 
 
 def one_table(
-    seed: int, judge: Judge, folder: Path, counts: Counter[str], options: argparse.Namespace
+    seed: int,
+    judge: Judge,
+    folder: Path,
+    counts: Counter[str],
+    options: argparse.Namespace,
+    spark: SparkSession | None,
 ) -> bool:
     """Whether both agree about the table of a seed."""
     started = time.monotonic()
     place = folder / f"seed{seed}"
     place.mkdir()
-    history = History(seed, judge, place, counts)
+    kind = EvolvingHistory if options.histories else History
+    history = kind(seed, judge, place, counts)
     outcome, trace = "same", ""
     try:
         history.run(options.steps)
+        if spark is not None and isinstance(history, EvolvingHistory):
+            history.compare_with_spark(spark)
     except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
         outcome, trace = f"DIFFERENT: {type(error).__name__}: {error}", traceback.format_exc()
     say(f"seed {seed}: v{history.version}, {time.monotonic() - started:.1f} s, {outcome}")
     if options.verbose or trace:
         say("  " + "\n  ".join([*history.log, trace]))
     return not trace
+
+
+def planted(seeds: range, judge: Judge, folder: Path, options: argparse.Namespace) -> int:
+    """In which history each planted fault is found; the exit code is 1 if one is not."""
+    missed = 0
+    for number, mutant in enumerate([one for one in [*MUTANTS, *OF_HISTORIES] if not one.bends]):
+        found = ""
+        with mutant.planted_in():
+            for seed in seeds:
+                place = folder / f"m{number}-{seed}"
+                place.mkdir()
+                try:
+                    EvolvingHistory(seed, judge, place, Counter()).run(options.steps)
+                except Exception as error:  # noqa: BLE001 - that is what is looked for
+                    found = f"history {seed - seeds.start + 1}: {type(error).__name__} {error}"
+                    break
+        missed += not found
+        say(f"{mutant.fault:70} {found[:160] or 'not found'}")
+    return int(missed > 0)
 
 
 def say(text: str) -> None:

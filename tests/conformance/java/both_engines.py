@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.transforms import parse_transform
 
 import lakehouse as lh
@@ -44,6 +46,7 @@ class BothEngines:
         else:
             self.lake = lh.load_catalog(warehouse, name=self._name)
         judge("open", kind=kind, catalog=self._name, properties=properties)
+        self._folder = folder
 
     def java(self, do: str, **fields: Any) -> Any:
         """Java does something to the table."""
@@ -52,6 +55,15 @@ class BothEngines:
     def table(self) -> lh.Table:
         """The table as it is now, opened by us."""
         return self.lake.load_table(self.table_name)
+
+    def pyiceberg(self) -> PyIcebergTable:
+        """The table as it is now, opened by pyiceberg; in a catalog of kind `jdbc`."""
+        catalog = SqlCatalog(
+            self._name,
+            uri=f"sqlite:///{self._folder}/catalog.db",
+            warehouse=f"file://{self._folder}/warehouse",
+        )
+        return catalog.load_table(self.table_name)
 
     def create(
         self,
@@ -107,7 +119,7 @@ class BothEngines:
 
     def java_lineage(self, rid: str) -> dict[int, tuple[int, int]]:
         """The same as Java reads it; `rid` is the field id of that column."""
-        rows = self.java("rows", select=["rid"], lineage=True)
+        rows = self.java("rows", lineage=True)
         return {row[rid]: (row[JAVA_ROW_ID], row[JAVA_UPDATED]) for row in rows}
 
     def append(self, rows: list[Row], table: lh.Table | None = None) -> None:

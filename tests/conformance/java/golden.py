@@ -19,6 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from pyiceberg.types import DecimalType, FixedType, PrimitiveType, UUIDType
+
 from tests.conformance.java.java_table import JavaTable
 from tests.conformance.java.json_rows import sorted_maps
 from tests.conformance.java.judge import Judge, JudgeError, build
@@ -98,6 +100,23 @@ def identity(kind: Any) -> Callable[[Judge, str], JavaTable]:
 for _kind in primitives(3):
     _name = str(_kind).replace("(", "_").replace(", ", "_").replace("[", "_").rstrip(")]")
     MAKERS[f"identity_{_name}"] = identity(_kind)
+
+
+def pair(kind: PrimitiveType) -> Callable[[Judge, str], JavaTable]:
+    """By two columns of a type: the second has it in manifests by its name alone."""
+
+    def make(judge: Judge, name: str) -> JavaTable:
+        terms = [("identity", "c"), ("identity", "d")]
+        table = JavaTable(judge, name, {"c": str(kind), "d": str(kind)}, terms)
+        values = [*distinct(kind, 3, name), None]
+        table.append(table.new_rows(5, {"c": values, "d": values[1:]}))
+        return table
+
+    return make
+
+
+for _name, _kind in (("decimal", DecimalType(9, 2)), ("fixed", FixedType(3)), ("uuid", UUIDType())):
+    MAKERS[f"pair_{_name}"] = pair(_kind)
 
 
 def all_types(version: int, layout: str) -> Callable[[Judge, str], JavaTable]:

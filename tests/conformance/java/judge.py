@@ -58,6 +58,8 @@ class Judge:
             [
                 _java("java"),
                 "-Xmx768m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
                 "-cp",
                 f"{HOME / 'target' / 'classes'}:{classpath}",
                 "judge.Judge",

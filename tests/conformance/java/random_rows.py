@@ -224,8 +224,8 @@ def fills_struct(transform: str, path: str, others: list[tuple[str, str]]) -> bo
 class Pools:
     """Few values a column, so that rows meet in partitions and filters find something."""
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, random: Random, size: int = 5) -> None:
+        self._random, self._size = random, size
         self._values: dict[int, list[Any]] = {}
 
     def row(self, table_schema: Schema, rid: int) -> Row:
@@ -236,7 +236,7 @@ class Pools:
                 row[str(field.field_id)] = rid
                 continue
             pool = self._values.setdefault(
-                field.field_id, [value(self._random, field.field_type) for _ in range(5)]
+                field.field_id, [value(self._random, field.field_type) for _ in range(self._size)]
             )
             empty = not field.required and self._random.random() < 0.15
             row[str(field.field_id)] = None if empty else self._random.choice(pool)

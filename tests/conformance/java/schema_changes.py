@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -26,6 +27,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidSchemaError
+from lakehouse.spec.types.type_text import to_iceberg_type
 from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.json_rows import Row
 from tests.conformance.java.judge import JudgeError
@@ -40,20 +42,24 @@ class SchemaChanges:
     Args:
         random: decides.
         both: the table.
+        asks_java: whether Java is there to be asked for names that are taken.
 
     Attributes:
         in_deletes: ids of fields that stay, because equality deletes compare them: of a dropped one
             Java says "Cannot find required field"; ours still applies them, as the specification
             asks for.
+        spare_names: those of columns dropped or renamed since, taken again by others.
     """
 
-    def __init__(self, random: Random, both: BothEngines) -> None:
+    def __init__(self, random: Random, both: BothEngines, *, asks_java: bool = True) -> None:
+        self._asks_java = asks_java
         self._random = random
         self._both = both
         self._defaults: dict[int, Any] = {}
         self._count = 0
         self._seen: dict[int, int] = {}
         self.in_deletes: set[int] = set()
+        self.spare_names: set[str] = set()
 
     def seen(self, snapshot_id: int) -> None:
         """Remember how many changes came before a snapshot."""
@@ -63,22 +69,34 @@ class SchemaChanges:
         """Whether the schema changed after a snapshot."""
         return self._seen.get(snapshot_id) != self._count
 
-    def change(self, *, by_java: bool, version: int) -> str:
-        """Change the table's schema by one of the two; what was done."""
+    def change(self, who: str, version: int) -> str:
+        """Change the table's schema by `Java`, `pyiceberg` or us; what was done."""
         schema = self._both.schema_of()
-        self._ask_for_taken_names(schema)
+        if self._asks_java:
+            self._ask_for_taken_names(schema)
         kind = self._random.choice(("add", "add", "rename", "drop", "widen", "optional", "first"))
         made = getattr(self, f"_{kind}")(schema, version)
         if made is None:
             kind, made = "add", self._add(schema, version)
         self._count += 1
         change = {"change": kind, **made}
-        if by_java:
+        if who == "Java":
             self._both.java("schema", changes=[change])
+        elif who == "pyiceberg":
+            self._pyicebergs(change)
         else:
             self._ours(change)
         self._learn_default(change)
-        return f"{'Java changes' if by_java else 'we change'} the schema, {kind}: {made}"
+        if kind in ("drop", "rename"):
+            self.spare_names.add(made["name"].rpartition(".")[2])
+        return f"{who} change{'' if who == 'we' else 's'} the schema, {kind}: {made}"
+
+    def _new_name(self, schema: Schema, parent: str | None, otherwise: str) -> str:
+        """One that another column had, or one that none had."""
+        inside = schema if parent is None else schema.find_field(parent).field_type
+        taken = {field.name for field in inside.fields}
+        free = sorted(self.spare_names - taken)
+        return self._random.choice(free) if free and self._random.random() < 0.6 else otherwise
 
     def _ask_for_taken_names(self, schema: Schema) -> None:
         """Neither adds a column with the name of another column's partition field."""
@@ -123,27 +141,33 @@ class SchemaChanges:
         return row
 
     def _structs(self, schema: Schema) -> list[str]:
-        return [field.name for field in schema.fields if isinstance(field.field_type, StructType)]
+        spare = self._spare(schema)
+        return [path for path, field in spare if isinstance(field.field_type, StructType)]
 
     def _add(self, schema: Schema, version: int) -> dict[str, Any]:
         parent = self._random.choice([None, None, *self._structs(schema)])
         kind = self._random.choice(primitives(version))
-        made: dict[str, Any] = {"parent": parent, "name": f"n{self._count}", "type": str(kind)}
+        name = self._new_name(schema, parent, f"n{self._count}")
+        made: dict[str, Any] = {"parent": parent, "name": name, "type": str(kind)}
         if version >= 3 and isinstance(kind, _WITH_DEFAULTS) and self._random.random() < 0.6:
             made["default"] = value(self._random, kind)
         return made
 
     def _spare(self, schema: Schema) -> list[tuple[str, NestedField]]:
-        """Top-level columns but `rid`, and fields of structs."""
-        found = [(one.name, one) for one in schema.fields if one.name != "rid"]
-        for one in schema.fields:
-            if isinstance(one.field_type, StructType):
-                found += [(f"{one.name}.{inner.name}", inner) for inner in one.field_type.fields]
-        return found
+        """Columns but `rid`, and fields of structs at any depth."""
+
+        def inside(struct: StructType, prefix: str) -> Iterator[tuple[str, NestedField]]:
+            for field in struct.fields:
+                yield prefix + field.name, field
+                if isinstance(field.field_type, StructType):
+                    yield from inside(field.field_type, f"{prefix}{field.name}.")
+
+        return [one for one in inside(schema.as_struct(), "") if one[0] != "rid"]
 
     def _rename(self, schema: Schema, _: int) -> dict[str, Any] | None:
         path, _field = self._random.choice(self._spare(schema))
-        return {"name": path, "to": f"r{self._count}"}
+        parent = path.rpartition(".")[0] or None
+        return {"name": path, "to": self._new_name(schema, parent, f"r{self._count}")}
 
     def _drop(self, schema: Schema, _: int) -> dict[str, Any] | None:
         """Of what no partition spec derives from, and no equality delete compares."""
@@ -204,6 +228,24 @@ class SchemaChanges:
                     update.make_optional(name)
                 case "first":
                     update.move_first(name)
+
+    def _pyicebergs(self, change: dict[str, Any]) -> None:
+        path = tuple(change["name"].split("."))
+        with self._both.pyiceberg().update_schema(allow_incompatible_changes=True) as update:
+            match change["change"]:
+                case "add":
+                    above = change["parent"].split(".") if change["parent"] else []
+                    update.add_column((*above, *path), to_iceberg_type(change["type"], "n"))
+                case "rename":
+                    update.rename_column(path, change["to"])
+                case "drop":
+                    update.delete_column(path)
+                case "widen":
+                    update.update_column(path, to_iceberg_type(change["type"], "n"))
+                case "optional":
+                    update.make_column_optional(path)
+                case "first":
+                    update.move_first(path)
 
 
 def _written(change: dict[str, Any]) -> Any:

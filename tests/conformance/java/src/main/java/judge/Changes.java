@@ -39,6 +39,7 @@ final class Changes {
       case "expire":
         ExpireSnapshots expire = table.expireSnapshots().retainLast(1);
         command.get("snapshots").forEach(one -> expire.expireSnapshotId(one.longValue()));
+        expire.cleanExpiredMetadata(command.path("clean").booleanValue());
         expire.commit();
         return true;
       case "reference":

@@ -68,6 +68,10 @@ public final class Judge {
         return Reads.rows(table(command), command);
       case "plan":
         return Reads.plan(table(command), command);
+      case "places":
+        return Reads.places(table(command), command);
+      case "partitions":
+        return Values.JSON.valueToTree(new Writes(table(command), command).partitions());
       case "order":
         return Reads.order(command);
       case "commit":

@@ -75,6 +75,27 @@ final class Reads {
     return files;
   }
 
+  /** Where the data files of a reference lie, and what is deleted beside them. */
+  static JsonNode places(Table table, JsonNode command) throws IOException {
+    ArrayNode files = Values.JSON.createArrayNode();
+    TableScan scan = table.newScan().useRef(command.path("ref").asText("main"));
+    try (CloseableIterable<FileScanTask> tasks = scan.planFiles()) {
+      for (FileScanTask task : tasks) {
+        ObjectNode file = files.addObject();
+        file.put("path", task.file().location());
+        file.put("format", task.file().format().toString());
+        file.put("spec", task.spec().specId());
+        file.put("partition", task.spec().partitionToPath(task.file().partition()));
+        file.put("sequence-number", task.file().dataSequenceNumber());
+        ArrayNode compared = file.putArray("compared");
+        task.deletes().stream()
+            .filter(delete -> delete.equalityFieldIds() != null)
+            .forEach(delete -> compared.add(Values.JSON.valueToTree(delete.equalityFieldIds())));
+      }
+    }
+    return files;
+  }
+
   static JsonNode metadata(Table table) throws IOException {
     TableMetadata metadata = ((HasTableOperations) table).operations().current();
     ObjectNode found = Values.JSON.createObjectNode();

@@ -136,12 +136,15 @@ final class Writes {
         .validateNoConflictingDeleteFiles();
   }
 
-  /** Equality deletes of the given values of some columns; in each partition spec where it lies. */
+  /**
+   * Equality deletes of the given values of some fields, at any depth, in the partitions of `spec`
+   * (an id; without one the table's) where these values lie.
+   */
   SnapshotUpdate<?> equality() throws IOException {
     List<String> names = new ArrayList<>();
     command.get("columns").forEach(one -> names.add(one.textValue()));
     Schema keys = table.schema().select(names);
-    int[] ids = TypeUtil.getProjectedIds(keys.asStruct()).stream().mapToInt(i -> i).toArray();
+    int[] ids = names.stream().mapToInt(one -> keys.findField(one).fieldId()).toArray();
     GenericFileWriterFactory factory =
         new GenericFileWriterFactory.Builder(table)
             .dataSchema(table.schema())
@@ -151,8 +154,7 @@ final class Writes {
             .equalityDeleteRowSchema(keys)
             .build();
     RowDelta delta = table.newRowDelta();
-    PartitionSpec spec =
-        command.path("global").booleanValue() ? PartitionSpec.unpartitioned() : table.spec();
+    PartitionSpec spec = spec();
     Map<PartitionKey, List<Record>> groups = new LinkedHashMap<>();
     for (Record row : given()) {
       groups.computeIfAbsent(key(spec, row), ignored -> new ArrayList<>()).add(row);
@@ -163,9 +165,7 @@ final class Writes {
           factory.newEqualityDeleteWriter(newFile(spec, partition), spec, partition);
       try (writer) {
         for (Record row : group.getValue()) {
-          GenericRecord key = GenericRecord.create(keys);
-          keys.columns().forEach(one -> key.setField(one.name(), row.getField(one.name())));
-          writer.write(key);
+          writer.write(projected(row, keys.asStruct()));
         }
       }
       delta.addDeletes(writer.toDeleteFile());
@@ -201,6 +201,16 @@ final class Writes {
         .dataSequenceNumber(head.sequenceNumber());
   }
 
+  /** The partitions of `spec` where the given rows lie. */
+  List<String> partitions() {
+    PartitionSpec spec = spec();
+    return given().stream().map(row -> spec.partitionToPath(key(spec, row))).toList();
+  }
+
+  private PartitionSpec spec() {
+    return table.specs().get(command.path("spec").asInt(table.spec().specId()));
+  }
+
   private List<Record> given() {
     List<Record> rows = new ArrayList<>();
     Types.StructType struct = table.schema().asStruct();
@@ -219,6 +229,19 @@ final class Writes {
     Set<Long> ids = new HashSet<>(changed().keySet());
     command.path("rids").forEach(one -> ids.add(one.longValue()));
     return ids;
+  }
+
+  /** The fields of a struct out of a wider one. */
+  private static Record projected(Record row, Types.StructType struct) {
+    Record result = GenericRecord.create(struct);
+    for (Types.NestedField field : struct.fields()) {
+      Object value = row.getField(field.name());
+      if (value != null && field.type().isStructType()) {
+        value = projected((Record) value, field.type().asStructType());
+      }
+      result.setField(field.name(), value);
+    }
+    return result;
   }
 
   private static long rid(Record row) {
@@ -277,20 +300,20 @@ final class Writes {
   private Found find(Set<Long> ids) throws IOException {
     Found found = new Found();
     Map<String, FileScanTask> tasks = tasks();
+    // whole rows: beside deletes by fields of structs Java finds none by some columns
     Schema schema =
-        new Schema(
-            table.schema().findField("rid"),
-            MetadataColumns.FILE_PATH,
-            MetadataColumns.ROW_POSITION);
+        TypeUtil.join(
+            table.schema(),
+            new Schema(MetadataColumns.FILE_PATH, MetadataColumns.ROW_POSITION));
     try (CloseableIterable<Record> records = IcebergGenerics.read(table).project(schema).build()) {
       for (Record record : records) {
         if (ids.contains(rid(record))) {
-          String path = record.get(1).toString();
+          String path = record.getField("_file").toString();
           found.ids.add(rid(record));
           found.tasks.put(path, tasks.get(path));
           found.positions
               .computeIfAbsent(path, ignored -> new ArrayList<>())
-              .add((Long) record.get(2));
+              .add((Long) record.getField("_pos"));
         }
       }
     }
