@@ -1,4 +1,4 @@
-"""Failed runs are reported: LAKEHOUSE_ON_FAILURE is a command that takes a text as its input."""
+"""What turns bad is told, and when it is over: LAKEHOUSE_ON_FAILURE takes a text as its input."""
 
 import os
 

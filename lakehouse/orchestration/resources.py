@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import dagster as dg
@@ -11,6 +14,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.spark_session import build_session
+
+_SEEN: ContextVar[tuple[tuple[str, ...], Lakehouse] | None] = ContextVar("seen", default=None)
 
 
 class LakehouseResource(dg.ConfigurableResource[Any]):
@@ -37,6 +42,9 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
 
     def lake(self) -> Lakehouse:
         """Open the catalog. Raises InvalidInputError."""
+        seen = _SEEN.get()
+        if seen is not None and seen[0] == self._place():
+            return seen[1]
         options: dict[str, Any] = _options(_value(self.properties))
         return load_catalog(
             _value(self.catalog),
@@ -44,6 +52,18 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
             name=_value(self.name) or None,
             **options,
         )
+
+    @contextmanager
+    def seen_as(self, lake: Lakehouse) -> Iterator[None]:
+        """Within, every resource of this catalog opens `lake`."""
+        before = _SEEN.set((self._place(), lake))
+        try:
+            yield
+        finally:
+            _SEEN.reset(before)
+
+    def _place(self) -> tuple[str, ...]:
+        return tuple(map(_value, (self.catalog, self.warehouse, self.name, self.properties)))
 
 
 def _value(setting: str) -> str:

@@ -1,15 +1,17 @@
-"""The events pipeline's landing sensor as a code location for Dagster's daemon.
+"""The events pipeline's landing sensor and alerts as a code location for Dagster's daemon.
 
-Its folder is `LANDING_ROOT`.
+Its folder is `LANDING_ROOT`; what is told is appended to `told.jsonl` there.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import dagster as dg
 
+from lakehouse.orchestration.automation.failure_alerts import failure_alerts
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
 from lakehouse.orchestration.project import Pipeline
@@ -23,10 +25,16 @@ _LAKEHOUSE = LakehouseResource(
 _PIPELINE = Pipeline((EVENTS,), (), _LAKEHOUSE.landing)
 _JOBS = ingestion_jobs(_PIPELINE)
 
+
+def _tell(text: str) -> None:
+    with (_ROOT / "told.jsonl").open("a") as file:
+        file.write(json.dumps(text) + "\n")
+
+
 defs = dg.Definitions(
     assets=_PIPELINE.assets(),
     asset_checks=landing_checks(_PIPELINE),
     jobs=_JOBS,
-    sensors=landing_sensors(_PIPELINE, _JOBS),
+    sensors=[*landing_sensors(_PIPELINE, _JOBS), failure_alerts(_tell)],
     resources={"lakehouse": _LAKEHOUSE, "spark": LakehouseSpark()},
 )

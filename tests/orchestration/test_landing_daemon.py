@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -24,9 +25,9 @@ from dagster._daemon.sensor import execute_sensor_iteration
 
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration.automation.attempts import GIVE_UP_AFTER
+from lakehouse.orchestration.automation.attempts import GIVE_UP_AFTER, Request
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD
-from lakehouse.orchestration.automation.run_requests import NOTHING_GIVEN_UP
+from lakehouse.orchestration.automation.run_requests import NOTHING_GIVEN_UP, REQUEST_TAG
 from lakehouse.orchestration.ingestion.landing_ledger import LedgerRow, ledger_to_arrow
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.source_tables import ledger_table
@@ -48,18 +49,8 @@ class Daemon:
         monkeypatch.delitem(sys.modules, "tests.orchestration.landing_location", raising=False)
         self.root, self.now = root, dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
         self.instance = stack.enter_context(instance_for_test(overrides={"run_launcher": LAUNCHER}))
-        origin = InProcessCodeLocationOrigin(
-            LoadableTargetOrigin(
-                executable_path=sys.executable,
-                module_name="tests.orchestration.landing_location",
-                attribute="defs",
-            )
-        )
-        self.workspace = stack.enter_context(
-            create_test_daemon_workspace_context(
-                InProcessTestWorkspaceLoadTarget(origin), self.instance
-            )
-        )
+        self.stack = stack
+        self.restart()
         lake = load_catalog((root / "warehouse").as_uri())
         clock = Environment.system()
         frozen = Environment(
@@ -67,6 +58,27 @@ class Daemon:
         )
         self.lake = Lakehouse(lake.catalog, frozen)
         monkeypatch.setattr(LakehouseResource, "lake", lambda _self: self.lake)
+
+    def restart(self) -> None:
+        """A new process knows what its instance holds, and nothing else."""
+        sys.modules.pop("tests.orchestration.landing_location", None)
+        origin = InProcessCodeLocationOrigin(
+            LoadableTargetOrigin(
+                executable_path=sys.executable,
+                module_name="tests.orchestration.landing_location",
+                attribute="defs",
+            )
+        )
+        self.workspace = self.stack.enter_context(
+            create_test_daemon_workspace_context(
+                InProcessTestWorkspaceLoadTarget(origin), self.instance
+            )
+        )
+
+    def told(self) -> list[str]:
+        """What the alerts told, oldest first."""
+        path = self.root / "told.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
 
     def tick(self, minutes: float = 1) -> list[dg.DagsterRun]:
         """Runs after a tick, newest first."""
@@ -154,3 +166,39 @@ def test_the_check_in_the_event_log_names_what_was_given_up_and_clears(daemon: D
     daemon.tick(24 * 60)
     (found,) = daemon.instance.event_log_storage.get_asset_check_execution_history(CHECK, limit=1)
     assert found.event.dagster_event.asset_check_evaluation_data.passed
+
+
+def test_of_a_days_outage_each_subject_is_told_twice(daemon: Daemon) -> None:
+    """Runs fail for 24 hours, over two days that wait; the daemon starts again in between."""
+    daemon.land("1.jsonl.gz")
+    daemon.end(daemon.tick()[0], good=True)
+    daemon.remember(pending=True, days=[1, 5])
+    runs = 0
+    for hour in range(24):
+        newest, *_ = daemon.tick(60)
+        if not newest.is_finished:
+            daemon.end(newest, good=False)
+            runs += 1
+        if hour in (0, 17):
+            daemon.restart()
+    daemon.tick()
+    assert runs > 12
+    given_up, failed = sorted(daemon.told())
+    assert failed.startswith("ingest_events failed.")
+    assert given_up.startswith(f"Check {NOTHING_GIVEN_UP} of raw/events failed.")
+    daemon.restart()
+    waiting = {1, 5}
+    while waiting:
+        assert len(daemon.told()) == 2, "not over while some of it waits"
+        newest, *_ = daemon.tick(24 * 60)
+        daemon.end(newest, good=True)
+        asked = Request.from_json(newest.tags[REQUEST_TAG]).works
+        waiting -= {int(work.part[-2:]) for work in asked}
+        daemon.remember(pending=bool(waiting), days=sorted(waiting) or [1, 5])
+    daemon.tick()
+    daemon.restart()
+    daemon.tick()
+    assert sorted(text.partition("\n")[0] for text in daemon.told()[2:]) == [
+        f"Check {NOTHING_GIVEN_UP} of raw/events does not fail any more.",
+        "source events: works again.",
+    ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import LakehouseError, ValidationConflictError
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
@@ -64,6 +64,89 @@ class AuditFailedError(LakehouseError):
         self.outcomes = tuple(outcomes)
 
 
+class StagedWrite:
+    """A write that waits on a branch of its own until it was audited.
+
+    A retried step that had published already publishes nothing more: its snapshot is found on the
+    branch where it belongs.
+
+    Args:
+        table: it is refreshed first, and moved to what is written and published.
+        stamp: the step that writes.
+        what: names the write within the step.
+        write: commits through `table`, to the branch and with the commit id that it is given.
+        onto: the branch where the rows belong; a new one starts at `main`.
+
+    Attributes:
+        branch: where it waits.
+        snapshot: what was written.
+        published: the snapshot is on `onto`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        stamp: RunStamp,
+        what: str,
+        write: Callable[[str, str], Snapshot],
+        onto: str = MAIN,
+    ) -> None:
+        self._table, self._write, self._onto = table, write, onto
+        self._commit_id = stamp.commit_id(what)
+        self.branch = stamp.branch()
+        self.snapshot, self.published = self._stage()
+
+    def publish(
+        self, audit: Callable[[Snapshot], Sequence[CheckOutcome]], again: int = 0
+    ) -> tuple[Snapshot, list[CheckOutcome]]:
+        """Audit the snapshot, and make it the head of the branch where it belongs.
+
+        Args:
+            audit: checks a snapshot.
+            again: how often the write is repeated, and audited, when others had committed to the
+                branch while the checks ran.
+
+        Raises:
+            AuditFailedError: a blocking check failed; nothing was published.
+            ValidationConflictError: the branch moved while the checks ran; try the step again.
+        """
+        if self.published:
+            return self.snapshot, list(audit(self.snapshot))
+        while True:
+            try:
+                outcomes = list(audit(self.snapshot))
+                _refuse(self._table, self.snapshot, outcomes)
+                self._table.fast_forward(self._onto, self.branch)
+            except ValidationConflictError:
+                if not again:
+                    raise
+                again -= 1
+            else:
+                self.published = True
+                return self.snapshot, outcomes
+            finally:
+                self.drop()
+            self.snapshot, self.published = self._stage()
+
+    def drop(self) -> None:
+        """Remove the branch; a snapshot that was not published stays readable until it expires."""
+        self._table.refresh()
+        if self.branch in self._table.refs():
+            self._table.remove_ref(self.branch)
+
+    def _stage(self) -> tuple[Snapshot, bool]:
+        self.drop()  # of an attempt that died: its base may be old
+        if self._onto != MAIN and self._onto in self._table.refs():
+            self._table.create_branch(self.branch, ref=self._onto)
+        snapshot = self._write(self.branch, self._commit_id)
+        heads = {name: ref.snapshot_id for name, ref in self._table.refs().items()}
+        # found where an earlier attempt had published it, it leaves the branch as it is
+        if heads.get(self.branch) == snapshot.snapshot_id != heads.get(self._onto):
+            return snapshot, False
+        self.drop()
+        return snapshot, True
+
+
 def write_audit_publish(
     table: Table,
     stamp: RunStamp,
@@ -73,36 +156,9 @@ def write_audit_publish(
 ) -> tuple[Snapshot, list[CheckOutcome]]:
     """Stage a snapshot on a branch, check it there, and make it `main` by fast-forward.
 
-    A retried step that had published already publishes nothing more: its snapshot is found on
-    `main` and checked again.
-
-    Args:
-        table: it is refreshed first, and moved to the published version.
-        stamp: the step that writes.
-        what: names the write within the step.
-        write: commits through `table`, to the branch and with the commit id that it is given.
-        audit: checks a snapshot.
-
-    Raises:
-        AuditFailedError: a blocking check failed; `main` is untouched.
-        ValidationConflictError: `main` moved while the checks ran; try the step again.
+    Takes what `StagedWrite` takes, and raises what its `publish` raises.
     """
-    table.refresh()
-    branch = stamp.branch()
-    if branch in table.refs():  # of an attempt that died: its base may be old
-        table.remove_ref(branch)
-    snapshot = write(branch, stamp.commit_id(what))
-    if branch not in table.refs():  # found on `main`, where an earlier attempt had published it
-        return snapshot, list(audit(snapshot))
-    try:
-        outcomes = list(audit(snapshot))
-        _refuse(table, snapshot, outcomes)
-        table.fast_forward(MAIN, branch)
-    finally:
-        table.refresh()
-        if branch in table.refs():
-            table.remove_ref(branch)
-    return snapshot, outcomes
+    return StagedWrite(table, stamp, what, write).publish(audit)
 
 
 def _refuse(table: Table, snapshot: Snapshot, outcomes: Sequence[CheckOutcome]) -> None:

@@ -14,19 +14,27 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.asset_results import explained
-from lakehouse.orchestration.checks.audit import MAIN
+from lakehouse.orchestration.asset_results import audit_failure, explained
+from lakehouse.orchestration.checks.audit import (
+    MAIN,
+    AuditFailedError,
+    CheckOutcome,
+    StagedWrite,
+)
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.asset_table import AssetTable
+from lakehouse.orchestration.plain_assets.blocking_checks import AtStepsEnd, BlockingChecks
 from lakehouse.orchestration.plain_assets.frame_kinds import loader_for, rows_of_frame
 from lakehouse.orchestration.plain_assets.partition_filter import partition_filter
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.table import Table
+from lakehouse.table import Table, TableScan
 
 _PARTITION_ROWS = "dagster/partition_row_count"
+_AGAIN = 5
+"""How often audited rows are written again when others wrote to the table meanwhile."""
 
 
 class LakehouseIOManager(dg.ConfigurableIOManager):
@@ -101,63 +109,164 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         """
         if not context.has_asset_key and obj is None:
             return  # an op without a result
-        with explained():
-            target = asset_table(context, self.namespace)
-            inputs = self._read.get(_step(context), {})
-            lake = self.lakehouse.lake()
-            if isinstance(obj, Table):
-                table, snapshot, rows = _written_by_the_asset(obj, target), None, None
-                snapshot = table.current_snapshot(ref=target.branch or self.branch)
-            else:
-                table, snapshot, rows = self._write(context, lake, target, obj, inputs)
+        try:
+            with explained():
+                self._store(context, obj)
+        except AuditFailedError as error:
+            raise audit_failure(error) from error
+
+    def _store(self, context: dg.OutputContext, obj: Any) -> None:
+        target = asset_table(context, self.namespace)
+        inputs = self._read.get(_step(context), {})
+        lake = self.lakehouse.lake()
+        if isinstance(obj, Table):
+            table = _written_by_the_asset(obj, target)
+            self._record(context, table, table.current_snapshot(ref=self._onto(target)), inputs)
+            return
+        write = AssetWrite.of(context, lake, target, obj, inputs, self._onto(target))
+        checks = BlockingChecks.of(context)
+        if checks is None:
+            snapshot = write(write.onto, write.stamp.commit_id("rows"))
+            self._record(context, write.table, snapshot, inputs, write.rows)
+            return
+        staged = StagedWrite(write.table, write.stamp, "rows", write, write.onto)
+
+        def audit(_: Snapshot) -> list[CheckOutcome]:
+            if staged.published:  # by an earlier attempt of this step
+                return []
+            return checks.outcomes(
+                self.lakehouse, lake, write.table.name, write.onto, staged.branch
+            )
+
+        def publish() -> dict[str, Any]:
+            try:
+                with explained():
+                    snapshot, _ = staged.publish(audit, again=_AGAIN)
+            except AuditFailedError as error:
+                raise audit_failure(error) from error
+            return self._metadata(context, write.table, snapshot, inputs, write.rows)
+
+        if checks.in_step:
+            self._record(context, write.table, staged.snapshot, inputs, write.rows)
+            AtStepsEnd(context, publish, staged.drop)
+        else:
+            snapshot, _ = staged.publish(audit, again=_AGAIN)
+            self._record(context, write.table, snapshot, inputs, write.rows)
+
+    def _onto(self, target: AssetTable) -> str:
+        return target.branch or self.branch
+
+    def _record(
+        self,
+        context: dg.OutputContext,
+        table: Table,
+        snapshot: Snapshot | None,
+        inputs: Mapping[str, int | None],
+        rows: int | None = None,
+    ) -> None:
         if snapshot is None:
             raise dg.Failure(f"{table.name} has no snapshot: nothing was written to it")
+        found = self._metadata(context, table, snapshot, inputs, rows)
+        context.add_output_metadata(found)
+        context.log.info(f"{table.name}: snapshot {snapshot.snapshot_id}, {_counts(snapshot)}")
+
+    def _metadata(
+        self,
+        context: dg.OutputContext,
+        table: Table,
+        snapshot: Snapshot,
+        inputs: Mapping[str, int | None],
+        rows: int | None,
+    ) -> dict[str, Any]:
+        """What the materialization says, but for what the asset says itself."""
         if REFRESH_STATE in snapshot.summary:  # of a retry: what the first attempt had read
             inputs = dict(RefreshState.from_json(snapshot.summary[REFRESH_STATE]).inputs)
         found: dict[str, Any] = materialization_metadata(table, snapshot, inputs)
         if rows is not None and context.has_asset_partitions:
             found[_PARTITION_ROWS] = rows
-        context.add_output_metadata(
-            {key: value for key, value in found.items() if key not in context.output_metadata}
-        )
-        context.log.info(f"{table.name}: snapshot {snapshot.snapshot_id}, {_counts(snapshot)}")
+        return {key: value for key, value in found.items() if key not in context.output_metadata}
 
-    def _write(
-        self,
+
+@dataclass
+class AssetWrite:
+    """Writes what an asset gave, once or again, to the branch that it is told.
+
+    Attributes:
+        table: with room for the rows.
+        target: says how they are written.
+        frame: the rows; a stream can be written once, then they are read from what it became.
+        where: which rows of the table they replace.
+        one_partition: whether they are all those of one partition.
+        stamp: the step.
+        summary: of the snapshot.
+        onto: the branch where they belong.
+        rows: how many were written, where they are those of a partition and were counted.
+    """
+
+    table: Table
+    target: AssetTable
+    frame: Any
+    where: BooleanExpression
+    one_partition: bool
+    stamp: RunStamp
+    summary: Mapping[str, str]
+    onto: str
+    rows: int | None = None
+
+    @classmethod
+    def of(
+        cls,
         context: dg.OutputContext,
         lake: Lakehouse,
         target: AssetTable,
         obj: Any,
         inputs: Mapping[str, int | None],
-    ) -> tuple[Table, Snapshot | None, int | None]:
-        """Returns the table, the snapshot, and the rows of the partition where they are known."""
+        onto: str,
+    ) -> AssetWrite:
+        """The write of an output. Raises InvalidInputError."""
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if definition is not None else []
         frame, schema = rows_of_frame(obj, target.name)
         if isinstance(frame, pa.Table | pa.RecordBatchReader):
             frame, schema = target.typed(lake, frame)
         table = target.ready(lake, schema, definition)
-        stamp = _stamp(context, target, keys)
-        branch = target.branch or self.branch
-        summary = stamp.summary() | {REFRESH_STATE: RefreshState(inputs).to_json()}
-        commit_id = stamp.commit_id("rows")
-        if target.write_mode == "upsert":
-            merged = table.upsert(
-                frame, target.upsert_keys, branch=branch, summary=summary, commit_id=commit_id
-            )
-            return table, merged.snapshot or table.current_snapshot(ref=branch), None
-        if target.write_mode == "append":
-            done = table.append(frame, branch=branch, summary=summary, commit_id=commit_id)
-            return table, done.snapshot, None
         where: BooleanExpression = AlwaysTrue()
-        if definition is not None:
+        if definition is not None and target.write_mode == "overwrite":
             where = partition_filter(
                 definition, keys, target.partition_expr, table.schema(), target.asset
             )
-        done = table.overwrite(
-            frame, where, must_match=True, branch=branch, summary=summary, commit_id=commit_id
-        )
-        return table, done.snapshot, done.rows_inserted if len(keys) == 1 else None
+        stamp = _stamp(context, target, keys)
+        summary = stamp.summary() | {REFRESH_STATE: RefreshState(inputs).to_json()}
+        return cls(table, target, frame, where, len(keys) == 1, stamp, summary, onto)
+
+    def __call__(self, branch: str, commit_id: str) -> Snapshot:
+        """Commit to a branch. Raises Failure where there was nothing to write to an empty table."""
+        table, rows = self.table, self.frame
+        if isinstance(rows, TableScan):
+            rows = rows.to_batches()
+        how: dict[str, Any] = {"branch": branch, "summary": self.summary, "commit_id": commit_id}
+        if self.target.write_mode == "upsert":
+            if isinstance(rows, pa.RecordBatchReader) and branch != self.onto:
+                rows = self.frame = rows.read_all()
+            merged = table.upsert(rows, self.target.upsert_keys, **how)
+            snapshot = merged.snapshot or table.current_snapshot(ref=self.onto)
+        elif self.target.write_mode == "append":
+            snapshot = table.append(rows, **how).snapshot
+        else:
+            done = table.overwrite(rows, self.where, must_match=True, **how)
+            snapshot = done.snapshot
+            self.rows = done.rows_inserted if self.one_partition else None
+        if snapshot is None:
+            raise dg.Failure(f"{table.name} has no snapshot: nothing was written to it")
+        if isinstance(rows, pa.RecordBatchReader):
+            self.frame = self._written(snapshot)
+        return snapshot
+
+    def _written(self, snapshot: Snapshot) -> TableScan:
+        parent = snapshot.parent_snapshot_id
+        if self.target.write_mode == "append" and parent is not None:
+            return self.table.scan_appends(parent, snapshot.snapshot_id)
+        return self.table.scan(self.where, snapshot_id=snapshot.snapshot_id)
 
 
 @dataclass(frozen=True)

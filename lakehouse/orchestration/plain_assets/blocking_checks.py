@@ -1,0 +1,206 @@
+"""Blocking checks of a plain asset, asked before its rows are published.
+
+Dagster evaluates checks after an asset's step has stored its rows. Those that are steps of their
+own run here first, on the rows as they would be published; those that the asset's own function
+gives are waited for until its step ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterEventType as EventType
+from dagster._core.events import DagsterEvent
+
+from lakehouse.catalog.staging_catalog import StagingCatalog
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.checks.audit import CheckOutcome
+from lakehouse.orchestration.resources import LakehouseResource
+
+
+@dataclass(frozen=True)
+class BlockingChecks:
+    """What stands between the rows of an asset and their publication.
+
+    Attributes:
+        context: of the output.
+        separate: checks that are steps of their own in this run.
+        in_step: whether the step of the asset gives results of some itself.
+    """
+
+    context: dg.OutputContext
+    separate: frozenset[dg.AssetCheckKey]
+    in_step: bool
+
+    @classmethod
+    def of(cls, context: dg.OutputContext) -> BlockingChecks | None:
+        """Those of the asset that this run evaluates; None where there are none."""
+        step = context.step_context
+        layer = step.job_def.asset_layer
+        graph, own = layer.asset_graph, layer.get_assets_def_for_node(step.node_handle)
+        separate: set[dg.AssetCheckKey] = set()
+        in_step = False
+        for key in graph.asset_check_keys:
+            if key.asset_key != context.asset_key or not graph.get(key).blocking:
+                continue
+            late: set[dg.AssetKey] = set()
+            if own is not None and key in own.check_keys:
+                if layer.get_op_output_handle(key).node_handle == step.node_handle:
+                    in_step = True
+                    continue
+                late = {context.asset_key}
+            else:
+                checks = next(one for one in graph.assets_defs if key in one.check_keys)
+                read = {
+                    *checks.keys_by_input_name.values(),
+                    *(k.asset_key for k in checks.check_keys),
+                }
+                before = {context.asset_key} | _ancestors(graph, context.asset_key)
+                late = {*checks.keys, *(read - before)} & set(layer.selected_asset_keys)
+            if late:
+                names = ", ".join(sorted(one.to_user_string() for one in late))
+                context.log.warning(
+                    f"The check {key.name} also waits for {names}: the rows of "
+                    f"{context.asset_key.to_user_string()} are published before it."
+                )
+            else:
+                separate |= set(checks.check_keys)
+        return cls(context, frozenset(separate), in_step) if separate or in_step else None
+
+    def outcomes(
+        self, resource: LakehouseResource, lake: Lakehouse, table: str, onto: str, branch: str
+    ) -> list[CheckOutcome]:
+        """What the checks that are steps of their own find, where `onto` is at `branch`.
+
+        Where one of them fails, its result is recorded as one of this run.
+
+        Raises:
+            Failure: a check gave no result.
+        """
+        if not self.separate:
+            return []
+        staging = StagingCatalog(lake.catalog, lake.environment)
+        seen = Lakehouse(staging, lake.environment)
+        seen.load_table(table).fast_forward(onto, branch)
+        with resource.seen_as(seen):
+            evaluations, errors = self._evaluated()
+        step, found = self.context.step_context, []
+        for key in sorted(self.separate, key=lambda key: key.name):
+            if key.asset_key != self.context.asset_key:
+                continue
+            evaluation = evaluations.get(key)
+            if evaluation is None:
+                raise dg.Failure(
+                    f"{table}: nothing was published, the check {key.name} gave no result: "
+                    f"{'; '.join(errors) or 'it ended without one'}"
+                )
+            passed = evaluation.passed or evaluation.severity != dg.AssetCheckSeverity.ERROR
+            why = (evaluation.description or "it failed",)
+            found.append(CheckOutcome(key.name, passed, evaluation.blocking is True, why))
+        if not all(outcome.passed or not outcome.blocking for outcome in found):
+            for key, evaluation in evaluations.items():
+                if key.asset_key == self.context.asset_key:
+                    DagsterEvent.asset_check_evaluation(step, evaluation)
+        return found
+
+    def _evaluated(self) -> tuple[dict[dg.AssetCheckKey, dg.AssetCheckEvaluation], list[str]]:
+        """Results, and errors, of a run of the checks alone, which no instance remembers."""
+        step = self.context.step_context
+        job = step.job_def.get_subset(asset_check_selection=self.separate)
+        config: dict[str, Any] = dict(step.run_config)
+        if job.config_mapping is None:
+            ops = config.get("ops") or {}
+            named = {name: ops[name] for name in job.graph.node_dict if name in ops}
+            config = {"resources": config.get("resources") or {}, "ops": named}
+        tags = {k: v for k, v in step.dagster_run.tags.items() if not k.startswith(".")}
+        with _ephemeral(step) as instance:
+            done = job.execute_in_process(
+                run_config=config, instance=instance, tags=tags, raise_on_error=False
+            )
+            evaluations = {one.asset_check_key: one for one in done.get_asset_check_evaluations()}
+        errors = [
+            f"{event.step_key}: {event.step_failure_data.error_display_string.strip()}"
+            for event in done.all_events
+            if event.event_type == EventType.STEP_FAILURE
+        ]
+        return evaluations, errors
+
+
+class AtStepsEnd(logging.Filter):
+    """Publishes when the step succeeds, and holds its materializations back until then.
+
+    Dagster tells a step's logger of each event before it stores it, and has no other place that is
+    reached after the results of checks and before the step has succeeded.
+
+    Args:
+        context: of the output.
+        publish: gives metadata of what was published.
+        drop: is called instead where the step fails.
+    """
+
+    def __init__(
+        self,
+        context: dg.OutputContext,
+        publish: Callable[[], Mapping[str, Any]],
+        drop: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._step, self._key = context.step_context, context.asset_key
+        self._publish, self._drop = publish, drop
+        self._held: list[dg.AssetMaterialization] = []
+        self._ended = False
+        self._step.log.addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the event is stored now."""
+        event = getattr(record, "dagster_event", None)
+        if event is None or self._ended:
+            return True
+        kind = event.event_type
+        if kind == EventType.ASSET_MATERIALIZATION and event.asset_key == self._key:
+            self._held.append(event.step_materialization_data.materialization)
+            return False
+        if kind == EventType.STEP_SUCCESS:
+            self._ended = True
+            found = self._publish()
+            for held in self._held:
+                metadata = {**held.metadata, **found}
+                DagsterEvent.asset_materialization(self._step, held.with_metadata(metadata))
+        elif kind in (EventType.STEP_FAILURE, EventType.STEP_UP_FOR_RETRY):
+            self._ended = True
+            self._drop()
+        return True
+
+
+def _ancestors(graph: Any, key: dg.AssetKey) -> set[dg.AssetKey]:
+    found: set[dg.AssetKey] = set()
+    ahead = set(graph.get(key).parent_keys)
+    while ahead:
+        parent = ahead.pop()
+        if parent not in found:
+            found.add(parent)
+            ahead |= set(graph.get(parent).parent_keys)
+    return found
+
+
+@contextmanager
+def _ephemeral(step: Any) -> Iterator[dg.DagsterInstance]:
+    """An instance that knows of dynamic partitions what the run's knows, and nothing else."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        for node in step.job_def.asset_layer.asset_graph.asset_nodes:
+            definition = node.partitions_def
+            parts = (
+                [one.partitions_def for one in definition.partitions_defs]
+                if isinstance(definition, dg.MultiPartitionsDefinition)
+                else [definition]
+            )
+            for part in parts:
+                if isinstance(part, dg.DynamicPartitionsDefinition) and part.name:
+                    keys = list(step.instance.get_dynamic_partitions(part.name))
+                    instance.add_dynamic_partitions(part.name, keys)
+        yield instance
