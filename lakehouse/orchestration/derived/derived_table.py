@@ -16,7 +16,12 @@ from pyspark.sql import SparkSession
 from lakehouse.engines import to_schema
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.asset_attributes import asset_attributes, code_of, code_reference
+from lakehouse.orchestration.asset_attributes import (
+    DEFINITION_METADATA,
+    asset_attributes,
+    code_of,
+    code_reference,
+)
 from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
@@ -309,7 +314,7 @@ class DerivedTable:
                 data_version=data_version(snapshot),
                 metadata={
                     **materialization_metadata(table, snapshot, found.inputs, self.columns),
-                    "lakehouse/definition": self.definition or "unknown",
+                    DEFINITION_METADATA: self.definition or "unknown",
                 },
             )
             record_again(context, records)

@@ -14,6 +14,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
 from lakehouse.orchestration.asset_results import explained
 from lakehouse.orchestration.checks.audit import MAIN
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, RefreshState
@@ -114,7 +115,10 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             raise dg.Failure(f"{table.name} has no snapshot: nothing was written to it")
         if REFRESH_STATE in snapshot.summary:  # of a retry: what the first attempt had read
             inputs = dict(RefreshState.from_json(snapshot.summary[REFRESH_STATE]).inputs)
-        found: dict[str, Any] = materialization_metadata(table, snapshot, inputs)
+        found: dict[str, Any] = {
+            **materialization_metadata(table, snapshot, inputs),
+            DEFINITION_METADATA: code_version_of(context) or "unknown",
+        }
         if rows is not None and context.has_asset_partitions:
             found[_PARTITION_ROWS] = rows
         context.add_output_metadata(
@@ -136,10 +140,12 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         frame, schema = rows_of_frame(obj, target.name)
         if isinstance(frame, pa.Table | pa.RecordBatchReader):
             frame, schema = target.typed(lake, frame)
-        table = target.ready(lake, schema, definition)
+        table = target.ready(lake, schema, definition, context.log.warning)
         stamp = _stamp(context, target, keys)
         branch = target.branch or self.branch
-        summary = stamp.summary() | {REFRESH_STATE: RefreshState(inputs).to_json()}
+        code = code_version_of(context)
+        state = RefreshState(inputs, definition=code)
+        summary = stamp.summary() | {REFRESH_STATE: state.to_json()}
         commit_id = stamp.commit_id("rows")
         if target.write_mode == "upsert":
             merged = table.upsert(
@@ -241,6 +247,12 @@ class AssetInput:
         if snapshot_id == self.current_snapshot_id():  # the head has the present columns
             return convert(self.table.scan(self.where, self.columns, ref=self.branch))
         return convert(self.table.scan(self.where, self.columns, snapshot_id=snapshot_id))
+
+
+def code_version_of(context: dg.OutputContext) -> str:
+    """What tells the code that made an output from other code; empty: nothing does."""
+    told: str | None = context.asset_spec.code_version if context.has_asset_key else None
+    return told or code_digest(context.op_def)
 
 
 def asset_table(context: dg.OutputContext, namespace: str) -> AssetTable:
