@@ -9,7 +9,12 @@ import dagster as dg
 import assets
 from assets.pipeline import CHECKOUT, PIPELINE
 from jobs import ingest, maintain, marts
-from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, LakehouseSpark
+from lakehouse.orchestration import (
+    LakehouseIOManager,
+    LakehouseResource,
+    LakehouseSpark,
+    with_code_versions,
+)
 from sensors import alerts, landing, schedules, upkeep
 
 
@@ -33,7 +38,10 @@ spark = LakehouseSpark(
 )
 defs = dg.Definitions(
     # sources and derived tables, and every `@dg.asset` of the folder
-    assets=[*pipeline.assets(), *dg.load_assets_from_package_module(assets)],
+    assets=[
+        *pipeline.assets(),
+        *with_code_versions(dg.load_assets_from_package_module(assets)),
+    ],
     asset_checks=dg.load_asset_checks_from_package_module(assets),
     jobs=[
         ingest.index_flights,

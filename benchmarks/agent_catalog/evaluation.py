@@ -26,7 +26,7 @@ from benchmarks.agent_catalog.grading import (
 )
 from benchmarks.agent_catalog.intervals import mcnemar, wilson
 from benchmarks.agent_catalog.lakes import today
-from benchmarks.agent_catalog.questions import Question
+from benchmarks.agent_catalog.questions import Question, Wanted
 from lakehouse.agents.serving import Answer, describe_answer
 from lakehouse.agents.words import token_estimate, words
 from lakehouse.semantics.claims import Kind
@@ -138,14 +138,14 @@ def _ask(
             unmarked=unmarked, marked=marked, tables=unmarked_tables(shown, answer, replaced)
         )
         tally.size[budget].append((len(answer.text.encode()), answer.tokens))
-        if budget == HEADLINE and question.tables:
-            tally.choice.append(tables_chosen(question, reading.tables))
-            tally.served.append(tables_chosen(question, answer.tables))
+        if budget == HEADLINE and wanted.tables:
+            tally.choice.append(tables_chosen(wanted, reading.tables))
+            tally.served.append(tables_chosen(wanted, answer.tables))
 
 
-def tables_chosen(question: Question, tables: Iterable[str]) -> tuple[float, float]:
+def tables_chosen(wanted: Wanted, tables: Iterable[str]) -> tuple[float, float]:
     """(precision, recall) of the tables taken; nothing taken is nothing right."""
-    taken, right = set(tables), set(question.tables)
+    taken, right = set(tables), set(wanted.tables)
     both = len(taken & right)
     return (both / len(taken) if taken else 0.0), both / len(right)
 
@@ -197,6 +197,15 @@ def answered_part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]
             "wilson_95": wilson(count, len(right)),
             "by_kind": {kind: f"{sum(got)}/{len(got)}" for kind, got in sorted(kinds.items())},
             "outcomes": dict(sorted(outcomes.items())),
+        },
+        "behaviour": {
+            "right": sum(
+                all(one.behaved for one in got) for got in tally.graded[HEADLINE].values()
+            ),
+            "needless_caveats": sum(
+                one.outcome in ("right", "wrong") and not one.behaved and bool(one.reading.warnings)
+                for one in results
+            ),
         },
         "table_choice": {"precision": precision, "recall": recall, "f1": _f1(precision, recall)},
         "refusals": {

@@ -17,7 +17,7 @@ from benchmarks.agent_catalog.questions import Question, Wanted
 from benchmarks.agent_catalog.reader.mechanical_reader import read_question
 from benchmarks.agent_catalog.reader.reading import Reading
 from lakehouse.agents.serving import Answer, search_answer
-from lakehouse.agents.words import clean
+from lakehouse.agents.words import clean, words
 from lakehouse.errors import InvalidInputError
 from lakehouse.semantics.claims import Kind
 
@@ -33,15 +33,20 @@ class Graded:
     """One question in one condition at one seed and budget.
 
     Attributes:
-        outcome: right, wrong, error, refused rightly, refused wrongly, not refused, no caveat.
+        outcome: right, wrong, error, refused rightly, refused wrongly, not refused, no caveat,
+            other caveat (that says nothing of what is wanted), other table (the figure is right by
+            chance).
         value, expected: the figures.
         reading: what the reader did.
+        behaved: whether it answered, warned, took another table or refused as is wanted, whatever
+            the figure; a needless caveat is no right behaviour.
     """
 
     outcome: str
     value: Any
     expected: Any
     reading: Reading
+    behaved: bool = False
 
     @property
     def correct(self) -> bool:
@@ -104,18 +109,33 @@ def grade(
     if reading.refusal.startswith(CRASHED):
         return Graded("error", reading.refusal, expected, reading)
     if reading.sql is None:
-        outcome = "refused rightly" if wanted.behaviour == "refuse" else "refused wrongly"
-        return Graded(outcome, None, expected, reading)
+        right = wanted.behaviour == "refuse"
+        outcome = "refused rightly" if right else "refused wrongly"
+        return Graded(outcome, None, expected, reading, right)
+    amiss = _amiss(question, wanted, reading)
+    behaved = wanted.behaviour != "refuse" and not amiss
+    behaved = behaved and not (wanted.behaviour == "answer" and reading.warnings)
     try:
         value = rows.figure(reading.sql)
     except duckdb.Error as error:
-        return Graded("error", str(error).splitlines()[0], expected, reading)
+        return Graded("error", str(error).splitlines()[0], expected, reading, behaved)
     if wanted.behaviour == "refuse":
         return Graded("not refused", value, expected, reading)
-    if not same(value, expected, question.tolerance):
-        return Graded("wrong", value, expected, reading)
-    silent = wanted.behaviour == "warn" and not reading.warnings
-    return Graded("no caveat" if silent else "right", value, expected, reading)
+    right = same(value, expected, question.tolerance)
+    return Graded((amiss or "right") if right else "wrong", value, expected, reading, behaved)
+
+
+def _amiss(question: Question, wanted: Wanted, reading: Reading) -> str:
+    """What a query lacks beside a right figure; empty: nothing."""
+    if wanted.behaviour == "use_other":
+        return "" if set(wanted.tables) <= set(reading.tables) else "other table"
+    if wanted.behaviour != "warn":
+        return ""
+    if not reading.warnings:
+        return "no caveat"
+    wanted_words = set(words(wanted.reason)) - set(words(question.text))
+    said = set(words(" ".join(reading.warnings)))
+    return "" if said & (wanted_words or set(words(wanted.reason))) else "other caveat"
 
 
 def read(shown: Shown, question: Question, budget: int, today: dt.date) -> tuple[Answer, Reading]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lakehouse.agents.sql_findings import dotted, parsed_select, table_nodes
+from lakehouse.agents.words import words
 from lakehouse.errors import InvalidInputError
 
 BEHAVIOURS = ("answer", "warn", "use_other", "refuse")
@@ -23,11 +25,15 @@ class Wanted:
         behaviour: one of BEHAVIOURS.
         gold: SQL of the right figure; None where the right answer is to refuse.
         stored: the figure by seed, as the file has it.
+        tables: those of the right query, without such as only help to leave rows out.
+        reason: what a warning must say.
     """
 
     behaviour: str
     gold: str | None
     stored: Mapping[str, Any]
+    tables: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,6 @@ class Question:
         kind: control, unit, table_choice and so on.
         text: as it is asked.
         requires: ids of the statements that a reader needs beyond names.
-        tables: those of the right query.
         tolerance: relative.
         before, after: what is right before and after the evolution.
     """
@@ -48,7 +53,6 @@ class Question:
     kind: str
     text: str
     requires: tuple[str, ...]
-    tables: tuple[str, ...]
     tolerance: float
     before: Wanted
     after: Wanted
@@ -109,8 +113,8 @@ def _question(
     before = _wanted(one, where, "")
     after = _wanted(one, where, "_after", before)
     return Question(
-        one["id"], one["kind"], one["question"], tuple(one["requires"]), tuple(one["tables"]),
-        float(tolerance), before, after,
+        one["id"], one["kind"], one["question"], tuple(one["requires"]), float(tolerance),
+        before, after,
     )  # fmt: skip
 
 
@@ -127,4 +131,22 @@ def _wanted(one: dict[str, Any], where: str, suffix: str, earlier: Wanted | None
         raise InvalidInputError(f"{where}: answer{suffix} must map seeds to figures")
     if (gold is None) != (behaviour == "refuse"):
         raise InvalidInputError(f"{where}: gold{suffix} is null exactly where it is refused")
-    return Wanted(str(behaviour), gold, stored)
+    reason = one.get(f"reason{suffix}", earlier.reason if earlier else "") or one.get("reason", "")
+    if behaviour == "warn" and not words(str(reason)):
+        raise InvalidInputError(f"{where}: a warning needs a reason{suffix}, what it must say")
+    tables = one.get(f"tables{suffix}")
+    if tables is None:
+        tables = _tables_later(one["tables"], one["gold"], gold)
+    return Wanted(str(behaviour), gold, stored, tuple(tables), str(reason))
+
+
+def _tables_later(tables: list[str], gold: str | None, later: str | None) -> list[str]:
+    """The tables of another gold, without those that the first one had and that were not named."""
+    if later is None or later == gold:
+        return tables
+    unnamed = set() if gold is None else set(_tables_of(gold)) - set(tables)
+    return [one for one in _tables_of(later) if one not in unnamed]
+
+
+def _tables_of(sql: str) -> list[str]:
+    return list(dict.fromkeys(dotted(one) for one in table_nodes(parsed_select(sql))))

@@ -61,10 +61,11 @@ def measured(catalog: CatalogMap, shown: Shown, questions: Sequence[Question]) -
             share = recalled(question, answer.text, says)
             if share is not None:
                 facts[budget].append(share)
-        if question.tables:
-            places = [answer.tables.index(one) for one in question.tables if one in answer.tables]
+        wanted = question.before.tables
+        if wanted:
+            places = [answer.tables.index(one) for one in wanted if one in answer.tables]
             ranks.append(1 / (1 + min(places)) if places else 0.0)
-            among.append(sum(one < FIRST for one in places) / len(question.tables))
+            among.append(sum(one < FIRST for one in places) / len(wanted))
     return {
         "facts": {budget: round(fmean(found), 3) for budget, found in facts.items()},
         "mean_reciprocal_rank": round(fmean(ranks), 3),

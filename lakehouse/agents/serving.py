@@ -249,28 +249,42 @@ def _packed(
         if isinstance(place, Stated) and place.key in served:
             continue
         block, notices = blocks.get(table.name), catalog.notices[table.name]
-        cost = 0
+        head = 0
         if block is None:
-            cost = table.head[1] + 1 + sum(one.line[1] + 1 for one in notices)
-        if isinstance(place, str):
-            cost += table.cells[place][1] + 2
-        elif place not in notices:
-            cost += place.line[1] + 1
-        if spent + cost > budget:
-            continue
-        spent += cost
+            head = table.head[1] + 1 + sum(one.line[1] + 1 for one in notices)
+        column = _column_of(table, place)
+        if column is not None and block is not None and column in block.columns:
+            column = None
+        cell = 0 if column is None else table.cells[column][1] + 2
+        line = 0
+        if isinstance(place, Stated) and place not in notices:
+            line = place.line[1] + 1
+        if spent + head + cell + line > budget:
+            # what is said of a column may not fit; the column itself comes first
+            if column is None or spent + head + cell > budget:
+                continue
+            line, place = 0, column
+        spent += head + cell + line
         if block is None:
             block = blocks[table.name] = _Block(table, said=list(notices))
             served |= dict.fromkeys(one.key for one in notices)
-        if isinstance(place, str):
-            block.columns.append(place)
-        elif place.key not in served:
+        if column is not None:
+            block.columns.append(column)
+        if isinstance(place, Stated) and place.key not in served:
             block.said.append(place)
             served[place.key] = None
     ordered = [blocks[name] for name in chosen if name in blocks]
     ordered += [block for name, block in blocks.items() if name not in chosen]
     text = "\n".join([LEGEND, *(line for block in ordered for line in _block_lines(block))])
     return Answer(text, [block.table.name for block in ordered], list(served))
+
+
+def _column_of(table: MappedTable, place: Stated | str) -> str | None:
+    """The column of the table that a place is, or says something of."""
+    if isinstance(place, str):
+        return place
+    name = (place.draft.column or "").partition(".")[0]
+    return name if name in table.cells else None
 
 
 def _interleaved(

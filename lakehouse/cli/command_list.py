@@ -114,6 +114,10 @@ COMMANDS = {
         "lakehouse.cli.sources.source_commands",
         "Look at events in files, propose a source for them, and write its definition.",
     ),
+    "plan-changes": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Show what the present definitions would do to the present tables; nothing is done.",
+    ),
     "lineage": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show each input of a materialization at the snapshot that was read.",

@@ -1,4 +1,4 @@
-"""What pipelines run on: `lineage` from their records, `spark-archive` for their sessions."""
+"""Pipelines: what changed definitions would do, what was read, and the archive of sessions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,26 @@ from lakehouse.cli.optional_parts import load_module
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    command(app, "plan-changes")(plan_changes)
     command(app, "lineage")(lineage)
     command(app, "spark-archive")(spark_archive)
+
+
+def plan_changes(
+    session: Session,
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables to look at, such as raw.events; none: all.")
+    ] = None,
+) -> None:
+    """Show what the present definitions would do to the present tables; nothing is done.
+
+    Exit code 2 when there is anything, 0 when there is not.
+    """
+    module: Any = load_module("lakehouse.orchestration.planned_changes", "dagster")
+    found = module.planned_changes(session.lake, tables or ())
+    session.report(found)
+    if found.changes:
+        raise typer.Exit(2)
 
 
 def lineage(

@@ -136,4 +136,7 @@ def _decided(seen: Survey, statement: Statement, now: Standing) -> tuple[str, Ve
 
 
 def _wants_evidence(statement: Statement, now: Standing) -> bool:
-    return statement.evidence is not None and now.state in (State.UNVERIFIED, State.CONTRADICTED)
+    found = now.verdict
+    cannot_run = found and (found.outcome, found.extent) == (Outcome.UNKNOWN, Extent.NOTHING)
+    in_doubt = now.state in (State.UNVERIFIED, State.CONTRADICTED)
+    return statement.evidence is not None and in_doubt and not cannot_run

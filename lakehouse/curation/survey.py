@@ -103,7 +103,8 @@ class Survey:
         for one in self.statements:
             key = one.statement_id
             if id(one) not in same_words or any(
-                before.gatherers.get(uuid) is not now.gatherers.get(uuid) for uuid in one.tables
+                uuid not in now.gatherers or before.gatherers.get(uuid) is not now.gatherers[uuid]
+                for uuid in one.tables
             ):
                 continue
             if key in before.drafts:
@@ -145,7 +146,9 @@ class Survey:
     def standing(self, statement: Statement) -> Standing:
         """The statement's state now."""
         last = self.verifications.get(statement.statement_id)
-        return standing(statement, last, self.changes(statement), self.now_ms)
+        gone = [one.table for one in statement.references if one.table_uuid not in self.tables]
+        taken = {name for name in gone if self.reader.holds(name)}
+        return standing(statement, last, self.changes(statement), self.now_ms, taken)
 
     def standings(self) -> dict[str, Standing]:
         """The states of all statements now, by id."""
@@ -331,6 +334,10 @@ class Reader:
         return self.tables(
             name for name in self.read.listed if not name.startswith(f"{NAMESPACE}.")
         )
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a table of this name."""
+        return self._newest(name) is not None
 
     def hides(self, name: str) -> bool:
         """Whether the catalog's server says that its caller may not read what has this name."""

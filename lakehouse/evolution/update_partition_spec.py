@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
@@ -109,6 +111,21 @@ class UpdatePartitionSpec:
             self._fields, self._voided = before
             raise
 
+    def set(self, *terms: str) -> UpdatePartitionSpec:
+        """Partition by exactly these terms; fields that there are already keep ids and names."""
+        wanted = {(t.source_id, str(t.transform)): t for t in self._parsed(terms)}
+        for field in list(self._fields):
+            kept = wanted.get((field.source_id, str(field.transform)))
+            if kept is None and not isinstance(field.transform, VoidTransform):
+                self.remove(field.name)
+            elif kept is not None and kept.alias:
+                self.rename(field.name, kept.alias)
+        there = {(field.source_id, str(field.transform)) for field in self._fields}
+        for term, parsed in zip(terms, self._parsed(terms), strict=True):
+            if (parsed.source_id, str(parsed.transform)) not in there:
+                self.add(term)
+        return self
+
     def spec(self) -> PartitionSpec:
         """The spec as it is now; its id is that of an equivalent one if the table has one."""
         for known in self._metadata.partition_specs:
@@ -133,6 +150,9 @@ class UpdatePartitionSpec:
         if spec.spec_id in self._metadata.specs():
             return Changes(requirements, (SetDefaultSpec(spec.spec_id),))
         return Changes(requirements, (AddPartitionSpec(spec), SetDefaultSpec()))
+
+    def _parsed(self, terms: Sequence[str]) -> list[Term]:
+        return [parse_term(term, self._schema) for term in terms]
 
     def _find(self, text: str) -> PartitionField:
         active = [field for field in self._fields if not isinstance(field.transform, VoidTransform)]

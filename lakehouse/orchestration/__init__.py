@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
     from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
-    from lakehouse.orchestration.plain_assets.plain_tables import plain_tables
+    from lakehouse.orchestration.plain_assets.plain_tables import plain_tables, with_code_versions
     from lakehouse.orchestration.project import Pipeline
     from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
     from lakehouse.orchestration.state.state_asset import state_asset
@@ -68,6 +68,7 @@ __all__ = [
     "statement_checks",
     "statement_job",
     "statement_sensor",
+    "with_code_versions",
 ]
 
 _HOMES = {
@@ -101,6 +102,7 @@ _HOMES = {
     "statement_checks": "checks.statement_checks",
     "statement_job": "checks.statement_checks",
     "statement_sensor": "checks.statement_checks",
+    "with_code_versions": "plain_assets.plain_tables",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import textwrap
 import warnings
@@ -13,6 +14,8 @@ from typing import Any
 
 import dagster as dg
 
+DEFINITION_METADATA = "lakehouse/definition"
+"""Metadata of a materialization: the version of the code that computed it."""
 _PLAIN = (str, int, float, bool, bytes, date, timedelta, type(None))
 
 
@@ -59,3 +62,19 @@ def code_of(function: Callable[..., object]) -> str:
     closed = inspect.getclosurevars(function).nonlocals
     plain = {name: value for name, value in closed.items() if isinstance(value, _PLAIN)}
     return f"{text}{sorted(plain.items())!r}"
+
+
+def is_ours(node: object) -> bool:
+    """Whether an op's function is one of this package, not of a project."""
+    return str(getattr(_function(node), "__module__", "")).startswith("lakehouse.")
+
+
+def code_digest(node: object) -> str:
+    """A digest of the function of an op; empty for graphs, and where there is no source."""
+    function = _function(node)
+    code = code_of(function) if callable(function) else ""
+    return hashlib.blake2b(code.encode(), digest_size=8).hexdigest() if code else ""
+
+
+def _function(node: object) -> Any:
+    return getattr(getattr(node, "compute_fn", None), "decorated_fn", None)

@@ -24,7 +24,7 @@ from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.sql_model import SqlModel
 from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.plain_assets.plain_tables import plain_tables
+from lakehouse.orchestration.plain_assets.plain_tables import plain_tables, with_code_versions
 from lakehouse.orchestration.project import Pipeline
 
 # Dagster does not export the type that `define_asset_job` returns
@@ -69,7 +69,7 @@ class Discovered:
         """Dagster definitions of the modules: assets, checks, jobs, sensors, schedules."""
         values = _unique(self.modules)
         return dg.Definitions(
-            assets=dg.load_assets_from_modules(self.modules),
+            assets=with_code_versions(dg.load_assets_from_modules(self.modules)),
             asset_checks=dg.load_asset_checks_from_modules(self.modules),
             jobs=[one for one in values if isinstance(one, _JOB_TYPES)],
             sensors=[one for one in values if isinstance(one, dg.SensorDefinition)],

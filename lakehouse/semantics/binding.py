@@ -62,6 +62,20 @@ def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Stateme
     return Statement(draft=draft, subject=subject, references=references, written_ms=now_ms)
 
 
+def claim_mentions(statement: Statement) -> set[Mention]:
+    """What the claim is about, its evidence apart, under the names of the binding."""
+    draft = statement.draft
+    fields: dict[str, dict[str, int]] = {}
+    uuids = {one.table: one.table_uuid for one in statement.references}
+    for one in statement.references:
+        known = fields.setdefault(one.table, {})
+        if one.column is not None and one.field_id is not None:
+            known[one.column] = one.field_id
+    tables = {name: TableNames(name, uuids[name], found) for name, found in fields.items()}
+    binder = _Binder(draft.statement_id, draft.table, tables)
+    return {(draft.table, draft.column), *binder.mentions(SLOTS[draft.kind], draft.claim)}
+
+
 def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) -> Draft:
     """The draft as it would be written today: what was renamed since has its new name.
 

@@ -8,11 +8,12 @@ over files, else on the whole table.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from lakehouse.semantics.binding import claim_mentions
 from lakehouse.semantics.claims import Kind
 from lakehouse.semantics.evidence import INCREMENTAL, Check, as_type_of, span_ms
 from lakehouse.semantics.facts import Change, ColumnFacts, Distinct, TableFacts
@@ -57,7 +58,14 @@ Changes = Mapping[str, Change]
 """By table uuid; a table without an entry exists no more."""
 
 
-def judge(statement: Statement, changes: Changes, *, known: bool, now_ms: int) -> Verdict:
+def judge(
+    statement: Statement,
+    changes: Changes,
+    *,
+    known: bool,
+    now_ms: int,
+    names: Collection[str] = frozenset(),
+) -> Verdict:
     """What metadata says.
 
     Args:
@@ -65,13 +73,20 @@ def judge(statement: Statement, changes: Changes, *, known: bool, now_ms: int) -
         changes: of every table that it depends on, since it was verified last.
         known: whether it was verified at the snapshots that the changes begin with.
         now_ms: the clock, for spans that end now.
+        names: of the tables that there are now.
 
     Returns:
         HOLDS or FAILS are certain as far as bounds and counts are (see `facts`).
     """
     gone = lost_references(statement, changes)
     if gone:
-        return Verdict(Outcome.FAILS, f"{describe(gone[0])} does not exist any more")
+        claimed = claim_mentions(statement)
+        about = [one for one in gone if (one.table, one.column) in claimed]
+        if not about:  # what is claimed may be true as before
+            return Verdict(
+                Outcome.UNKNOWN, f"its check cannot run: {_loss(gone[0], changes, names)}"
+            )
+        return Verdict(Outcome.FAILS, _loss(about[0], changes, names))
     if (found := _by_properties(statement, changes)) is not None:
         return found
     check = statement.evidence
@@ -94,6 +109,23 @@ def lost_references(statement: Statement, changes: Changes) -> list[Reference]:
         if one.table_uuid not in changes
         or (one.field_id is not None and one.field_id not in changes[one.table_uuid].after.names)
     ]
+
+
+def _loss(reference: Reference, changes: Changes, names: Collection[str]) -> str:
+    """What became of it; another one that has its name now is not what the statement is about."""
+    change = changes.get(reference.table_uuid)
+    if change is None:
+        if reference.table not in names:
+            return f"{describe(reference)} does not exist any more"
+        table = describe(replace(reference, column=None))
+        return f"{table} of which it was said was dropped; the one of that name is another"
+    other = [i for i, name in change.after.names.items() if name == reference.column]
+    if not other:
+        return f"{describe(reference)} does not exist any more"
+    return (
+        f"{describe(reference)} of which it was said (field id {reference.field_id}) was dropped; "
+        f"the one of that name (id {other[0]}) was added later"
+    )
 
 
 def describe(reference: Reference) -> str:

@@ -13,14 +13,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 from lakehouse.semantics.facts import Change, ColumnFacts, TableFacts
-from lakehouse.semantics.judgement import Changes, Outcome, Verdict, judge
+from lakehouse.semantics.judgement import Changes, Extent, Outcome, Verdict, judge
 from lakehouse.semantics.statements import Statement
 
 
@@ -116,7 +116,11 @@ TRUSTED = 0.7
 
 
 def standing(
-    statement: Statement, last: Verification | None, changes: Changes, now_ms: int
+    statement: Statement,
+    last: Verification | None,
+    changes: Changes,
+    now_ms: int,
+    names: Collection[str] = frozenset(),
 ) -> Standing:
     """The state of a statement.
 
@@ -125,6 +129,7 @@ def standing(
         last: its last verification; one of another digest counts for nothing.
         changes: of the tables that it depends on, since the snapshots of `last`.
         now_ms: the clock.
+        names: of the tables that there are now.
     """
     if statement.draft.superseded_by:
         return Standing(
@@ -136,7 +141,7 @@ def standing(
         return Standing(state=State.EXPIRED, reason=f"valid until {expires}", trust=0.0)
     if last is not None and last.digest != statement.digest():
         last = None
-    found = judge(statement, changes, known=last is not None, now_ms=now_ms)
+    found = judge(statement, changes, known=last is not None, now_ms=now_ms, names=names)
     since = _since(statement, changes)
     if found.outcome is Outcome.FAILS:
         return Standing(
@@ -157,6 +162,8 @@ def standing(
     if found.outcome is Outcome.CARRIES and last is not None:
         return Standing(state=State.VERIFIED, reason=last.reason, verdict=found)
     reason = "its evidence has not run" if last is None else f"rows changed since {_day(last)}"
+    if found.outcome is Outcome.UNKNOWN and found.extent is Extent.NOTHING:
+        reason = found.reason
     return Standing(state=State.UNVERIFIED, reason=reason, since=since, trust=0.5, verdict=found)
 
 

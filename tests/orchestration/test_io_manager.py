@@ -9,11 +9,19 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 from pyiceberg.table import StaticTable
 from pyspark.sql import DataFrame as SparkFrame
 
 import lakehouse as lh
-from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, LakehouseSpark
+from lakehouse.orchestration import (
+    LakehouseIOManager,
+    LakehouseResource,
+    LakehouseSpark,
+    with_code_versions,
+)
+from lakehouse.orchestration.derived.staleness import redefined_partitions
 from lakehouse.orchestration.lineage.materialization import INPUTS, SNAPSHOT_ID
 from lakehouse.orchestration.lineage.trace import read_lineage
 from lakehouse.orchestration.plain_assets.plain_replay import replay_plain
@@ -496,3 +504,107 @@ def test_what_is_no_frame_is_told(run) -> None:
     failed = run(missing, reader, fails=True)
     told = failed.failure_data_for_node("reader").user_failure_data.description
     assert "materialize missing first" in told
+
+
+def test_layout_and_properties_follow_the_assets_metadata(run, lake) -> None:
+    def numbers() -> pl.DataFrame:
+        return pl.DataFrame({"n": [1, 2], "s": ["a", "b"]})
+
+    def asset(**entries):
+        return dg.asset(metadata=entries)(numbers)
+
+    first = {"partition_by": "s", "table_properties": {"a.b": "1", "gone": "x"}}
+    run(asset(**first))
+    versions = len(lake.load_table("default.numbers").metadata.metadata_log)
+    run(asset(**first))
+    table = lake.load_table("default.numbers")
+    assert len(table.metadata.metadata_log) == versions + 1, "one commit a run"
+    result = run(
+        asset(partition_by="bucket(2, n)", sort_by="n", table_properties={"a.b": "2", "c": "3"})
+    )
+    table = lake.load_table("default.numbers")
+    assert [str(one.transform) for one in table.spec().fields] == ["bucket[2]"]
+    assert len(table.metadata.sort_order().fields) == 1
+    assert {k: v for k, v in table.properties.items() if k in ("a.b", "c", "gone")} == {
+        "a.b": "2",
+        "c": "3",
+    }
+    logs = [one.user_message for one in run.instance.all_logs(result.run_id)]
+    assert [one.split(" is ")[0] for one in logs if one.startswith("definition changed")] == [
+        f"definition changed: default.numbers: {part}"
+        for part in ("partition_by", "sort_by", "table_properties")
+    ]
+    # what somebody changed by hand stays while the metadata is as it was
+    table.set_properties({"a.b": "9"})
+    run(asset(partition_by="bucket(2, n)", sort_by="n", table_properties={"a.b": "2", "c": "3"}))
+    assert lake.load_table("default.numbers").properties["a.b"] == "9"
+    assert stored(lake, "default.numbers") == [(1, "a"), (2, "b")]
+
+
+def closing_over(factor: int):
+    def numbers() -> pl.DataFrame:
+        return pl.DataFrame({"n": [factor]})
+
+    return numbers
+
+
+def otherwise():
+    def numbers() -> pl.DataFrame:
+        return pl.DataFrame({"n": [2 * 3]})
+
+    return numbers
+
+
+def test_code_that_changed_is_told_by_dagster_and_by_the_tables_own_record(run, lake) -> None:
+    def status(asset) -> list[str]:
+        graph = dg.Definitions(assets=[asset]).resolve_asset_graph()
+        resolver = CachingStaleStatusResolver(
+            run.instance, graph, LoadingContextForTest(run.instance)
+        )
+        causes = resolver.get_stale_causes(asset.key)
+        return [cause.reason for cause in causes]
+
+    (first,) = with_code_versions([dg.asset(closing_over(2))])
+    (again,) = with_code_versions([dg.asset(closing_over(2))])
+    (closed,) = with_code_versions([dg.asset(closing_over(3))])
+    (other,) = with_code_versions([dg.asset(otherwise())])
+    (told,) = with_code_versions([dg.asset(otherwise(), code_version="mine")])
+    versions = [one.code_versions_by_key[one.key] for one in (first, again, closed, other, told)]
+    assert versions[0] == versions[1]
+    assert len({*versions}) == 4
+    assert versions[4] == "mine"
+
+    written = metadata(run(first), "numbers")["lakehouse/definition"].value
+    assert written == versions[0]
+    assert status(again) == []
+    assert status(other) == ["has a new code version"]
+    table = lake.load_table("default.numbers")
+    assert redefined_partitions(table, versions[1]) == {}
+    assert redefined_partitions(table, versions[3]) == {"": versions[0]}
+    assert redefined_partitions(table, "") == {}, "unknown code tells nothing"
+    # without `with_code_versions` the materialization says the same
+    assert (
+        metadata(run(dg.asset(otherwise())), "numbers")["lakehouse/definition"].value
+        == (versions[3])
+    )
+    assert redefined_partitions(lake.load_table("default.numbers"), versions[3]) == {}
+    compacted = lake.load_table("default.numbers")
+    compacted.compact()
+    assert redefined_partitions(compacted.refresh(), "x") == {"": versions[3]}
+
+
+def test_each_partition_is_told_by_the_code_that_wrote_it_last(run, lake) -> None:
+    def code(name: str):
+        def events(context: dg.AssetExecutionContext) -> pl.DataFrame:
+            return pl.DataFrame({"region": [context.partition_key], "by": [name]})
+
+        return dg.asset(
+            partitions_def=REGIONS, metadata={"partition_expr": "region"}, code_version=name
+        )(events)
+
+    run(code("old"), partition_key="eu")
+    run(code("old"), partition_key="ap")
+    run(code("new"), partition_key="ap")
+    table = lake.load_table("default.events")
+    assert redefined_partitions(table, "new") == {"eu": "old"}
+    assert redefined_partitions(table, "old") == {"ap": "new"}

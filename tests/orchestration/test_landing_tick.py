@@ -30,6 +30,7 @@ from lakehouse.orchestration.ingestion.landing_listing import (
     landing_files,
     list_landing,
 )
+from lakehouse.orchestration.ingestion.redefined_source import ledger_property
 from lakehouse.orchestration.ingestion.source_tables import ledger_table, pending_days
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
@@ -186,7 +187,13 @@ def test_a_tick_finds_what_brute_force_finds(
         Work("raw.events_landing", LEFT_UNREAD): {file for file in expected if file[2] <= seen_ms},
     }
     parts |= {Work("raw.events", str(day or "")): {file} for day, file in oldest.items()}
-    assert named == {work: cause(found) for work, found in parts.items() if found}
+    # a file that was left unread is tried again when the source is defined otherwise
+    defined = hashlib.blake2b(repr(ledger_property(source)).encode(), digest_size=4).hexdigest()
+    assert named == {
+        work: cause(found) + (f"-{defined}" if work.part == LEFT_UNREAD else "")
+        for work, found in parts.items()
+        if found
+    }
 
 
 def test_two_files_that_the_ledger_cannot_tell_apart_by_name_are_told_apart(tmp_path: Path) -> None:

@@ -174,8 +174,8 @@ def _grade(
     share = recalled(question, transcript.tool_text(), said)
     if share is not None:
         tally.recall[HEADLINE].append(share)
-    if question.tables:
-        tally.choice.append(tables_chosen(question, reading.tables))
+    if wanted.tables:
+        tally.choice.append(tables_chosen(wanted, reading.tables))
 
 
 def _cost(told: Sequence[tuple[dict[str, Any], Transcript]], tally: Tally) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import date
 
@@ -14,14 +15,10 @@ from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.staleness import Staleness
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
-from lakehouse.orchestration.ingestion.landing_listing import (
-    digest,
-    landed,
-    list_landing,
-    unindexed,
-)
+from lakehouse.orchestration.ingestion.landing_listing import digest, landed, list_landing
+from lakehouse.orchestration.ingestion.redefined_source import ledger_property
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_tables import indexed_versions, oldest_pending
+from lakehouse.orchestration.ingestion.source_tables import oldest_pending, unread
 
 # files that a successful run could have read, but that are not in the ledger
 LEFT_UNREAD = "unread"
@@ -90,11 +87,12 @@ def _staleness(lake: Lakehouse, table: DerivedTable) -> Staleness:
 
 
 def look(lake: Lakehouse, landing_root: str, source: Source) -> tuple[pa.Table, Sequence[Pending]]:
-    """What of the landing folder the ledger does not know, and what it knows to be pending.
+    """What of the landing folder is to be read, and what the ledger knows to be pending.
 
     Returns:
-        Landing files whose present version is not in the ledger, as a listing has them; and each
-        pending day with the oldest of its pending files.
+        Landing files whose present version is not in the ledger, or was read by a definition that
+        does not hold any more, as a listing has them; and each pending day with the oldest of its
+        pending files.
 
     Raises:
         NoSuchFileError: the landing folder does not exist.
@@ -106,7 +104,7 @@ def look(lake: Lakehouse, landing_root: str, source: Source) -> tuple[pa.Table, 
     last = source.last_day or today()
     # events of clocks that are ahead wait until their day has come
     come = [one for one in oldest_pending(ledger) if one[0] is None or one[0] <= last]
-    return unindexed(listing, indexed_versions(ledger)), come
+    return unread(source, ledger, listing), come
 
 
 def waiting(
@@ -127,4 +125,9 @@ def waiting(
     }
     for day, file in pending:
         parts[Work(source.table, "" if day is None else day.isoformat())] = landed([file])
-    return {work: digest(files)[:12] for work, files in parts.items() if files.num_rows}
+    causes = {work: digest(files)[:12] for work, files in parts.items() if files.num_rows}
+    left = Work(source.ledger_table, LEFT_UNREAD)
+    if left in causes:  # another definition may read what this one could not
+        definition = repr(ledger_property(source)).encode()
+        causes[left] += f"-{hashlib.blake2b(definition, digest_size=4).hexdigest()}"
+    return causes

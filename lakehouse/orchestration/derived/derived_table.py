@@ -5,16 +5,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import Enum
+from logging import Logger
 from typing import Any, cast
 
 import dagster as dg
-import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 
+from lakehouse.engines import to_schema
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.asset_attributes import asset_attributes, code_of, code_reference
+from lakehouse.orchestration.asset_attributes import (
+    DEFINITION_METADATA,
+    asset_attributes,
+    code_of,
+    code_reference,
+)
 from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
@@ -29,6 +36,13 @@ from lakehouse.orchestration.asset_results import (
 from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
 from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
+from lakehouse.orchestration.definition_changes import (
+    Layout,
+    as_property,
+    make_room,
+    record,
+    tell,
+)
 from lakehouse.orchestration.derived.model_engines import (
     EngineName,
     Frames,
@@ -290,7 +304,7 @@ class DerivedTable:
                             else f"{self.name} was computed by another definition"
                         )
                     snapshot, outcomes, done = self._refresh(
-                        lake, spark, found, config, days, stamp(context, self.key)
+                        lake, spark, found, config, days, stamp(context, self.key), context.log
                     )
             except AuditFailedError as error:
                 memory = DayMemory(context.instance)
@@ -304,7 +318,7 @@ class DerivedTable:
                 data_version=data_version(snapshot),
                 metadata={
                     **materialization_metadata(table, snapshot, found.inputs, self.columns),
-                    "lakehouse/definition": self.definition or "unknown",
+                    DEFINITION_METADATA: self.definition or "unknown",
                 },
             )
             record_again(context, records)
@@ -321,6 +335,7 @@ class DerivedTable:
         config: RefreshConfig,
         days: Sequence[date] | None,
         step: RunStamp,
+        log: Logger,
     ) -> tuple[Snapshot, list[CheckOutcome], Sequence[date]]:
         """Compute what the run asks for, or find that the table is up to date.
 
@@ -333,7 +348,8 @@ class DerivedTable:
         if chosen is None or chosen or current is None:
             days = chosen or days
             engine = open_engine(self.engine, lambda: spark.spark_session)
-            return *self._publish(lake, engine, found, days, step), days or ()
+            return *self._publish(lake, engine, found, days, step, log), days or ()
+        self._lay(lake, log)
         return current, [], ()
 
     def _publish(
@@ -343,11 +359,12 @@ class DerivedTable:
         found: Staleness,
         days: Sequence[date] | None,
         step: RunStamp,
+        log: Logger,
     ) -> tuple[Snapshot, list[CheckOutcome]]:
         inputs = self._inputs(lake, found.inputs, days)
         summary = step.summary() | {REFRESH_STATE: found.after(days or ()).to_json()}
         frame = self._computed(engine, inputs)
-        table = self._table(lake, frame)
+        table = self._table(lake, frame, log)
         if self.engine != "spark":
             frame = as_stored(frame, table.schema())
 
@@ -379,25 +396,43 @@ class DerivedTable:
 
         return write_audit_publish(table, step, "rows", write, audit)
 
-    def _table(self, lake: Lakehouse, frame: Any) -> Table:
-        """The table, created when missing, with the columns that the transform gained since."""
+    @property
+    def layout(self) -> Layout:
+        """How its files are laid out."""
+        return Layout(self.partition_by, self.sort_by)
+
+    def _table(self, lake: Lakehouse, frame: Any, log: Logger) -> Table:
+        """The table, created when missing, with the columns and layout that it is to have now."""
         if not lake.table_exists(self.name):
             return lake.create_table(
-                self.name, frame.schema, partition_by=self.partition_by, sort_by=self.sort_by
+                self.name,
+                frame.schema,
+                partition_by=self.partition_by,
+                sort_by=self.sort_by,
+                properties=as_property(self.layout.definition()),
             )
+        tell(make_room(lake.load_table(self.name), to_schema(frame.schema)), log.warning)
+        return self._lay(lake, log)
+
+    def _lay(self, lake: Lakehouse, log: Logger) -> Table:
         table = lake.load_table(self.name)
-        known = table.schema().column_names
-        missing = [name for name in frame.schema.names if name not in known]
-        if missing:
-            arrow = isinstance(frame, pa.RecordBatchReader)
-            new = (
-                pa.schema([frame.schema.field(name) for name in missing])
-                if arrow
-                else frame.select(*missing).schema
-            )
-            with table.update_schema() as change:
-                change.union_by_name(new)
+        tell(self.layout.lay(table), log.warning)
+        record(table, self.layout.definition())
         return table
+
+    def output_schema(self, lake: Lakehouse, session: Callable[[], SparkSession]) -> Schema:
+        """The columns that its transform gives now; no rows are read.
+
+        Args:
+            lake: where its inputs are.
+            session: gives the Spark session, asked for by tables of that engine alone.
+        """
+        inputs = {
+            name: InputRows(table, AlwaysFalse(), table.metadata.current_snapshot_id)
+            for name in self.inputs
+            for table in (lake.load_table(name),)
+        }
+        return to_schema(self._computed(open_engine(self.engine, session), inputs).schema)
 
 
 def _all_there(lake: Lakehouse, names: Sequence[str]) -> None:

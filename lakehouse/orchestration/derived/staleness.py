@@ -22,6 +22,7 @@ from pyiceberg.types import DateType
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
+from lakehouse.orchestration.lineage.stamp import PARTITION
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
@@ -112,6 +113,30 @@ def refresh_state(table: Table | None) -> RefreshState | None:
         if REFRESH_STATE in snapshot.summary:
             return RefreshState.from_json(snapshot.summary[REFRESH_STATE])
     return None
+
+
+def redefined_partitions(table: Table, definition: str) -> dict[str, str]:
+    """Partitions that were written by other code than what a plain asset has now.
+
+    Args:
+        table: of the asset.
+        definition: digest of its code; empty: unknown.
+
+    Returns:
+        Partition, or range `first...last` of one run, -> the digest that its newest snapshot
+        records; empty text for an asset without partitions. Snapshots that recorded none, or have
+        expired, tell nothing.
+    """
+    newest: dict[str, str] = {}
+    for snapshot in table.metadata.ancestors(table.metadata.current_snapshot_id):
+        if REFRESH_STATE in snapshot.summary:
+            state = RefreshState.from_json(snapshot.summary[REFRESH_STATE])
+            newest.setdefault(snapshot.summary.get(PARTITION, ""), state.definition)
+    return {
+        partition: code
+        for partition, code in sorted(newest.items())
+        if code and definition and code != definition
+    }
 
 
 def staleness(

@@ -21,6 +21,7 @@ from lakehouse.data.reading.scan_reader import ReadRequest
 from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import CheckOutcome, write_audit_publish
+from lakehouse.orchestration.definition_changes import record, recorded, tell
 from lakehouse.orchestration.ingestion.deleted_files import missing_files, settle_deleted
 from lakehouse.orchestration.ingestion.drift import Drift, merge, redeclared, resolve
 from lakehouse.orchestration.ingestion.duplicates import (
@@ -55,7 +56,12 @@ from lakehouse.orchestration.ingestion.landing_listing import (
     landed_among,
     landing_files,
     list_landing,
-    unindexed,
+)
+from lakehouse.orchestration.ingestion.redefined_source import (
+    check_all_there,
+    check_ledger,
+    source_changes,
+    source_definition,
 )
 from lakehouse.orchestration.ingestion.source import (
     LANDING_FILE,
@@ -67,7 +73,6 @@ from lakehouse.orchestration.ingestion.source_tables import (
     day_in,
     event_ts_in,
     file_problems,
-    indexed_versions,
     ledger_table,
     partition_names,
     pending_days,
@@ -75,6 +80,7 @@ from lakehouse.orchestration.ingestion.source_tables import (
     raw_table,
     read_ledger,
     source_columns,
+    unread,
 )
 from lakehouse.orchestration.ingestion.workers.index_pass import UNREADABLE, VANISHED, IndexedFile
 from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
@@ -163,9 +169,12 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     """
     ledger = ledger_table(work.lake, source)
     listing = list_landing(work.landing_root, source)
-    fresh = landing_files(unindexed(listing, indexed_versions(ledger)))
+    tell(source_changes(source, recorded(ledger)), work.say)
+    check_all_there(source, ledger, listing)
+    fresh = landing_files(unread(source, ledger, listing))
     work.say(files_to_index(fresh, len(listing)))
     if not fresh:
+        record(ledger, source_definition(source))
         return IndexOutcome(
             ledger.current_snapshot(), 0, 0, 0, file_problems(ledger), pending_days(ledger)
         )
@@ -193,6 +202,8 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
+    if all(one.lost is None for one in found.found):  # else they are read again
+        record(ledger, source_definition(source))
     vanished = sorted(one.file.path for one in found.found if one.lost == VANISHED)
     if vanished:
         raise NoSuchFileError(
@@ -233,7 +244,10 @@ def ingest_days(
         DaysLeftAloneError: files that some days need are gone; those days are as they were, the
             others are written.
         AuditFailedError: a blocking check failed; nothing was published.
+        InvalidInputError: the ledger was made by another definition of the source, or what the
+            definition says of the raw table cannot be.
     """
+    check_ledger(source, ledger_table(work.lake, source))
     listing = list_landing(work.landing_root, source)
     ledger = settle_deleted(work.lake, source, listing, work.stamp)
     read_id = ledger.metadata.current_snapshot_id
@@ -247,7 +261,7 @@ def ingest_days(
     counts = LineCount()
     checks: tuple[CheckOutcome, ...] = ()
     if plan.days and (plan.rows or work.lake.table_exists(source.table)):
-        raw_table(work.lake, source, drift)
+        raw_table(work.lake, source, drift, work.say)
         done, checks = _write(work, source, plan, columns, audit)
         counts = combined(done)
         known = [*done, *_untouched(known, plan)]

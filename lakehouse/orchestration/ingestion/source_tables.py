@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyiceberg.expressions import (
 
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.definition_changes import as_property, record, tell
 from lakehouse.orchestration.ingestion.drift import Drift
 from lakehouse.orchestration.ingestion.landing_ledger import (
     LEDGER_SCHEMA,
@@ -26,13 +27,19 @@ from lakehouse.orchestration.ingestion.landing_ledger import (
     day_ranges,
     ledger_from_arrow,
 )
-from lakehouse.orchestration.ingestion.landing_listing import VERSION
+from lakehouse.orchestration.ingestion.landing_listing import VERSION, unindexed
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
 from lakehouse.orchestration.ingestion.reading.typing.typed_columns import arrow_type
+from lakehouse.orchestration.ingestion.redefined_source import (
+    ledger_property,
+    raw_layout,
+    read_again,
+)
 from lakehouse.orchestration.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,
     LANDING_LINE,
+    UNBUCKETED_TYPES,
     Column,
     Source,
 )
@@ -44,7 +51,8 @@ JSON_DOC = "JSON text"
 
 def ledger_table(lake: Lakehouse, source: Source) -> Table:
     """The ledger, created when missing."""
-    return _table(lake, source.ledger_table, LEDGER_SCHEMA, ())
+    made_by = ledger_property(source)
+    return _table(lake, source.ledger_table, LEDGER_SCHEMA, (), made_by)
 
 
 def quarantine_table(lake: Lakehouse, source: Source) -> Table:
@@ -52,19 +60,22 @@ def quarantine_table(lake: Lakehouse, source: Source) -> Table:
     return _table(lake, source.quarantine_table, REJECTS_SCHEMA, ("month(event_day)",))
 
 
-def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
-    """The raw table, created or evolved (columns added, promoted) to hold the data.
+def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str], None]) -> Table:
+    """The raw table, created or evolved (columns, types, layout) to hold the data as defined.
 
     Raises:
-        InvalidSchemaError: it is to be created, and no record has the bucket column.
+        InvalidSchemaError: no record has the bucket column, or its type has no buckets.
     """
+    layout = raw_layout(source)
     if not lake.table_exists(source.table):
         return lake.create_table(
             source.table,
             _raw_schema(source, drift.added),
-            partition_by=[f"day({EVENT_TS})", f"bucket({source.buckets}, {source.bucket})"],
+            partition_by=list(layout.partition_by or ()),
+            properties=as_property(layout.definition()),
         )
     table = lake.load_table(source.table)
+    check_bucket(source, [*source_columns(lake, source), *drift.added])
     if drift:
         with table.update_schema() as change:
             for column in drift.added:
@@ -75,7 +86,30 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
                 )
             for column in drift.promoted:
                 change.update_column(column.name, arrow_type(column.type))
+    tell(layout.lay(table), say)
+    record(table, layout.definition())
     return table
+
+
+def check_bucket(source: Source, columns: Sequence[Column]) -> None:
+    """Refuse a bucket column that the raw table has not, or that has no buckets.
+
+    Raises:
+        InvalidSchemaError: it names the column and what to do.
+    """
+    types = {column.name: column.type for column in columns}
+    wrong = None
+    if source.bucket not in types:
+        wrong = f"there is no such column: {', '.join(types)}"
+    elif types[source.bucket] in UNBUCKETED_TYPES:
+        wrong = f"it is {types[source.bucket]}, whose values have no buckets"
+    if wrong:
+        raise InvalidSchemaError(
+            f"source {source.name!r}: {source.table} cannot be split by the bucket column "
+            f"{source.bucket!r}: {wrong}. Nothing was written; name another column as bucket",
+            table=source.table,
+            column=source.bucket,
+        )
 
 
 def partition_names(lake: Lakehouse, source: Source) -> set[str]:
@@ -83,7 +117,8 @@ def partition_names(lake: Lakehouse, source: Source) -> set[str]:
     if not lake.table_exists(source.table):
         return {f"{EVENT_TS}_day", f"{source.bucket}_bucket"}
     specs = lake.load_table(source.table).metadata.partition_specs
-    return {field.name for spec in specs for field in spec.fields}
+    to_come = f"{source.bucket}_bucket_{source.buckets}"
+    return {field.name for spec in specs for field in spec.fields} | {to_come}
 
 
 def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
@@ -127,6 +162,18 @@ def indexed_versions(ledger: Table) -> Iterator[pa.RecordBatch]:
     """Versions of files in the ledger (columns `VERSION`), in batches; files may repeat."""
     if ledger.metadata.current_snapshot_id is not None:
         yield from ledger.scan(select=VERSION).to_batches()
+
+
+def unread(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
+    """Files of a listing to be read: new or changed ones, and those that were read otherwise.
+
+    Otherwise: by a definition of the source that made other days or events of their records.
+    """
+    fresh = unindexed(listing, indexed_versions(ledger))
+    again = read_again(source, ledger, listing)
+    if not again.num_rows:
+        return fresh
+    return pa.concat_tables([fresh, again.join(fresh, keys=VERSION, join_type="left anti")])
 
 
 def oldest_pending(ledger: Table) -> list[tuple[date | None, LandingFile]]:
@@ -181,11 +228,17 @@ def _any(conditions: list[BooleanExpression]) -> BooleanExpression:
     return found
 
 
-def _table(lake: Lakehouse, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+def _table(
+    lake: Lakehouse,
+    name: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+) -> Table:
     return (
         lake.load_table(name)
         if lake.table_exists(name)
-        else lake.create_table(name, schema, partition_by=partition_by)
+        else lake.create_table(name, schema, partition_by=partition_by, properties=properties)
     )
 
 

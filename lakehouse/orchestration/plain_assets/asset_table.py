@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
@@ -24,6 +24,15 @@ from lakehouse.engines import to_schema
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
 from lakehouse.evolution.type_promotion import is_narrower
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.definition_changes import (
+    DefinitionChange,
+    Effect,
+    Layout,
+    as_property,
+    record,
+    recorded,
+    tell,
+)
 from lakehouse.orchestration.plain_assets.partition_filter import (
     PARTITION_EXPR,
     PartitionExpr,
@@ -52,10 +61,10 @@ class AssetTable:
         upsert_keys: metadata `upsert_keys`: the columns of that key.
         branch: metadata `branch`; None: that of the I/O manager.
         partition_expr: metadata `partition_expr`, see `partition_filter`.
-        partition_by: metadata `partition_by`: terms of a new table; None: after the asset's
-            partitions.
-        sort_by: metadata `sort_by`: terms of a new table.
-        properties: metadata `table_properties`: of a new table.
+        partition_by: metadata `partition_by`: terms of the table; None: a new one is partitioned
+            after the asset's partitions.
+        sort_by: metadata `sort_by`: terms of the table.
+        properties: metadata `table_properties`.
         docs: of columns, from metadata `dagster/column_schema`.
     """
 
@@ -137,10 +146,67 @@ class AssetTable:
             rows, _ = without_untyped(rows, known)
         return rows, rows.schema
 
+    @property
+    def layout(self) -> Layout:
+        """How files of its table are laid out, as far as the metadata says."""
+        return Layout(self.partition_by, self.sort_by)
+
+    def definition(self) -> dict[str, Any]:
+        """What is recorded with the table."""
+        return {
+            **self.layout.definition(),
+            "table_properties": dict(self.properties),
+            "write_mode": self.write_mode,
+            "upsert_keys": list(self.upsert_keys),
+            "partition_expr": self.partition_expr,
+        }
+
+    def changes(self, table: Table) -> list[DefinitionChange]:
+        """What metadata that is other than the recorded one does to the table.
+
+        Raises:
+            InvalidPartitionSpecError: the table cannot be laid out so.
+        """
+        found, known, now = self.layout.changes(table), recorded(table) or {}, self.definition()
+        for part, effect, said in (
+            ("table_properties", "evolve", "they are set, and those that are gone are removed"),
+            ("write_mode", "from now on", "rows that are there stay"),
+            ("upsert_keys", "from now on", "rows that are there stay"),
+            ("partition_expr", "from now on", "rows that are there stay"),
+        ):
+            if part in known and known[part] != now[part]:
+                before, after = str(known[part] or None), str(now[part] or None)
+                found.append(
+                    DefinitionChange(self.name, part, before, after, cast("Effect", effect), said)
+                )
+        return found
+
+    def _follow(self, table: Table, say: Callable[[str], None]) -> None:
+        """Change layout and properties of a table that is there as the metadata has changed."""
+        changes = self.changes(table)
+        if any(change.what == "table_properties" for change in changes):
+            before = (recorded(table) or {})["table_properties"]
+            gone = [name for name in before if name not in self.properties]
+            changed = {k: v for k, v in self.properties.items() if before.get(k) != v}
+            if changed:
+                table.set_properties(changed)
+            if gone:
+                table.remove_properties(*gone)
+        self.layout.lay(table)
+        tell(changes, say)
+        record(table, self.definition())
+
     def ready(
-        self, lake: Lakehouse, schema: object, partitions: dg.PartitionsDefinition | None
+        self,
+        lake: Lakehouse,
+        schema: object,
+        partitions: dg.PartitionsDefinition | None,
+        say: Callable[[str], None],
     ) -> Table:
         """The table with room for rows of a schema, created where it is missing.
+
+        A layout or properties that the asset's metadata has changed are the table's from now on;
+        `say` is told.
 
         Columns that the rows have gained are added, types are widened as Iceberg allows it, the
         documentation of columns is that of the asset. Nanoseconds, which pandas gives every time,
@@ -160,7 +226,7 @@ class AssetTable:
                     given,
                     partition_by=self._terms(given, partitions),
                     sort_by=self.sort_by,
-                    properties=self.properties,
+                    properties={**self.properties, **as_property(self.definition())},
                 )
             except TableAlreadyExistsError:  # another partition's run came first
                 pass
@@ -171,6 +237,7 @@ class AssetTable:
                 change.union_by_name(room)
                 for name, doc in self._new_docs(table).items():
                     change.update_column(name, doc=doc)
+        self._follow(table, say)
         return table
 
     def _terms(self, schema: Schema, partitions: dg.PartitionsDefinition | None) -> Sequence[str]:

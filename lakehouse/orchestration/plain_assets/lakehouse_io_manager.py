@@ -14,6 +14,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
 from lakehouse.orchestration.asset_results import audit_failure, explained
 from lakehouse.orchestration.checks.audit import (
     MAIN,
@@ -181,7 +182,10 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         """What the materialization says, but for what the asset says itself."""
         if REFRESH_STATE in snapshot.summary:  # of a retry: what the first attempt had read
             inputs = dict(RefreshState.from_json(snapshot.summary[REFRESH_STATE]).inputs)
-        found: dict[str, Any] = materialization_metadata(table, snapshot, inputs)
+        found: dict[str, Any] = {
+            **materialization_metadata(table, snapshot, inputs),
+            DEFINITION_METADATA: code_version_of(context) or "unknown",
+        }
         if rows is not None and context.has_asset_partitions:
             found[_PARTITION_ROWS] = rows
         return {key: value for key, value in found.items() if key not in context.output_metadata}
@@ -229,14 +233,15 @@ class AssetWrite:
         frame, schema = rows_of_frame(obj, target.name)
         if isinstance(frame, pa.Table | pa.RecordBatchReader):
             frame, schema = target.typed(lake, frame)
-        table = target.ready(lake, schema, definition)
+        table = target.ready(lake, schema, definition, context.log.warning)
         where: BooleanExpression = AlwaysTrue()
         if definition is not None and target.write_mode == "overwrite":
             where = partition_filter(
                 definition, keys, target.partition_expr, table.schema(), target.asset
             )
         stamp = _stamp(context, target, keys)
-        summary = stamp.summary() | {REFRESH_STATE: RefreshState(inputs).to_json()}
+        state = RefreshState(inputs, definition=code_version_of(context))
+        summary = stamp.summary() | {REFRESH_STATE: state.to_json()}
         return cls(table, target, frame, where, len(keys) == 1, stamp, summary, onto)
 
     def __call__(self, branch: str, commit_id: str) -> Snapshot:
@@ -350,6 +355,12 @@ class AssetInput:
         if snapshot_id == self.current_snapshot_id():  # the head has the present columns
             return convert(self.table.scan(self.where, self.columns, ref=self.branch))
         return convert(self.table.scan(self.where, self.columns, snapshot_id=snapshot_id))
+
+
+def code_version_of(context: dg.OutputContext) -> str:
+    """What tells the code that made an output from other code; empty: nothing does."""
+    told: str | None = context.asset_spec.code_version if context.has_asset_key else None
+    return told or code_digest(context.op_def)
 
 
 def asset_table(context: dg.OutputContext, namespace: str) -> AssetTable:

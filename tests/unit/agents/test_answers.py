@@ -311,3 +311,24 @@ def test_an_answer_is_of_one_moment(tmp_path, tool, arguments):
             continue
         assert answer.is_error == (not there), text
         assert ("There is no table shop.lines" in text or "no table shop.lines" in text) != there
+
+
+@pytest.mark.parametrize("about", ["search", "describe"])
+def test_what_is_said_of_a_column_never_comes_without_the_column(live, about):
+    """At every budget, however long its mark is: the column comes first."""
+    table = live.table("shop.orders")
+    alone = set()
+    for budget in range(60, 700, 10):
+        if about == "search":
+            text = search_answer(live.map, "state of orders, total", budget).text
+        else:
+            text = describe_answer(live.map, table, budget).text
+        for block in text.split("\n# ")[1:]:
+            lines = block.splitlines()
+            cells = [line.removeprefix("cols: ") for line in lines if line.startswith("cols: ")]
+            columns = {cell.split()[0] for line in cells for cell in line.split(", ")}
+            said = {line.split()[1].rstrip(":") for line in lines if re.match("unit|codes", line)}
+            assert said <= columns, (budget, block)
+            if block.startswith("shop.orders") and "state" in columns - said:
+                alone.add(budget)
+    assert alone, "there are budgets at which the contradicted codes of `state` do not fit"

@@ -12,12 +12,15 @@ from benchmarks.agent_catalog import grading, report
 from benchmarks.agent_catalog.__main__ import DEVELOPMENT, owners_statements
 from benchmarks.agent_catalog.conditions import Shown
 from benchmarks.agent_catalog.domain.nordlicht_tables import SCHEMAS
-from benchmarks.agent_catalog.evaluation import evaluate
+from benchmarks.agent_catalog.evaluation import evaluate, tables_chosen
 from benchmarks.agent_catalog.intervals import mcnemar, wilson
 from benchmarks.agent_catalog.questions import load_questions
 from benchmarks.agent_catalog.reader.mechanical_reader import read_question
 from benchmarks.agent_catalog.reader.question_grammar import Span, taken_apart
+from benchmarks.agent_catalog.reader.reading import Reading
 from lakehouse.agents.catalog_map import CatalogMap
+from lakehouse.agents.sql_findings import dotted, parsed_select, table_nodes
+from lakehouse.errors import InvalidInputError
 
 TODAY = dt.date(2025, 7, 1)
 TEXT = """
@@ -147,3 +150,94 @@ def test_intervals_against_published_figures():
 def test_the_page_shows_the_kept_result():
     page = report.PAGE.read_text("utf-8")
     assert report.page_with(page, json.loads(report.RESULT.read_text("utf-8"))) == page
+
+
+class Figures:
+    """Rows whose every figure is 7."""
+
+    def figure(self, sql):
+        return 7
+
+
+def wanted_of(key, *, after=False):
+    (asked,) = [one for one in questions() if one.key == key]
+    return asked, asked.after if after else asked.before
+
+
+def graded(key, reading, *, after=False, expected=7):
+    asked, wanted = wanted_of(key, after=after)
+    return grading.grade(asked, wanted, expected, Figures(), reading)
+
+
+@pytest.mark.parametrize(
+    ("caveats", "outcome", "behaved"),
+    [
+        ((), "no caveat", False),
+        (("figures are in euros",), "other caveat", False),
+        (("June 2025",), "other caveat", False),
+        (("the month is not closed yet",), "right", True),
+        (("figures are in euros", "usage is still missing"), "right", True),
+    ],
+)
+def test_a_warning_has_to_say_what_is_wanted(caveats, outcome, behaved):
+    reading = Reading("select 7", ("finance.rev_rec",), warnings=caveats)
+    found = graded("D14", reading, after=True)
+    assert (found.outcome, found.correct, found.behaved) == (outcome, outcome == "right", behaved)
+    assert graded("D14", reading, after=True, expected=8).outcome == "wrong"
+    assert graded("D14", reading).outcome == "not refused"
+
+
+@pytest.mark.parametrize(
+    ("tables", "outcome"),
+    [
+        (("product.evt", "product.ws"), "right"),
+        (("product.use_daily", "product.ws"), "other table"),
+        (("product.use_daily", "product.evt", "product.ws"), "right"),
+        ((), "other table"),
+    ],
+)
+def test_another_table_has_to_be_taken_where_it_is_wanted(tables, outcome):
+    found = graded("D13", Reading("select 7", tables))
+    assert (found.outcome, found.behaved) == (outcome, outcome == "right")
+    assert graded("D13", Reading("select 7", tables), after=True).outcome == "right"
+    assert graded("D13", Reading(None, refusal="stale")).outcome == "refused wrongly"
+
+
+def test_a_needless_caveat_is_right_and_not_how_it_should_behave():
+    found = graded("D03", Reading("select 7", ("sales.prod",), warnings=("who knows",)))
+    assert (found.outcome, found.correct, found.behaved) == ("right", True, False)
+    assert graded("D03", Reading("select 7", ("sales.prod",))).behaved
+    assert graded("D15", Reading(None, refusal="absent")).behaved
+
+
+def test_tables_of_a_changed_gold_are_its_own(tmp_path):
+    (first,) = [one for one in json.loads(DEVELOPMENT.read_text("utf-8")) if one["id"] == "D09"]
+    assert "sales.cust" in first["gold"]
+    assert first["tables"] == ["sales.ord"]
+    later = first["gold"].replace("sales.ord o", "sales.ord_rpt o")
+
+    def tables(**more):
+        path = tmp_path / "questions.json"
+        path.write_text(json.dumps([first | more]), "utf-8")
+        (found,) = questions(path)
+        return found.before.tables, found.after.tables
+
+    assert tables() == (("sales.ord",), ("sales.ord",))
+    assert tables(gold_after=later) == (("sales.ord",), ("sales.ord_rpt",))
+    assert tables(gold_after=later, tables_after=["sales.ord"])[1] == ("sales.ord",)
+    refused = {"gold_after": None, "behaviour_after": "refuse"}
+    assert tables(**refused)[1] == ("sales.ord",)
+    with pytest.raises(InvalidInputError, match=r"D09.*needs a reason_after"):
+        tables(behaviour_after="warn")
+    assert tables_chosen(wanted_of("D12", after=True)[1], ["support.tkt"]) == (1.0, 1 / 3)
+
+
+def test_every_gold_of_the_development_questions_names_its_tables():
+    for one in questions():
+        for wanted in (one.before, one.after):
+            named = set() if wanted.gold is None else set(sql_tables(wanted.gold))
+            assert wanted.gold is None or set(wanted.tables) <= named, one.key
+
+
+def sql_tables(sql):
+    return [dotted(one) for one in table_nodes(parsed_select(sql))]

@@ -168,6 +168,41 @@ def test_a_dropped_column_or_table_contradicts_whatever_else_is_known():
     assert standing(one, verified(one), {}, NOW).state is State.CONTRADICTED
 
 
+def test_a_name_that_is_another_ones_now_is_not_said_to_be_gone():
+    """A statement is of a field: one that has its name later is another one, and is named so."""
+    bounds = {"check": "bounds", "column": "size", "max": 100}
+    about = statement(column="size", evidence=bounds)
+    after = replace(facts(), names={1: "at", 3: "name", 9: "size"})
+    again = {"u": Change(after=after, same_rows=False)}
+    found = standing(about, verified(about), again, NOW)
+    assert found.state is State.CONTRADICTED
+    assert found.reason == (
+        "column size of raw.events of which it was said (field id 2) was dropped; the one of that "
+        "name (id 9) was added later"
+    )
+    # another column than the one that the claim is about: the claim may hold, its check cannot run
+    beside = statement(column="name", text="Names.", evidence=bounds)
+    for changes, why in (
+        (again, "(id 9) was added later"),
+        ({"u": Change(after=replace(after, names={1: "at", 3: "name"}), same_rows=True)}, "exist"),
+    ):
+        found = standing(beside, verified(beside), changes, NOW)
+        assert found.state is State.UNVERIFIED
+        assert found.reason.startswith("its check cannot run: column size of raw.events")
+        assert why in found.reason
+    # where the claim names it, it is about it
+    key = statement(kind="grain", key=["at", "size"])
+    assert standing(key, verified(key), again, NOW).state is State.CONTRADICTED
+    # so with tables
+    found = standing(about, None, {}, NOW, {"raw.events"})
+    assert found.reason == (
+        "table raw.events of which it was said was dropped; the one of that name is another"
+    )
+    assert standing(about, None, {}, NOW).reason == (
+        "column size of raw.events does not exist any more"
+    )
+
+
 def test_what_nothing_can_check_loses_trust_by_what_changes_around_it():
     one = statement(column="size", text="In bytes.")
     last = verified(one)
