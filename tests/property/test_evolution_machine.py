@@ -91,7 +91,7 @@ class Evolution(RuleBasedStateMachine):
     @staticmethod
     def parents(schema):
         found: dict[int, int | None] = {field.field_id: None for field in schema.fields}
-        for field_id, field in fields_by_id(schema.as_struct()).items():
+        for field_id, field in fields_by_id(schema.fields).items():
             for child in child_fields(field.field_type):
                 found[child.field_id] = field_id
         return found

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 import lakehouse as lh
 from lakehouse.data.conversion.columns_by_id import FieldReader
 from lakehouse.errors import InvalidExpressionError, InvalidInputError
-from lakehouse.expressions.bound_filter import columns
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.row_evaluation import passing
+from lakehouse.spec.schema.iceberg_types import paths_of
 
 EXAMPLES = int(os.environ.get("LAKEHOUSE_FILTER_EXAMPLES", "25"))
 UTC = dt.UTC
@@ -372,7 +372,7 @@ def test_rows(oracle, rows, predicate):
     ours, duck = predicate
     table = table_of(rows)
     where = bind(ours, SCHEMA)
-    reader = FieldReader(SCHEMA, {one.field_id for one in columns(where)})
+    reader = FieldReader(paths_of(SCHEMA))
     found = passing(where, partial(reader.read, table), len(rows))
     assert [n for n, keep in enumerate(found.tolist()) if keep] == oracle(table, duck), (
         ours,

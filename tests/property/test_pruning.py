@@ -70,6 +70,7 @@ from lakehouse.spec.manifests.manifest import manifest_file
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from lakehouse.spec.schema.field_types import field_types
+from lakehouse.spec.schema.iceberg_types import paths_of
 
 DAY_US = 86_400_000_000
 COLUMNS = {
@@ -392,7 +393,7 @@ def arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-READER = FieldReader(SCHEMA, [field_id for field_id, _ in COLUMNS.values()])
+READER = FieldReader(paths_of(SCHEMA))
 
 
 def passes(where: Bound, rows: pa.Table) -> np.ndarray:

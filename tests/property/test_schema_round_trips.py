@@ -121,7 +121,7 @@ def test_arrow_keeps_ids_types_nulls_and_docs(schema):
 def test_fresh_ids_are_those_of_pyiceberg(schema):
     ours, moved = assign_fresh_ids(schema)
     assert ours == assign_fresh_schema_ids(schema)
-    before, after = fields_by_id(schema.as_struct()), fields_by_id(ours.as_struct())
+    before, after = fields_by_id(schema.fields), fields_by_id(ours.fields)
     assert sorted(after) == list(range(1, len(before) + 1))
     assert {old: before[old].name for old in before} == {
         old: after[new].name for old, new in moved.items()
