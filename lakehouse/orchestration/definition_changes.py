@@ -241,7 +241,7 @@ def output_changes(table: Table, given: Schema) -> list[DefinitionChange]:
         if field.required:
             said = (
                 "it is required, so nothing can be written: compute it, or drop it with "
-                f"update_schema().delete_column({field.name!r})"
+                f"update_schema().drop_column({field.name!r})"
             )
         effect: Effect = "refuse" if field.required else "keep"
         changes.append(_column_change(table, field.name, field.field_type, None, effect, said))

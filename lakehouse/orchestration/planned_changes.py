@@ -203,8 +203,6 @@ def _of_derived(
         )
         try:
             changes = output_changes(table, derived.output_schema(lake, session))
-        except LakehouseError as error:
-            yield _refusal(derived.name, "query", error)
         except Exception as error:  # noqa: BLE001 - an engine's own, of any kind: the query fails
             yield _refusal(derived.name, "query", error)
         else:

@@ -1,4 +1,4 @@
-"""docs/python.md runs as it stands, and says what it prints."""
+"""docs/python.md runs as it stands, and says what it prints; messages name what there is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import doctest
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
+from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.evolution.update_sort_order import UpdateSortOrder
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -20,3 +25,19 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert not said, "".join(said)
     assert len(test.examples) > 30
     assert all(block.lstrip().startswith(">>>") for block in blocks)
+
+
+def test_messages_advise_changes_that_there_are():
+    verb = re.compile(r"(update_(?:schema|partition_spec|sort_order))\(\)\.(\w+)\(")
+    there = {
+        "update_schema": UpdateSchema,
+        "update_partition_spec": UpdatePartitionSpec,
+        "update_sort_order": UpdateSortOrder,
+    }
+    advised = {
+        pair
+        for file in (ROOT / "lakehouse").rglob("*.py")
+        for pair in verb.findall(file.read_text())
+    }
+    assert ("update_schema", "rename_column") in advised
+    assert [pair for pair in sorted(advised) if not hasattr(there[pair[0]], pair[1])] == []
