@@ -14,9 +14,11 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import orjson
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table as RichTable
 
 from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
@@ -29,8 +31,7 @@ from lakehouse.table import Table
 
 P = ParamSpec("P")
 
-_PIPED_WIDTH = 100_000
-"""No line of what another program reads is cut in two."""
+_WIDTH_MAX = 100_000
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -72,11 +73,7 @@ class Session:
     @cached_property
     def console(self) -> Console:
         """Standard output."""
-        piped = not sys.stdout.isatty()
-        width = _PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
-        console = Console(highlight=False, soft_wrap=piped, width=width)
-        console.push_render_hook(Visible())
-        return console
+        return _console()
 
     def table(self, name: str) -> Table:
         """Open a table. Raises NoSuchTableError, which names the tables that exist."""
@@ -106,7 +103,18 @@ class Session:
             )
             sys.stdout.write(encoded.decode() + "\n")
         else:
-            self.console.print(pretty)
+            self.print_rows(pretty)
+
+    def print_rows(self, rows: RenderableType) -> None:
+        """Print a listing; what another program reads is as wide as the listing, cut nowhere."""
+        console = self.console
+        if isinstance(rows, RichTable | Group) and not (
+            console.is_terminal or "COLUMNS" in os.environ
+        ):
+            unbounded = console.options.update(width=_WIDTH_MAX)
+            width = Measurement.get(console, unbounded, rows).maximum
+            console = _console(max(console.width, width))
+        console.print(rows)
 
     def report(self, report: Report) -> None:
         """Print a plan or a result."""
@@ -154,6 +162,12 @@ class Session:
                 bars.update(tasks[stage], completed=done, total=total)
 
             yield advance
+
+
+def _console(width: int | None = None) -> Console:
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=width)
+    console.push_render_hook(Visible())
+    return console
 
 
 def command(

@@ -172,7 +172,7 @@ def sql(
             f"#{field.name}" if _is_number(field.type) else field.name for field in result.schema
         ]
         rows = zip(*(column.to_pylist() for column in result.slice(0, limit).columns), strict=True)
-        session.console.print(listing(names, rows, limit=limit, total=result.num_rows))
+        session.print_rows(listing(names, rows, limit=limit, total=result.num_rows))
         _print_count(session, result)
 
 

@@ -472,6 +472,7 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "comment": "What the table is; Spark and agents show it.",
     "owner": "Who looks after the table; agents show it.",
     "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
+    "lakehouse.definition": "Set by sources, derived tables and assets: what they were made by.",
     "lakehouse.semantics.digest": "Set by statements: their digest.",
     "lakehouse.semantics.statements-table": "Set by statements: where they are kept.",
 }

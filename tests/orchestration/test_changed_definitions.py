@@ -28,6 +28,7 @@ from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseI
 from lakehouse.orchestration.planned_changes import PlannedChanges, plan_changes
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.spec.table_properties import without_effect
 from lakehouse.table import Table
 from tests.orchestration.conftest import Pipe, event, june
 
@@ -86,6 +87,7 @@ def mart(tmp_path: Path) -> Mart:
 def test_partitions_and_order_of_a_derived_table_follow_its_definition(mart: Mart) -> None:
     first = mart.model(partition_by=("bucket(2, id)",), sort_by=("name",))
     assert mart.run(first)[0] == []
+    assert without_effect(mart.table.properties) == []
     versions = len(mart.table.metadata.metadata_log)
     assert mart.run(first)[0] == []
     assert len(mart.table.metadata.metadata_log) == versions + 3, "a branch, publication, no more"

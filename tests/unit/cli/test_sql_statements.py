@@ -212,3 +212,22 @@ def _schema():
 
 def _sorted(rows):
     return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sql", "select id, region from raw.events order by id"),
+        ("tables",),
+        ("history", "raw.events"),
+        ("files", "raw.events"),
+        ("health",),
+        ("advise",),
+        ("plan", "raw.events"),
+        ("compact", "raw.events", "--dry-run"),
+    ],
+)
+def test_what_is_piped_is_no_wider_than_what_it_says(run, arguments):
+    lines = run(*arguments, env={"COLUMNS": None}).out.splitlines()
+    assert lines
+    assert max(map(len, lines)) < 400
