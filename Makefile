@@ -14,6 +14,8 @@ export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 SEEDS ?= 10000
+BEFORE ?= HEAD
+HISTORIES ?= 1000
 ROUNDS ?= 10000
 APPENDS ?= 150
 CASES ?= 25
@@ -26,7 +28,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +102,9 @@ format: .venv/installed ## Format the code
 
 hostile: .venv/installed ## Broken and forged tables: make hostile ROUNDS=10000
 	$(RUN) python -m tests.hostile --rounds $(ROUNDS)
+
+differential: .venv/installed ## Files and answers byte for byte as those of another commit: make differential BEFORE=HEAD~1
+	$(RUN) python -m tests.differential $(BEFORE) --seeds $(HISTORIES)
 
 simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
 	$(RUN) python -m tests.simulation --seeds $(SEEDS)

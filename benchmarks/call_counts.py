@@ -1,8 +1,8 @@
-"""How much of our own code two journeys walk through: calls of functions, and their modules.
+"""How much of our own code a journey walks through: calls of functions, and their modules.
 
-`python -m benchmarks.call_counts [--before FILE]`. One append of one file, and one plan of a
-filter, each the second of its kind, so that imports and caches are not counted. What is counted are
-frames of the package `lakehouse`, a resumed generator among them, in every thread; comprehensions
+`python -m benchmarks.call_counts [--before FILE] [--list]`. One append of one file, one plan of a
+filter, one delete of a row, one upsert, each the second of its kind, so that imports and caches are
+not counted; `--list` prints the modules of each journey. What is counted are frames of the package `lakehouse`, a resumed generator among them, in every thread; comprehensions
 are not. The numbers are the same in every run. `--before` keeps the result of an earlier checkout
 to compare with.
 """
@@ -62,7 +62,8 @@ def count_calls(journey: Callable[[], object]) -> dict[str, object]:
     return {
         "calls": calls.total(),
         "functions": len(calls),
-        "modules": len({name.partition(":")[0] for name in calls}),
+        "modules": len(modules := sorted({name.partition(":")[0] for name in calls})),
+        "entered": modules,
         "most": dict(sorted(calls.items(), key=lambda one: (-one[1], one[0]))[:10]),
     }
 
@@ -80,15 +81,23 @@ def journeys(folder: str) -> dict[str, dict[str, object]]:
     append = count_calls(lambda: table.append(data))
     where = "day >= 3 and user = 'a'"
     table.scan(where=where).plan()
+    plan = count_calls(lambda: table.scan(where=where).plan())
+    table.delete("user = 'b' and day = 2")
+    delete = count_calls(lambda: table.delete("user = 'a' and day = 2"))
+    table.upsert(rows(3).slice(0, 1), keys=["day", "user"])
+    upsert = count_calls(lambda: table.upsert(rows(1).slice(0, 1), keys=["day", "user"]))
     return {
         "append of one file": append,
-        "plan of a filter": count_calls(lambda: table.scan(where=where).plan()),
+        "plan of a filter": plan,
+        "delete of one row": delete,
+        "upsert of one row": upsert,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, help="the result of an earlier checkout")
+    parser.add_argument("--list", action="store_true", help="the modules of each journey")
     parser.add_argument(
         "--results", type=Path, default=ROOT / "benchmarks" / "results" / "call_counts.json"
     )
@@ -111,6 +120,8 @@ def main() -> None:
         if name in before:
             print(f"   before {before[name]['calls']:>6,} {before[name]['modules']:>4}", end="")
         print()
+        if arguments.list:
+            print(*one["entered"], sep="\n  ")
     arguments.results.write_text(json.dumps(result, indent=1) + "\n")
 
 
