@@ -2,9 +2,9 @@
 
 `python -m benchmarks.call_counts [--before FILE] [--list]`. One append of one file, one plan of a
 filter, one delete of a row, one upsert, each the second of its kind, so that imports and caches are
-not counted; `--list` prints the modules of each journey. What is counted are frames of the package `lakehouse`, a resumed generator among them, in every thread; comprehensions
-are not. The numbers are the same in every run. `--before` keeps the result of an earlier checkout
-to compare with.
+not counted; `--list` prints the modules of each journey. What is counted are frames of the package
+`lakehouse`, a resumed generator among them, in every thread; comprehensions are not. The numbers
+are the same in every run. `--before` keeps the result of an earlier checkout to compare with.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
 from lakehouse.spec.metadata.snapshot import Snapshot  # noqa: E402
 from lakehouse.spec.metadata.table_metadata import TableMetadata  # noqa: E402
 from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef  # noqa: E402
-from lakehouse.transaction.attempt.uncommitted_files import Workspace  # noqa: E402
+from lakehouse.transaction.snapshot_producer import SnapshotProducer  # noqa: E402
 
 DAYS = 730
 FILES_PER_DAY = 1400
@@ -136,7 +136,7 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
     )
     lake = Lakehouse(catalog)
     table = lake.create_table(str(TABLE), SCHEMA, partition_by=["day(event_ts)"])
-    workspace = Workspace(storage, Environment.system(), lambda _metadata: None)
+    workspace = SnapshotProducer(storage, Environment.system(), lambda _metadata: None)
     snapshot_id = 8124
     cuts = np.linspace(0, shape.files, shape.manifests + 1).astype(int)
     manifests = []
@@ -155,7 +155,7 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
 
 
 def publish(
-    workspace: Workspace, metadata: TableMetadata, manifests: list[Any], snapshot_id: int
+    workspace: SnapshotProducer, metadata: TableMetadata, manifests: list[Any], snapshot_id: int
 ) -> list[Any]:
     """Write the manifest list; the changes that make it the current snapshot."""
     data, _ = write_manifest_list(
@@ -166,7 +166,7 @@ def publish(
         format_version=2,
         first_row_id=None,
     )
-    location = workspace.list_location(metadata, snapshot_id)
+    location = f"{metadata.location}/metadata/snap-{snapshot_id}.avro"
     workspace.write(location, data)
     workspace.flush()
     snapshot = Snapshot(

@@ -56,7 +56,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata  # noqa: E402
 from lakehouse.spec.schema.field_types import field_types  # noqa: E402
 from lakehouse.storage.arrow_filesystem import StorageHandler  # noqa: E402
 from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402
-from lakehouse.transaction.attempt.uncommitted_files import Workspace  # noqa: E402
+from lakehouse.transaction.snapshot_producer import SnapshotProducer  # noqa: E402
 
 HOURS_PER_MANIFEST = 2
 HOUR_US = 3_600_000_000
@@ -143,7 +143,7 @@ def written(job: tuple[str, str, str, Sequence[int]]) -> list[Any]:
     folder, location, first, hours = job
     entries, storage = template(folder, first), storage_for(location)
     metadata = parse(storage.read(location), location)
-    workspace = Workspace(storage, Environment.system(), lambda _metadata: None)
+    workspace = SnapshotProducer(storage, Environment.system(), lambda _metadata: None)
     made = []
     for hour in hours:
         made.append(
@@ -175,7 +175,7 @@ def build(folder: Path, days: int, files_per_partition: int) -> float:
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         manifests = [one for part in pool.map(written, jobs) for one in part]
-    workspace = Workspace(table.storage, Environment.system(), lambda _metadata: None)
+    workspace = SnapshotProducer(table.storage, Environment.system(), lambda _metadata: None)
     updates = publish(workspace, table.metadata, manifests, SNAPSHOT_ID)
     lake.catalog.commit(table.identifier, table.version, (), updates)
     return time.perf_counter() - begin

@@ -26,7 +26,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.conflicts.decided_rows import Positions
+from lakehouse.transaction.decided_rows import Positions
 from lakehouse.transaction.transaction import Transaction
 
 

@@ -24,8 +24,8 @@ from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
-from lakehouse.transaction.conflicts.decided_rows import DecidedRows, Positions
+from lakehouse.transaction.decided_rows import DecidedRows, Positions
+from lakehouse.transaction.deletes_of_files import VECTORS_SINCE
 from lakehouse.transaction.transaction import Transaction
 
 POSITION = NestedField(

@@ -24,12 +24,12 @@ from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
+from lakehouse.server.received_append import ReceivedAppend
 from lakehouse.server.served_tables import APPENDED, ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.transaction.commit.commit_attempts import run
-from lakehouse.transaction.commit.transaction_run import Run
-from lakehouse.transaction.operations.received_append import ReceivedAppend
+from lakehouse.transaction.commit import commit
+from lakehouse.transaction.table_change import TableChange
 
 _GROUP_MAX = 256
 
@@ -173,17 +173,8 @@ class GroupedAppends:
         ]
         with before_the_swap():
             catalog = self._catalog.during(*requests)
-        done = run(
-            Run(
-                catalog=catalog,
-                base=base,
-                branch=branch,
-                operations=operations,
-                environment=self._environment,
-                summary={},
-                commit_id=None,
-            )
-        )
+        change = TableChange(base=base, branch=branch, operations=operations)
+        done = commit(change, catalog, self._environment)
         for _ in range(done.retries):
             self._meters.lost_race()
         self._tables.keep(done.version)

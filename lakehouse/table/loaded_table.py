@@ -14,7 +14,7 @@ from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.commit.committed import Committed
+from lakehouse.transaction.commit import Committed
 from lakehouse.transaction.transaction import Transaction
 
 

@@ -23,9 +23,8 @@ class MergeResult:
             counts are 0 then.
         decided_again: how often the rows were decided on again, because others had changed them, or
             had added such rows.
-        rows_decided_again: how many rows of the source that took, all times together: those with
-            keys that others had touched, or all of them where these cannot be told apart; 0 for
-            an update, which has no source.
+        rows_decided_again: how many rows of the source that took, all times together; 0 for an
+            update, which has no source.
     """
 
     snapshot: Snapshot | None

@@ -23,16 +23,10 @@ from lakehouse.spec.metadata.table_updates import (
     apply_updates,
 )
 from lakehouse.spec.table_properties import check_given_properties, parse_format_version
-from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
-from lakehouse.transaction.attempt.pending_operation import Isolation, Operation, head_of
-from lakehouse.transaction.commit.commit_attempts import run
-from lakehouse.transaction.commit.committed import Committed
-from lakehouse.transaction.commit.transaction_run import Run
-from lakehouse.transaction.conflicts.decided_rows import DecidedRows
-from lakehouse.transaction.conflicts.key_test import KeyTest
-from lakehouse.transaction.operations.add_twins import AddTwins
+from lakehouse.transaction.commit import Committed, commit
+from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
+from lakehouse.transaction.deletes_of_files import VECTORS_SINCE
 from lakehouse.transaction.operations.append import Append
-from lakehouse.transaction.operations.assumption import Assumption
 from lakehouse.transaction.operations.branches_and_tags import (
     CherryPick,
     FastForward,
@@ -40,13 +34,20 @@ from lakehouse.transaction.operations.branches_and_tags import (
     Rollback,
     SetRef,
 )
-from lakehouse.transaction.operations.delete_files import DeleteFiles
-from lakehouse.transaction.operations.metadata_change import MetadataChange
-from lakehouse.transaction.operations.overwrite import Overwrite
-from lakehouse.transaction.operations.remove_snapshots import Expire
-from lakehouse.transaction.operations.rewrite_files import RewriteFiles
-from lakehouse.transaction.operations.rewrite_manifests import RewriteManifests
-from lakehouse.transaction.operations.row_delta import RowDelta
+from lakehouse.transaction.operations.file_changes import (
+    DeleteFiles,
+    Overwrite,
+    RewriteFiles,
+    RowDelta,
+)
+from lakehouse.transaction.operations.manifest_rewrites import AddTwins, RewriteManifests
+from lakehouse.transaction.operations.metadata_changes import (
+    Assumption,
+    Expire,
+    MetadataChange,
+)
+from lakehouse.transaction.server_append import commit_by_server
+from lakehouse.transaction.table_change import Isolation, Operation, TableChange, head_of
 
 
 class Transaction:
@@ -389,17 +390,15 @@ class Transaction:
                 "new one."
             )
         self._committed = True
-        return run(
-            Run(
-                catalog=self.catalog,
-                base=self.base,
-                branch=self.branch,
-                operations=self.operations,
-                environment=self.environment,
-                summary=dict(summary or {}),
-                commit_id=commit_id,
-            )
+        change = TableChange(
+            base=self.base,
+            branch=self.branch,
+            operations=self.operations,
+            summary=dict(summary or {}),
+            commit_id=commit_id,
         )
+        by_server = commit_by_server(change, self.catalog, self.environment)
+        return by_server or commit(change, self.catalog, self.environment)
 
     def _bound(self, where: Where) -> Bound | None:
         return None if where is None else bind(where, self.metadata.schema())

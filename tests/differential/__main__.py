@@ -23,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 25
+WIDTH = 600
 
 
 def main() -> int:
@@ -44,7 +45,8 @@ def main() -> int:
             for seed in range(first, first + count):
                 faults = list(differences(old / str(seed), new / str(seed), counts))
                 if faults:
-                    sys.stdout.write("\n".join((f"seed {seed}:", *faults[:12], "")))
+                    shown = (fault[:WIDTH] for fault in faults[:6])
+                    sys.stdout.write("\n".join((f"seed {seed}:", *shown, "")))
                 if faults and not differing:
                     kept = Path(tempfile.mkdtemp(prefix="differential-"))
                     shutil.copytree(old / str(seed), kept / "before")
@@ -97,7 +99,7 @@ def differences(old: Path, new: Path, counts: Counter[str]) -> Iterator[str]:
     )
     for before, after in zip(first, second, strict=False):
         if before != after:
-            yield f"  answer {before}\n      now {after}"
+            yield f"  answer {before!s:.250}\n      now {after!s:.250}"
     if len(first) != len(second):
         yield f"  {len(first)} answers before, {len(second)} now"
     files = [

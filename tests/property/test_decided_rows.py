@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
-from lakehouse.transaction.conflicts.decided_rows import (
+from lakehouse.transaction.decided_rows import (
     DecidedRows,
     RowIds,
     about,

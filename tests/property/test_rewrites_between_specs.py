@@ -17,7 +17,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
-from lakehouse.transaction.operations import rewrite_files
+from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.transaction import Transaction
 
 SCHEMA = pa.schema({"id": pa.int64(), "p": pa.int64()})
@@ -99,7 +99,7 @@ def test_no_row_comes_or_goes(tmp_path, old, new):
 
 def test_a_rewrite_that_overlooks_equality_deletes_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        rewrite_files,
+        file_changes,
         "reaches_moved_rows_alike",
         lambda removed, added, number: lambda entries: np.ones(len(entries), bool),
     )

@@ -22,8 +22,7 @@ import lakehouse as lh
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.spec.manifests.content_file_json import types_of_partitions
 from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.operations.append import Append
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from tests.server.conftest import open_lake, serve
 from tests.server.test_server_faults import free_port, start
 
@@ -196,9 +195,13 @@ class Posting:
     def body(self, number: int, **other: object) -> dict:
         files = self.table.write_files(rows_of(number))
         metadata = self.table.metadata
-        workspace = Workspace(self.table.storage, self.table.environment, lambda _metadata: None)
-        manifests = Append(tuple(files)).manifests_to_post(workspace, metadata, number + 1)
-        workspace.flush()
+        producer = SnapshotProducer(
+            self.table.storage, self.table.environment, lambda _metadata: None
+        )
+        manifests = producer.write_added(
+            metadata, files, snapshot_id=number + 1, inherits_snapshot=True
+        )
+        producer.flush()
         asked = PostedAppend(
             append_id=number + 1, table_uuid=metadata.table_uuid, manifests=tuple(manifests)
         )

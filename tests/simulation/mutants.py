@@ -23,22 +23,18 @@ from lakehouse.catalog.own_folders import OwnFolders
 from lakehouse.catalog.sql import sql_catalog as sql
 from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
-from lakehouse.dml.merge import overlapped_keys
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError
 from lakehouse.server.table_commits import TableCommits
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
-from lakehouse.table.decisions import past_decision
-from lakehouse.transaction.attempt.pending_operation import Attempt
-from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.commit import commit_attempts as engine
-from lakehouse.transaction.conflicts import conflict_rules, decided_rows
-from lakehouse.transaction.operations import append, row_delta
-from lakehouse.transaction.operations import file_replacement as replace
-from lakehouse.transaction.operations.remove_snapshots import Expire
-from lakehouse.transaction.operations.row_decisions import moved_rows, row_positions
+from lakehouse.transaction import commit as engine
+from lakehouse.transaction import decided_rows, deletes_of_files
+from lakehouse.transaction.conflicts import conflict_rules, row_conflicts
+from lakehouse.transaction.operations import append, file_changes
+from lakehouse.transaction.operations.metadata_changes import Expire
+from lakehouse.transaction.snapshot_summary import COMMIT_ID
+from lakehouse.transaction.table_change import Staged
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
 from tests.simulation.plans import Plan, plan_of
@@ -121,38 +117,38 @@ def swap_before_the_manifests_are_durable(patch: Patch) -> None:
 
 @mutant(LOST_REPLIES, "is reachable and missing", "cannot be read")
 def clean_up_on_unknown_outcome(patch: Patch) -> None:
-    look_up = engine._look_up
+    settle = engine._settle_unknown
 
-    def hasty(job, sent, error, cause=None):
+    def hasty(change, catalog, producer, *rest):
         try:
-            return look_up(job, sent, error, cause)
+            return settle(change, catalog, producer, *rest)
         except CommitStateUnknownError:
-            sent[-1].workspace.unseal()
-            sent[-1].workspace.clean_up()
+            producer.refused()
+            producer.delete_all()
             raise
 
-    patch.setattr(engine, "_look_up", hasty)
+    patch.setattr(engine, "_settle_unknown", hasty)
 
 
 @mutant(dataclasses.replace(LOST_REPLIES, catalog="filesystem", fault_rate=0.45))
 def unknown_outcome_taken_for_failure(patch: Patch) -> None:
-    def hasty(job, sent, error, cause=None):
-        raise engine.CommitConflictError(error.message)
+    def hasty(change, catalog, producer, sent, unknown):
+        producer.refused()
+        raise engine.CommitConflictError(unknown.error.message)
 
-    patch.setattr(Workspace, "seal", lambda self: None)
-    patch.setattr(engine, "_look_up", hasty)
+    patch.setattr(engine, "_settle_unknown", hasty)
 
 
 @mutant(LATE, "is reachable and missing", "cannot be read")
 def attempts_told_apart_by_snapshot_id(patch: Patch) -> None:
     """Fault 2: every attempt has the same one; what is cleaned up follows the last."""
 
-    def last(version, sent):
+    def last(sent, version):
         ids = [one.snapshot_id for one in sent[-1].snapshots] if sent else []
         found = all(version.metadata.snapshot_or_none(one) is not None for one in ids)
-        return sent[-1] if ids and found else None
+        return engine.Landed(version, sent[-1]) if ids and found else None
 
-    patch.setattr(engine, "_landed_of", last)
+    patch.setattr(engine, "_landed_among", last)
 
 
 @mutant(
@@ -162,7 +158,7 @@ def attempts_told_apart_by_snapshot_id(patch: Patch) -> None:
     "I2",
 )
 def refusals_believed_whatever_the_table_says(patch: Patch) -> None:
-    patch.setattr(engine, "_may_land", lambda job, version, refused: False)
+    patch.setattr(engine, "_may_land", lambda catalog, version, refused: False)
 
 
 @mutant(
@@ -174,12 +170,12 @@ def refusals_believed_whatever_the_table_says(patch: Patch) -> None:
     "I16",
 )
 def expiry_without_ref_requirement(patch: Patch) -> None:
-    def blind(self, attempt):
+    def blind(self, staged):
         present = tuple(
-            one for one in self.snapshot_ids if attempt.metadata.snapshot_or_none(one) is not None
+            one for one in self.snapshot_ids if staged.metadata.snapshot_or_none(one) is not None
         )
         if present:
-            attempt.change(RemoveSnapshots(present))
+            staged.update(RemoveSnapshots(present))
 
     def unchecked(self, ids):
         self._set(snapshots=self._m.snapshots.without(set(ids)))
@@ -190,7 +186,7 @@ def expiry_without_ref_requirement(patch: Patch) -> None:
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "overwrite", "row_delta", "compact")))
 def retry_without_validation(patch: Patch) -> None:
-    patch.setattr(Attempt, "since", lambda self: [])
+    patch.setattr(Staged, "snapshots_since_start", lambda self: [])
 
 
 @mutant(
@@ -211,7 +207,7 @@ def hint_trusted_as_truth(patch: Patch) -> None:
 
 @mutant(Plan(faults=frozenset({"kill"}), fault_rate=0.3, kinds=("append",)), "I15")
 def append_applied_twice_by_a_retried_task(patch: Patch) -> None:
-    patch.setattr(engine, "_already_committed", lambda job, version: None)
+    patch.setattr(engine, "committed_before", lambda change, version: None)
 
 
 @mutant(
@@ -250,15 +246,15 @@ def deletes_checked_only_where_they_name_their_file(patch: Patch) -> None:
 
     def by_reference(self, attempt, subject, changes):
         named = {one.referenced_data_file for one in self.delete_files} - {None}
-        row_delta.still_live(subject, named, changes)
-        row_delta.no_new_vectors(subject, named, changes)
+        file_changes.still_live(subject, named, changes)
+        file_changes.no_new_vectors(subject, named, changes)
 
-    patch.setattr(row_delta.RowDelta, "_check_data_files", by_reference)
+    patch.setattr(file_changes.RowDelta, "_check_data_files", by_reference)
 
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "row_delta", "update", "update")), "I4")
 def rows_moved_that_somebody_else_deleted(patch: Patch) -> None:
-    patch.setattr(row_delta, "no_new_deletes", lambda *_: None)
+    patch.setattr(file_changes, "no_new_deletes", lambda *_: None)
 
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "add_files", "add_files")), "twice")
@@ -278,14 +274,14 @@ VECTORS = Plan(
 @mutant(VECTORS, "I10")
 def vectors_that_outlive_their_data_file(patch: Patch) -> None:
     """Fault 13: only compaction cleared them away."""
-    patch.setattr(replace, "deletes_naming", lambda *_: [])
+    patch.setattr(file_changes, "deletes_naming", lambda *_: [])
 
 
 @mutant(VECTORS, "I10", "I9")
 def second_vectors(patch: Patch) -> None:
     """Fault 13: rows that the first one deleted are back."""
-    patch.setattr(row_delta, "no_new_vectors", lambda *_: None)
-    patch.setattr(replace, "check_added_deletes", lambda *_: None)
+    patch.setattr(file_changes, "no_new_vectors", lambda *_: None)
+    patch.setattr(file_changes, "check_added_deletes", lambda *_: None)
 
 
 @mutant(
@@ -361,14 +357,14 @@ MERGES = Plan(
 @mutant(MERGES, "I4")
 def vectors_without_the_rows_of_others(patch: Patch) -> None:
     """The union is lost: rows that others deleted or replaced are back."""
-    patch.setattr(row_positions, "all_deleted", lambda rows, deleted: rows.gone)
+    patch.setattr(deletes_of_files, "all_deleted", lambda rows, deleted: rows.gone)
 
 
 @mutant(MERGES, "I4")
 def files_emptied_one_row_early(patch: Patch) -> None:
     """A file goes as a whole while one of its rows is left."""
     patch.setattr(
-        row_positions,
+        deletes_of_files,
         "_is_every_row",
         lambda one: len(one.positions) >= one.data_file.record_count - 1,
     )
@@ -376,18 +372,18 @@ def files_emptied_one_row_early(patch: Patch) -> None:
 
 @mutant(MERGES, "I4")
 def rows_that_two_writers_replace(patch: Patch) -> None:
-    patch.setattr(moved_rows, "no_row_deleted", lambda *_, **__: None)
+    patch.setattr(row_conflicts, "no_row_deleted", lambda *_, **__: None)
 
 
 @mutant(dataclasses.replace(MERGES, format_version=2), "I4")
 def rows_that_two_writers_replace_by_position_deletes(patch: Patch) -> None:
-    patch.setattr(moved_rows, "no_row_deleted", lambda *_, **__: None)
+    patch.setattr(row_conflicts, "no_row_deleted", lambda *_, **__: None)
 
 
 @mutant(MERGES, "I4")
 def phantom_inserts(patch: Patch) -> None:
     """Two writers insert one key."""
-    patch.setattr(row_delta, "no_phantoms", lambda *_: None)
+    patch.setattr(file_changes, "no_phantoms", lambda *_: None)
 
 
 @mutant(
@@ -420,7 +416,7 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
             for one in found
         )
 
-    patch.setattr(moved_rows, "follow", beside)
+    patch.setattr(row_conflicts, "follow", beside)
 
 
 @mutant(
@@ -432,91 +428,8 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
 )
 def moved_rows_taken_as_they_are_now(patch: Patch) -> None:
     """A row that another writer changed before it was moved is found by its id."""
-    read = moved_rows._read
-    patch.setattr(moved_rows, "_read", lambda file, _, *rest: read(file, 1 << 62, *rest))
-
-
-UPSERTS = dataclasses.replace(MERGES, operations=8, kinds=("upsert", "upsert", "merge", "remove"))
-
-
-@mutant(UPSERTS, "I4")
-def neighbours_left_out_for_rows_decided_again(patch: Patch) -> None:
-    """What the first decision wrote for a key stays beside what the second writes."""
-
-    def beside(task, without, *rest):
-        return staying_rows(task, (without + 1) % task.data_file.record_count, *rest)
-
-    staying_rows = overlapped_keys.staying_rows
-    patch.setattr(overlapped_keys, "staying_rows", beside)
-
-
-@mutant(UPSERTS, "I4")
-def files_of_the_first_decision_that_stay_as_they_are(patch: Patch) -> None:
-    def untouched(changes, first, part, files, touched, *rest):
-        yield from rows(changes, first, part, files, touched, *rest)
-        changes.kept = [(one, files.origins[one.file_path]) for one in files.added]
-
-    rows = overlapped_keys._rows
-    patch.setattr(overlapped_keys, "_rows", untouched)
-
-
-@mutant(UPSERTS, "I4")
-def rows_of_the_first_decision_that_are_forgotten(patch: Patch) -> None:
-    """What stays of its rows that go does not go."""
-    patch.setattr(overlapped_keys, "_untouched", lambda decided, touched: ([], []))
-
-
-@mutant(UPSERTS, "I4", since=21)
-def kept_rows_that_are_not_judged(patch: Patch) -> None:
-    """Of the first decision all stays that no row added since is about."""
-
-    def only_added(attempt, rows, where, keys):
-        found = overlap_since(attempt, rows, where, keys)
-        nothing = {one.path: one.gone[:0] for one in rows}
-        return found and dataclasses.replace(found, removed=frozenset(), deleted=nothing)
-
-    overlap_since = past_decision.overlap_since
-    patch.setattr(past_decision, "overlap_since", only_added)
-
-
-@mutant(dataclasses.replace(UPSERTS, format_version=2), "I4", since=3)
-def keys_added_since_that_are_not_looked_for(patch: Patch) -> None:
-    def none_added(attempt, rows, where, keys):
-        found = overlap_since(attempt, rows, where, keys)
-        return found and dataclasses.replace(found, added=())
-
-    overlap_since = past_decision.overlap_since
-    patch.setattr(past_decision, "overlap_since", none_added)
-
-
-@mutant(UPSERTS, "I4", since=6)
-def kept_rows_that_the_second_commit_does_not_check(patch: Patch) -> None:
-    """Its base is newer than theirs: what others did between is to be found by then."""
-
-    def later(self, table, target, branch):
-        table.refresh()
-        return again(self, table, target, branch)
-
-    again = past_decision.PastDecision.again
-    patch.setattr(past_decision.PastDecision, "again", later)
-
-
-@mutant(UPSERTS, "says that rows were")
-def counts_of_the_first_decision_alone(patch: Patch) -> None:
-    decide_again = past_decision.decide_again
-
-    def said(first, *rest):
-        changes = decide_again(first, *rest)
-        rows = changes.rows
-
-        def counted():
-            yield from rows
-            changes.inserted, changes.updated = first.inserted, first.updated
-
-        changes.rows = counted()
-        return changes
-
-    patch.setattr(past_decision, "decide_again", said)
+    read = row_conflicts._read
+    patch.setattr(row_conflicts, "_read", lambda file, _, *rest: read(file, 1 << 62, *rest))
 
 
 BEHIND = Plan(

@@ -28,7 +28,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction.operations.row_decisions import moved_rows, phantom_rows
+from lakehouse.transaction.conflicts import row_conflicts
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.simulation.behind_server import Server, ServerProcess, client, without_sockets
 from tests.simulation.database import FaultyDatabase
@@ -387,14 +387,11 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
         reachability, "in_parallel", lambda function, items, threads=1: map(function, items)
     )
     # neither are those of readers
-    unhindered = [
-        mock.patch.object(
-            module, "read_table", lambda tasks, read, _: read_table(tasks, read, world.storage)
-        )
-        for module in (phantom_rows, moved_rows)
-    ]
+    unhindered = mock.patch.object(
+        row_conflicts, "read_table", lambda tasks, read, _: read_table(tasks, read, world.storage)
+    )
     try:
-        with one_by_one, unhindered[0], unhindered[1], without_sockets(world):
+        with one_by_one, unhindered, without_sockets(world):
             world.run()
     except InvariantBrokenError as error:
         tail = "\n".join(world.trace[-60:])

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from lakehouse.data.writing.column_metrics import metrics_modes, stored_schema
-from lakehouse.data.writing.fan_out import NUMBER, FanOut, FileTarget, RowNumbers
+from lakehouse.data.writing.fan_out import FanOut, FileTarget
 from lakehouse.data.writing.input_columns import ArrowData, Coercer, coerce
 from lakehouse.data.writing.parquet_writer import ParquetOptions
 from lakehouse.data.writing.partition_splitter import PartitionSplitter
@@ -56,7 +54,6 @@ def write_data_files(
     storage: Storage,
     *,
     task: str = "0",
-    numbers: dict[str, RowNumbers] | None = None,
 ) -> Iterator[DataFile]:
     """Write rows as data files `<location>/<partition path>/00000-<task>-<write id>-<n>.parquet`.
 
@@ -70,8 +67,6 @@ def write_data_files(
         request: table facts.
         storage: where the files go.
         task: distinguishes parallel writers of the same write (Spark partition and attempt, say).
-        numbers: filled where it is given: by the location of a file, when it is yielded, which of
-            the rows of `data` it holds (0 is the first), in its order.
 
     Yields:
         One DataFile per finished file, with metrics of the modes that the properties ask for.
@@ -85,18 +80,13 @@ def write_data_files(
     target = _file_target(request, storage, task)
     splitter = PartitionSplitter(request.spec, request.schema)
     buffer = TableProperties(request.properties).write_buffer_bytes
-    fan_out = FanOut(target, RowSorter(request.sort_order, request.schema), buffer, numbers)
+    fan_out = FanOut(target, RowSorter(request.sort_order, request.schema), buffer)
     names = {one.name for one in target.schema.fields}
     stored = [at for at, one in enumerate(request.schema.fields) if one.name in names]
     partial = len(stored) != len(request.schema.fields)
-    if numbers is not None:
-        stored.append(len(request.schema.fields))
-    first = 0
     try:
         for batch in coerce(data, request.schema, table=request.table):
-            rows = batch if numbers is None else _numbered(batch, first)
-            first += batch.num_rows
-            for partition, part in splitter.split(rows):
+            for partition, part in splitter.split(batch):
                 yield from fan_out.add(partition, part.select(stored) if partial else part)
         yield from fan_out.finish()
     finally:
@@ -118,10 +108,6 @@ def write_all(
         storage.delete([one.file_path for one in files])
         raise
     return files
-
-
-def _numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    return batch.append_column(NUMBER, pa.array(np.arange(first, first + batch.num_rows)))
 
 
 def _file_target(request: WriteRequest, storage: Storage, task: str) -> FileTarget:

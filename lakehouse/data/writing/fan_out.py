@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -21,9 +19,6 @@ from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.storage.storage_protocol import Storage
 
 _MOST_OPEN_FILES = 64
-RowNumbers = npt.NDArray[np.int64]
-NUMBER = pa.field("number of the row", pa.int64(), nullable=False)
-"""Beside the columns of a table, and not stored."""
 # What a buffered slice costs beside its values: arrays, buffers, Python objects.
 _SLICE_OVERHEAD = 1_024
 
@@ -70,7 +65,6 @@ class _Lane:
         written_bytes: in-memory bytes that went into the open file, to learn its compression.
         last: the last row of the open file, when files are sorted.
         used: when the lane last wrote.
-        numbers: of the rows of the open file.
     """
 
     partition: Partition
@@ -81,7 +75,6 @@ class _Lane:
     written_bytes: int = 0
     last: pa.Table | None = None
     used: int = 0
-    numbers: list[RowNumbers] = field(default_factory=list)
 
 
 class FanOut:
@@ -91,22 +84,10 @@ class FanOut:
         target: where files go.
         sorter: order of rows within a file.
         buffer_bytes: most bytes of rows waiting over all partitions.
-        numbers: filled where it is given: by file the numbers of its rows, in their order. The last
-            column of what is added is `NUMBER` then, and is not stored.
     """
 
-    def __init__(
-        self,
-        target: FileTarget,
-        sorter: RowSorter,
-        buffer_bytes: int,
-        numbers: dict[str, RowNumbers] | None = None,
-    ) -> None:
+    def __init__(self, target: FileTarget, sorter: RowSorter, buffer_bytes: int) -> None:
         self._target = target
-        self._numbers = numbers
-        self._arrow_schema = (
-            target.arrow_schema if numbers is None else target.arrow_schema.append(NUMBER)
-        )
         self._sorter = sorter
         self._buffer_bytes = buffer_bytes
         # by `partition_key`: NaN is one partition, -0.0 and 0.0 are two
@@ -176,23 +157,19 @@ class FanOut:
 
         Its file is finished when it is full, or when the order of rows does not allow more.
         """
-        table = pa.Table.from_batches(lane.waiting, schema=self._arrow_schema)
+        table = pa.Table.from_batches(lane.waiting, schema=self._target.arrow_schema)
         size = lane.waiting_bytes
         self._waiting_bytes -= size
         lane.waiting, lane.waiting_bytes, lane.waiting_rows = [], 0, 0
         if self._sorter.sorts:
             table = self._sorter.sort(table)
-        numbers = None
-        if self._numbers is not None:
-            numbers = np.asarray(table.column(table.num_columns - 1))
-            table = table.select(range(table.num_columns - 1))
         if (
             lane.writer is not None
             and lane.last is not None  # none where files are not sorted
             and not self._sorter.follows(lane.last, table)
         ):
             yield self._close(lane)
-        for start, rows in self._row_groups(table, size):
+        for rows in self._row_groups(table, size):
             if lane.writer is not None and not lane.writer.takes(rows):
                 yield self._close(lane)
             if lane.writer is None:
@@ -200,8 +177,6 @@ class FanOut:
                 lane.writer = self._open(lane.partition, rows)
             before = lane.writer.size
             lane.writer.write(rows)
-            if numbers is not None:
-                lane.numbers.append(numbers[start : start + rows.num_rows])
             grown = lane.writer.size - before
             lane.written_bytes += int(size * rows.num_rows / max(table.num_rows, 1))
             lane.last = rows.slice(rows.num_rows - 1) if self._sorter.sorts else None
@@ -212,13 +187,13 @@ class FanOut:
             if lane.writer.size + grown / 2 >= self._target.target_bytes:
                 yield self._close(lane)
 
-    def _row_groups(self, table: pa.Table, size: int) -> Iterator[tuple[int, pa.Table]]:
+    def _row_groups(self, table: pa.Table, size: int) -> Iterator[pa.Table]:
         options = self._target.options
         limit = min(float(options.row_group_bytes), self._target.target_bytes / self._ratio)
         pieces = max(1, round(size / limit))
         step = max(1, min(-(-table.num_rows // pieces), options.row_group_rows))
         for start in range(0, table.num_rows, step):
-            yield start, table.slice(start, step)
+            yield table.slice(start, step)
 
     def _make_room(self) -> Iterator[DataFile]:
         """Finish the file that was not written to for the longest time when too many are open."""
@@ -251,9 +226,6 @@ class FanOut:
         if lane.written_bytes:
             self._ratio = max(size / lane.written_bytes, 1e-3)
         lane.writer, lane.written_bytes, lane.last = None, 0, None
-        if self._numbers is not None:
-            self._numbers[writer.location] = np.concatenate(lane.numbers)
-            lane.numbers = []
         return metrics.data_file(
             file_path=writer.location,
             partition=lane.partition,

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
 import numpy as np
 
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
-from lakehouse.data.writing.fan_out import RowNumbers
 from lakehouse.dml.copy_on_write import positioned_reader, staying_rows
-from lakehouse.dml.merge.target_rows import Origins, RowChanges
+from lakehouse.dml.merge.target_rows import RowChanges
 from lakehouse.dml.merge_on_read import RowDeletes, decided_rows, delete_positions
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.attempt.pending_operation import Isolation
-from lakehouse.transaction.conflicts.decided_rows import DecidedRows
-from lakehouse.transaction.conflicts.key_test import KeyTest
+from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
+from lakehouse.transaction.table_change import Isolation
 from lakehouse.transaction.transaction import Transaction
 
 Mode = Literal["copy-on-write", "merge-on-read"]
@@ -38,8 +36,6 @@ class ChangedFiles:
         conflict_filter: see RowChanges.
         keys: see RowChanges.
         seen: by copy on write, rows of files that stay; see RowChanges.
-        origins: by merge on read, of added files by location: for each row, in their order, the
-            source row that it follows from, where `RowChanges` tells.
     """
 
     added: tuple[DataFile, ...]
@@ -48,7 +44,6 @@ class ChangedFiles:
     conflict_filter: Bound
     keys: KeyTest | None = None
     seen: tuple[DecidedRows, ...] = ()
-    origins: Mapping[str, Origins] = field(default_factory=dict)
 
     @property
     def written(self) -> tuple[DataFile, ...]:
@@ -98,19 +93,11 @@ def write_changes(
     """
     lineage = replace(request, schema=with_lineage(request.schema, request.format_version))
     added: list[DataFile] = []
-    numbers: dict[str, RowNumbers] = {}
     try:
-        added.extend(_fresh_files(changes, request, lineage, storage, numbers))
+        added.extend(_fresh_files(changes, request, lineage, storage))
         if mode == "merge-on-read":
             deletes = delete_positions(_decided(changes), metadata, request, storage)
-            return ChangedFiles(
-                (*(one for one, _ in changes.kept), *added),
-                (),
-                deletes,
-                changes.conflict_filter,
-                changes.keys,
-                origins=_origins(changes, numbers),
-            )
+            return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter, changes.keys)
         positioned = positioned_reader(lineage.schema, metadata, storage)
         for index, (task, positions) in enumerate(changes.gone):
             kept = staying_rows(task, positions, positioned)
@@ -128,29 +115,18 @@ def _fresh_files(
     request: WriteRequest,
     lineage: WriteRequest,
     storage: Storage,
-    numbers: dict[str, RowNumbers],
 ) -> Iterator[DataFile]:
     """Files of the new rows and new versions; with row ids where there are versions."""
     first = next(changes.rows, None)
     if first is None:
         return
     rows = chain([first], changes.rows)
-    known = None if changes.origins is None else numbers  # known with the first row
     if changes.carries_row_ids:
-        yield from write_data_files(rows, lineage, storage, task="changed", numbers=known)
+        yield from write_data_files(rows, lineage, storage, task="changed")
         return
     own = range(len(request.schema.fields))
     fresh = (batch.select(own) for batch in rows)
-    yield from write_data_files(fresh, request, storage, task="changed", numbers=known)
-
-
-def _origins(changes: RowChanges, numbers: Mapping[str, RowNumbers]) -> dict[str, Origins]:
-    """Of each added file the source rows that its rows follow from."""
-    found = {one.file_path: origins for one, origins in changes.kept}
-    if numbers and changes.origins is not None:
-        every = np.concatenate(changes.origins)
-        found |= {path: every[of] for path, of in numbers.items()}
-    return found
+    yield from write_data_files(fresh, request, storage, task="changed")
 
 
 def _decided(changes: RowChanges) -> list[DecidedRows]:

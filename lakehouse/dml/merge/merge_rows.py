@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from lakehouse.dml.merge.decided_merge import DecidedMerge
 from lakehouse.dml.merge.key_files import files_with_keys
 from lakehouse.dml.merge.key_split import KeySplit, row_numbers, split_source
 from lakehouse.dml.merge.merge_binding import BoundClause, BoundMerge
@@ -27,25 +26,21 @@ from lakehouse.dml.merge.source_match import (
     key_test,
 )
 from lakehouse.dml.merge.source_rows import SourceRows
-from lakehouse.dml.merge.target_rows import (
-    Origins,
-    TargetRows,
-    empty_rows,
-)
+from lakehouse.dml.merge.target_rows import RowChanges, TargetRows, empty_rows
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.dml.merge_on_read import positions_of
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.transaction.conflicts.decided_rows import Positions
+from lakehouse.transaction.decided_rows import Positions
 
 # beside columns of the table, which may have any name; the number is none of Iceberg's
 _FILE = NestedField(2_147_000_000, "number of the file", IntegerType(), required=True)
 _DECIDED_TOGETHER = 1 << 18
-Noted = dict[int, list[tuple[Positions, Origins]]]
-"""By the number of a file positions, and the source row that each follows from, where known."""
+Noted = dict[int, list[Positions]]
+"""Positions by the number of a file."""
 
 
-def merge_rows(target: TargetRows, merge: BoundMerge, source: SourceRows) -> DecidedMerge:
+def merge_rows(target: TargetRows, merge: BoundMerge, source: SourceRows) -> RowChanges:
     """What a MERGE does.
 
     Of the target the key columns of files that may hold a key are read, batch after batch, and the
@@ -57,7 +52,7 @@ def merge_rows(target: TargetRows, merge: BoundMerge, source: SourceRows) -> Dec
         InvalidInputError: several source rows would change one row of the target.
         InvalidExpressionError | InvalidSchemaError: a value cannot be computed, or does not fit.
     """
-    changes = DecidedMerge(merge=merge, source_rows=source.num_rows)
+    changes = RowChanges(source_rows=source.num_rows)
     changes.rows = _Merging(target, merge, source, changes).rows()
     return changes
 
@@ -66,7 +61,7 @@ class _Merging:
     """One decision about a source and a target."""
 
     def __init__(
-        self, target: TargetRows, merge: BoundMerge, source: SourceRows, changes: DecidedMerge
+        self, target: TargetRows, merge: BoundMerge, source: SourceRows, changes: RowChanges
     ) -> None:
         self._target = target
         self._merge = merge
@@ -84,32 +79,19 @@ class _Merging:
         self._tasks: list[FileScanTask] = []
         self._gone: Noted = {}
         self._seen: Noted = {}
-        self._by_source = source.parts == 1 and not self._whole
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """New rows and new versions of rows; the changes are complete with the last."""
         changes = self._changes
-        if self._by_source:
-            changes.origins = []
         yield from self._in_memory() if self._source.parts == 1 else self._in_parts()
-        for found, changed, origins in (
-            (self._gone, changes.gone, changes.gone_origins),
-            (self._seen, changes.seen, changes.seen_origins),
-        ):
-            for number in sorted(found):
-                positions, at = np.unique(
-                    np.concatenate([one for one, _ in found[number]]), return_index=True
-                )
-                changed.append((self._tasks[number], positions))
-                if self._by_source:
-                    origins.append(np.concatenate([one for _, one in found[number]])[at])
+        for noted, changed in ((self._gone, changes.gone), (self._seen, changes.seen)):
+            for number in sorted(noted):
+                changed.append((self._tasks[number], np.unique(np.concatenate(noted[number]))))
 
     def _in_memory(self) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(self._source.batches(), schema=self._source.rows.schema)
         part = SourcePart(self._keys, rows.combine_chunks())
         self._check_unique(part)
-        if self._by_source:
-            self._changes.part = part
         limits, known = KeyRange(self._merge), KeyFilter(rows.num_rows, self._source.filter_bytes)
         limits.add(part.values)
         known.add(hashes(part.keys))
@@ -245,18 +227,13 @@ class _Merging:
                     continue
                 changes.updated += len(chosen)
                 changes.carries_row_ids = True
-                if changes.origins is not None:
-                    changes.origins.append(pairs.source[chosen].astype(np.int32))
                 yield from self._target.changed(where.take(chosen), clause.assignments)
         changes.deleted += int(deleted.sum())
-        origins = np.full(rows.num_rows if self._by_source else 0, -1, np.int32)
-        if self._by_source:
-            origins[pairs.target] = pairs.source
-        _note(self._gone, rows, gone, origins)
+        _note(self._gone, rows, gone)
         if merge.about("not matched"):
             met = np.zeros(rows.num_rows, bool)
             met[pairs.target] = True
-            _note(self._seen, rows, met & ~gone, origins)
+            _note(self._seen, rows, met & ~gone)
 
     def _inserted(self, part: SourcePart) -> Iterator[pa.RecordBatch]:
         """What the clauses about source rows make of those that met none."""
@@ -266,8 +243,6 @@ class _Merging:
         fresh = PairedRows(left.num_rows, None, self._merge.target, left, self._merge.source)
         for clause, at in _acting(self._merge.about("not matched"), fresh):
             self._changes.inserted += len(at)
-            if self._changes.origins is not None:
-                self._changes.origins.append(unmet[at].astype(np.int32))
             yield from self._target.new(fresh.take(at), clause.assignments)
 
     def _check_one_source_row(
@@ -319,14 +294,10 @@ def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _note(found: Noted, rows: pa.Table, chosen: np.ndarray, origins: Origins) -> None:
-    """Add the positions of chosen rows to those of their files; `origins` are of all, or none."""
+def _note(noted: Noted, rows: pa.Table, chosen: np.ndarray) -> None:
+    """Add the positions of chosen rows to those of their files."""
     at = np.flatnonzero(chosen)
     files = np.asarray(rows[_FILE.name])[at]
     positions = positions_of(rows)[at]
-    follow = origins[at] if len(origins) else origins
     for number in np.unique(files):
-        own = files == number
-        found.setdefault(int(number), []).append(
-            (positions[own], follow[own] if len(follow) else follow)
-        )
+        noted.setdefault(int(number), []).append(positions[files == number])

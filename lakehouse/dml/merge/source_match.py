@@ -30,7 +30,7 @@ from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.types.sorted_numbers import distinct
-from lakehouse.transaction.conflicts.key_test import KeyTest
+from lakehouse.transaction.decided_rows import KeyTest
 
 if TYPE_CHECKING:
     import polars as pl

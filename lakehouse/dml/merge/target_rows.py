@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -27,12 +26,10 @@ from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.conflicts.decided_rows import Positions
-from lakehouse.transaction.conflicts.key_test import KeyTest
+from lakehouse.transaction.decided_rows import KeyTest, Positions
 
 _ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
 _BATCH_ROWS = 131_072
-Origins = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -57,9 +54,6 @@ class RowChanges:
         source_rows: how many source rows were decided on.
         carries_row_ids: whether `rows` may hold new versions of rows; with the first of them, at
             the latest, it is known.
-        origins: for `rows`, in their order, the source row that each follows from, by its number;
-            None where that is not known.
-        kept: files that were written before, and are added beside `rows`; with their origins.
     """
 
     rows: Iterator[pa.RecordBatch] = field(default_factory=lambda: iter(()))
@@ -74,8 +68,6 @@ class RowChanges:
     passed_over: int = 0
     source_rows: int = 0
     carries_row_ids: bool = False
-    origins: list[Origins] | None = None
-    kept: list[tuple[DataFile, Origins]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.inserted)

@@ -32,7 +32,7 @@ from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.attempt.manifest_groups import Grouping
+from lakehouse.transaction.manifest_changes import Grouping
 
 _TOGETHER = 16
 """Manifests read by one task: most are in memory, and a task each would cost more than they do."""

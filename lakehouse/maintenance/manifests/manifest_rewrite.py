@@ -17,7 +17,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.attempt.manifest_groups import Grouping
+from lakehouse.transaction.manifest_changes import Grouping
 from lakehouse.transaction.transaction import Transaction
 
 _WELL_FILLED = 0.5

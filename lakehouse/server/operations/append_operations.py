@@ -16,6 +16,7 @@ from lakehouse.server.access.confined_tables import check_updates
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.grouped_appends import AppendedBody
 from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.received_append import check_append
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.served_tables import APPENDED
 from lakehouse.spec.identifier import Identifier
@@ -23,7 +24,6 @@ from lakehouse.spec.manifests.content_file_json import PartitionTypes, types_of_
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.location import lies_within
-from lakehouse.transaction.operations.received_append import check_append
 
 
 def append_files(served: Served, call: Call) -> Answer:

@@ -12,7 +12,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError
 from lakehouse.table.table import Table
-from lakehouse.transaction.attempt.pending_operation import Isolation
+from lakehouse.transaction.table_change import Isolation
 
 logger = logging.getLogger(__name__)
 

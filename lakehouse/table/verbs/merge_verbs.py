@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from lakehouse.dml.merge.changed_files import Mode, write_changes
 from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
@@ -19,16 +18,15 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.table.decisions.past_decision import PastDecision
 from lakehouse.table.decisions.row_write import Decision, RowWrite, layout
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
 from lakehouse.table.rows import RowsAgain
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult
-from lakehouse.transaction.attempt.pending_operation import Isolation
 from lakehouse.transaction.operations.branches_and_tags import SetRef
-from lakehouse.transaction.operations.metadata_change import MetadataChange
+from lakehouse.transaction.operations.metadata_changes import MetadataChange
+from lakehouse.transaction.table_change import Isolation
 from lakehouse.transaction.transaction import Transaction
 
 
@@ -252,25 +250,20 @@ class MergeVerbs(WriteVerbs):
     def _change(
         self, change: Callable[[TargetRows], RowChanges], command: str, into: _Into
     ) -> MergeResult:
-        counted, before = RowChanges(), cast("PastDecision | None", None)
+        counted = RowChanges()
 
         def stage(transaction: Transaction) -> Sequence[DataFile]:
             """Decides, writes files, and adds them; the files, none if there is nothing to do."""
-            nonlocal counted, before
+            nonlocal counted
             properties = TableProperties(self.properties)
             mode: Mode = getattr(properties, f"{command}_mode")
             isolation: Isolation = getattr(properties, f"{command}_isolation")
             request, target = self.write_request(), self._target(transaction.branch)
-            again = None
-            if before is not None and mode == "merge-on-read":
-                again = before.again(self, target, transaction.branch)
-            counted = change(target) if again is None else again
+            counted = change(target)
             files = write_changes(counted, self.metadata, request, self.storage, mode)
             if not counted:
-                before = None
                 return ()
             files.stage(transaction, isolation)
-            before = PastDecision(self.version, counted, files)
             return files.written
 
         if into.transaction is not None:

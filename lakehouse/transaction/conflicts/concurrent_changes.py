@@ -17,7 +17,8 @@ from lakehouse.spec.manifests.manifest_list import (
 )
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
+from lakehouse.transaction.table_change import Staged
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class ConcurrentChange:
 
     Attributes:
         snapshot: the other writer's.
-        workspace: reads its manifests.
+        producer: reads its manifests.
         metadata: of the table, with its schemas and specs.
     """
 
     snapshot: Snapshot
-    workspace: Workspace = field(repr=False, compare=False)
+    producer: SnapshotProducer = field(repr=False, compare=False)
     metadata: TableMetadata = field(repr=False, compare=False)
 
     @property
@@ -56,19 +57,19 @@ class ConcurrentChange:
 
     def _own(self, content: int) -> list[Entries]:
         """Entries of its own in manifests of one content, read once a transaction."""
-        return self.workspace.once(
+        return self.producer.once(
             ("change", self.snapshot.snapshot_id, content), partial(self._read, content)
         )
 
     def _read(self, content: int) -> list[Entries]:
         found: list[Entries] = []
-        for manifest in self.workspace.manifests(self.snapshot):
+        for manifest in self.producer.manifests(self.snapshot):
             own = (
                 manifest.added_snapshot_id == self.snapshot.snapshot_id
                 and manifest.content == content
             )
             if own and _changed(manifest):
-                entries = self.workspace.entries(manifest, self.metadata)
+                entries = self.producer.entries(manifest, self.metadata)
                 found.append(
                     entries.filter(
                         pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
@@ -78,10 +79,15 @@ class ConcurrentChange:
 
 
 def load_changes(
-    workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]
+    producer: SnapshotProducer, metadata: TableMetadata, snapshots: Sequence[Snapshot]
 ) -> list[ConcurrentChange]:
     """The changes of each snapshot; each manifest is read at most once for all attempts."""
-    return [ConcurrentChange(snapshot, workspace, metadata) for snapshot in snapshots]
+    return [ConcurrentChange(snapshot, producer, metadata) for snapshot in snapshots]
+
+
+def concurrent_changes(staged: Staged) -> list[ConcurrentChange]:
+    """What others committed to the branch since the version that the caller decided on."""
+    return load_changes(staged.producer, staged.base.metadata, staged.snapshots_since_start())
 
 
 def _with_status(parts: Sequence[Entries], status: int) -> list[Entries]:

@@ -35,7 +35,8 @@ from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
 from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.storage.location import canonical
 from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
-from lakehouse.transaction.conflicts.decided_rows import DecidedRows, Positions, decided_alike
+from lakehouse.transaction.decided_rows import DecidedRows, Positions, decided_alike
+from lakehouse.transaction.table_change import Staged, head_of
 
 Mask = npt.NDArray[np.bool_]
 _SHOWN = 3
@@ -103,6 +104,12 @@ class Subject:
     table: str
     action: str
     base_snapshot_id: int | None
+
+
+def subject_of(staged: Staged, action: str) -> Subject:
+    """How errors name an operation."""
+    head = head_of(staged.started.metadata, staged.branch)
+    return Subject(staged.table, action, None if head is None else head.snapshot_id)
 
 
 def no_added_data(

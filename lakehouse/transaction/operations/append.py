@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
-from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.transaction.attempt.added_files import checked, write_added
-from lakehouse.transaction.attempt.new_snapshot import add_snapshot
-from lakehouse.transaction.attempt.pending_operation import Attempt
-from lakehouse.transaction.attempt.snapshot_summary import SummaryBuilder
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.conflicts.conflict_rules import none_added_twice
-from lakehouse.transaction.operations.file_replacement import concurrent_changes, subject_of
+from lakehouse.transaction.conflicts.concurrent_changes import concurrent_changes
+from lakehouse.transaction.conflicts.conflict_rules import none_added_twice, subject_of
+from lakehouse.transaction.manifest_changes import checked
+from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer
+from lakehouse.transaction.snapshot_summary import SummaryBuilder
+from lakehouse.transaction.table_change import Operation, Staged
 
 
 @dataclass(frozen=True, eq=False)
-class Append:
+class Append(Operation):
     """Add data files; see Transaction.append."""
+
+    holds_on_every_base: ClassVar[bool] = True
 
     files: tuple[DataFile, ...]
     must_be_new: bool = False
@@ -33,44 +34,25 @@ class Append:
                 f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path
             )
 
-    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
+    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
         """Write the manifests of the added files."""
-        self._manifests(workspace, metadata)
+        producer.manifests_of_added(self, metadata, self.files)
 
-    def manifests_to_post(
-        self, workspace: Workspace, metadata: TableMetadata, snapshot_id: int
-    ) -> list[ManifestFile]:
-        """Write the manifests of the added files for whoever makes the snapshot."""
-        return write_added(
-            workspace, metadata, self.files, snapshot_id=snapshot_id, inherits_snapshot=True
-        )
-
-    def counts(self) -> SummaryBuilder:
-        """What is added."""
-        summary = SummaryBuilder()
-        summary.add(self.files)
-        return summary
-
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """One snapshot with the new manifests before the old.
 
         Raises:
             ValidationConflictError: a file that must be new is in the table by now.
         """
         if self.must_be_new:
-            none_added_twice(subject_of(attempt, "append"), self.files, concurrent_changes(attempt))
-        added = self._manifests(attempt.workspace, attempt.metadata)
-        add_snapshot(
-            attempt,
-            id(self),
-            OPERATION_APPEND,
-            [*added, *attempt.workspace.manifests(attempt.head())],
-            self.counts(),
-        )
-
-    def _manifests(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:
-        snapshot_id = workspace.new_snapshot_id(metadata, id(self))
-        return workspace.once(
-            ("added", id(self)),
-            lambda: write_added(workspace, metadata, self.files, snapshot_id=snapshot_id),
+            none_added_twice(subject_of(staged, "append"), self.files, concurrent_changes(staged))
+        producer = staged.producer
+        added = producer.manifests_of_added(self, staged.metadata, self.files)
+        staged.add_snapshot(
+            self,
+            SnapshotPlan(
+                operation=OPERATION_APPEND,
+                manifests=[*added, *producer.manifests(staged.head())],
+                summary=SummaryBuilder.of(added=self.files),
+            ),
         )

@@ -15,17 +15,12 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, DataFile
-from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_OVERWRITE, Snapshot
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, RefType, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
 from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef
-from lakehouse.transaction.attempt.added_files import write_added
-from lakehouse.transaction.attempt.new_snapshot import add_snapshot
-from lakehouse.transaction.attempt.pending_operation import Attempt
-from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID, SummaryBuilder
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.conflicts.concurrent_changes import load_changes
 from lakehouse.transaction.conflicts.conflict_rules import (
     Subject,
@@ -34,7 +29,10 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     no_new_deletes,
     none_added_twice,
 )
-from lakehouse.transaction.operations.file_replacement import Replacement, scope_of
+from lakehouse.transaction.operations.file_changes import Replacement, scope_of
+from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer
+from lakehouse.transaction.snapshot_summary import COMMIT_ID, SummaryBuilder
+from lakehouse.transaction.table_change import Operation, Staged
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 REPLACE_PARTITIONS = "replace-partitions"
@@ -43,13 +41,8 @@ PUBLISHED_WAP_ID = "published-wap-id"
 """What was staged under an id (write-audit-publish), and what is published of it."""
 
 
-class _WritesNothing:
-    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
-        """Nothing is written."""
-
-
 @dataclass(frozen=True, eq=False)
-class SetRef(_WritesNothing):
+class SetRef(Operation):
     """Create a tag or branch on a snapshot.
 
     None: the branch written to, where it is at that point of the transaction.
@@ -62,31 +55,31 @@ class SetRef(_WritesNothing):
     max_snapshot_age_ms: int | None = None
     max_ref_age_ms: int | None = None
 
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """Raises RefAlreadyExistsError, NoSuchSnapshotError."""
-        if self.name in attempt.metadata.refs:
-            known = attempt.metadata.refs[self.name]
+        if self.name in staged.metadata.refs:
+            known = staged.metadata.refs[self.name]
             raise RefAlreadyExistsError(
-                f"Table {attempt.table} has a {known.type} {self.name!r} already, on snapshot "
+                f"Table {staged.table} has a {known.type} {self.name!r} already, on snapshot "
                 f"{known.snapshot_id}.",
-                table=attempt.table,
+                table=staged.table,
                 ref=self.name,
             )
         snapshot_id = self.snapshot_id
         if snapshot_id is None:
-            head = attempt.head()
+            head = staged.head()
             if head is None:
                 raise NoSuchSnapshotError(
-                    f"Table {attempt.table} has no snapshot to name {self.name!r}.",
-                    table=attempt.table,
+                    f"Table {staged.table} has no snapshot to name {self.name!r}.",
+                    table=staged.table,
                 )
             snapshot_id = head.snapshot_id
-        before = attempt.base.metadata.refs.get(self.name)  # what this transaction removed
-        attempt.require(
-            AssertTableUUID(attempt.base.metadata.table_uuid),
+        before = staged.base.metadata.refs.get(self.name)  # what this transaction removed
+        staged.require(
+            AssertTableUUID(staged.base.metadata.table_uuid),
             AssertRefSnapshotId(self.name, None if before is None else before.snapshot_id),
         )
-        attempt.change(
+        staged.update(
             SetSnapshotRef(
                 self.name,
                 snapshot_id,
@@ -99,7 +92,7 @@ class SetRef(_WritesNothing):
 
 
 @dataclass(frozen=True, eq=False)
-class RemoveRef(_WritesNothing):
+class RemoveRef(Operation):
     """Remove a tag or branch."""
 
     name: str
@@ -108,104 +101,104 @@ class RemoveRef(_WritesNothing):
         if self.name == MAIN_BRANCH:
             raise InvalidInputError("main cannot be removed.")
 
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """Raises NoSuchRefError; ValidationConflictError when it was moved since the base."""
-        ref = attempt.metadata.refs.get(self.name)
+        ref = staged.metadata.refs.get(self.name)
         if ref is None:
             raise NoSuchRefError(
-                f"Table {attempt.table} has no branch or tag {self.name!r}.", ref=self.name
+                f"Table {staged.table} has no branch or tag {self.name!r}.", ref=self.name
             )
-        before = attempt.started.metadata.refs.get(self.name)
+        before = staged.started.metadata.refs.get(self.name)
         if (
             before is not None
             and before.snapshot_id != ref.snapshot_id
-            and attempt.base is not attempt.started
+            and staged.base is not staged.started
         ):
-            raise _moved(attempt, self.name, before, ref)
-        known = attempt.base.metadata.refs.get(self.name)
-        attempt.require(
-            AssertTableUUID(attempt.base.metadata.table_uuid),
+            raise _moved(staged, self.name, before, ref)
+        known = staged.base.metadata.refs.get(self.name)
+        staged.require(
+            AssertTableUUID(staged.base.metadata.table_uuid),
             AssertRefSnapshotId(self.name, None if known is None else known.snapshot_id),
         )
-        attempt.change(RemoveSnapshotRef(self.name))
+        staged.update(RemoveSnapshotRef(self.name))
 
 
 @dataclass(frozen=True, eq=False)
-class Rollback(_WritesNothing):
+class Rollback(Operation):
     """Point the branch at another snapshot; aborts if it moved since the base."""
 
     snapshot_id: int
     ancestors_only: bool = True
 
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """Return a branch to an earlier snapshot.
 
         Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the
         branch moved).
         """
-        metadata = attempt.metadata
+        metadata = staged.metadata
         metadata.snapshot(self.snapshot_id)
         before, now = (
-            attempt.started.metadata.refs.get(attempt.branch),
-            attempt.base.metadata.refs.get(attempt.branch),
+            staged.started.metadata.refs.get(staged.branch),
+            staged.base.metadata.refs.get(staged.branch),
         )
         if before is not None and now is not None and before.snapshot_id != now.snapshot_id:
-            raise _moved(attempt, attempt.branch, before, now)
-        head = attempt.head()
+            raise _moved(staged, staged.branch, before, now)
+        head = staged.head()
         if (
             self.ancestors_only
             and head is not None
             and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id)
         ):
             raise InvalidInputError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch "
-                f"{attempt.branch}. Use set_current_snapshot to point the branch at any snapshot.",
-                table=attempt.table,
+                f"Table {staged.table}: snapshot {self.snapshot_id} is not an ancestor of branch "
+                f"{staged.branch}. Use set_current_snapshot to point the branch at any snapshot.",
+                table=staged.table,
                 snapshot_id=self.snapshot_id,
             )
-        _point(attempt, self.snapshot_id)
+        staged.point_branch(self.snapshot_id)
 
 
 @dataclass(frozen=True, eq=False)
-class FastForward(_WritesNothing):
+class FastForward(Operation):
     """Point the branch at the head of another one that contains it."""
 
     source: str
 
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """Move a branch forward to the head of `source`.
 
         Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source`
         lacks.
         """
-        metadata = attempt.metadata
+        metadata = staged.metadata
         source = metadata.ref(self.source)
-        target = metadata.refs.get(attempt.branch)
+        target = metadata.refs.get(staged.branch)
         if target is not None and not _is_ancestor(
             metadata, target.snapshot_id, source.snapshot_id
         ):
             raise ValidationConflictError(
-                f"Table {attempt.table}: branch {attempt.branch} is at snapshot "
+                f"Table {staged.table}: branch {staged.branch} is at snapshot "
                 f"{target.snapshot_id}, which {self.source!r} (at {source.snapshot_id}) does not "
-                f"contain: others committed to {attempt.branch}. Cherry-pick the snapshots of "
-                f"{self.source!r}, or write it again on top of {attempt.branch}.",
-                table=attempt.table,
+                f"contain: others committed to {staged.branch}. Cherry-pick the snapshots of "
+                f"{self.source!r}, or write it again on top of {staged.branch}.",
+                table=staged.table,
                 snapshot_id=target.snapshot_id,
                 ref=self.source,
             )
-        known = attempt.base.metadata.refs.get(self.source)
+        known = staged.base.metadata.refs.get(self.source)
         if known is not None:
-            attempt.require(AssertRefSnapshotId(self.source, known.snapshot_id))
-        _point(attempt, source.snapshot_id)
+            staged.require(AssertRefSnapshotId(self.source, known.snapshot_id))
+        staged.point_branch(source.snapshot_id)
 
 
 @dataclass(frozen=True, eq=False)
-class CherryPick(_WritesNothing):
+class CherryPick(Operation):
     """Apply another snapshot's append or replacement of partitions to the branch, once."""
 
     snapshot_id: int
 
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """Fast-forward where the snapshot is built on the branch's head; else repeat its change.
 
         Raises:
@@ -213,13 +206,13 @@ class CherryPick(_WritesNothing):
             ValidationConflictError: picked already; the snapshot did something else; a partition
                 that it replaced changed since.
         """
-        metadata, head = attempt.metadata, attempt.head()
+        metadata, head = staged.metadata, staged.head()
         picked = metadata.snapshot(self.snapshot_id)
-        self._refuse_twice(attempt, picked)
+        self._refuse_twice(staged, picked)
         if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
-            _point(attempt, picked.snapshot_id)
+            staged.point_branch(picked.snapshot_id)
             return
-        attempt.require_snapshot(picked.snapshot_id)
+        staged.require_snapshot(picked.snapshot_id)
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
         if WAP_ID in picked.summary:
             extra[PUBLISHED_WAP_ID] = picked.summary[WAP_ID]
@@ -229,59 +222,65 @@ class CherryPick(_WritesNothing):
             picked.operation == OPERATION_OVERWRITE
             and picked.summary.get(REPLACE_PARTITIONS) == "true"
         ):
-            self._replace(attempt, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
+            self._replace(staged, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
             return
         if picked.operation != OPERATION_APPEND:
             raise ValidationConflictError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation "
+                f"Table {staged.table}: snapshot {self.snapshot_id} is of operation "
                 f"{picked.operation}; only appends and replacements of whole partitions can be "
                 "cherry-picked onto another parent. Repeat the operation on branch "
-                f"{attempt.branch}.",
-                table=attempt.table,
+                f"{staged.branch}.",
+                table=staged.table,
                 snapshot_id=self.snapshot_id,
             )
-        files = _changed_by(attempt.workspace, metadata, picked, STATUS_ADDED)
-        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
+        files = _changed_by(staged.producer, metadata, picked, STATUS_ADDED)
+        subject = Subject(staged.table, "cherry-pick", picked.parent_snapshot_id)
         since, _ = self._since(metadata, head, picked)
-        none_added_twice(subject, files, load_changes(attempt.workspace, metadata, since))
-        summary = SummaryBuilder()
-        summary.add(files)
-        manifests = self._manifests(attempt.workspace, metadata, files)
-        kept = attempt.workspace.manifests(head)
-        add_snapshot(attempt, id(self), OPERATION_APPEND, [*manifests, *kept], summary, extra=extra)
+        none_added_twice(subject, files, load_changes(staged.producer, metadata, since))
+        producer = staged.producer
+        added = producer.manifests_of_added(self, metadata, files)
+        staged.add_snapshot(
+            self,
+            SnapshotPlan(
+                operation=OPERATION_APPEND,
+                manifests=[*added, *producer.manifests(head)],
+                summary=SummaryBuilder.of(added=files),
+                extra=extra,
+            ),
+        )
 
     def _replace(
-        self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
+        self, staged: Staged, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
     ) -> None:
         """Replace the same partitions again, if untouched since the picked snapshot's parent."""
-        workspace, metadata = attempt.workspace, attempt.metadata
+        producer, metadata = staged.producer, staged.metadata
         since, from_parent = self._since(metadata, head, picked)
         if not from_parent:
             raise ValidationConflictError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of "
+                f"Table {staged.table}: snapshot {self.snapshot_id} replaced partitions of "
                 f"snapshot {picked.parent_snapshot_id}, which is no part of branch "
-                f"{attempt.branch}. Repeat the operation there.",
-                table=attempt.table,
+                f"{staged.branch}. Repeat the operation there.",
+                table=staged.table,
                 snapshot_id=self.snapshot_id,
             )
-        added = _changed_by(workspace, metadata, picked, STATUS_ADDED)
-        removed = _changed_by(workspace, metadata, picked, STATUS_DELETED)
-        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
-        changes = load_changes(workspace, metadata, since)
-        no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
+        added = _changed_by(producer, metadata, picked, STATUS_ADDED)
+        removed = _changed_by(producer, metadata, picked, STATUS_DELETED)
+        subject = Subject(staged.table, "cherry-pick", picked.parent_snapshot_id)
+        changes = load_changes(producer, metadata, since)
+        no_added_data(subject, scope_of(staged, None, (*removed, *added)), changes)
         no_new_deletes(subject, Targets.of(removed), changes)
-        Replacement(id(self), removed, added).apply(
-            attempt, OPERATION_OVERWRITE, subject, changes, extra
+        Replacement(self, removed, added).apply(
+            staged, OPERATION_OVERWRITE, subject, changes, extra
         )
 
-    def _refuse_twice(self, attempt: Attempt, picked: Snapshot) -> None:
+    def _refuse_twice(self, staged: Staged, picked: Snapshot) -> None:
         """What was picked, or committed under the same commit id, is part of the branch.
 
         So may be what is older than the history that expiry has left of the branch.
         """
-        head, name = attempt.head(), picked.summary.get(COMMIT_ID)
+        head, name = staged.head(), picked.summary.get(COMMIT_ID)
         wap_id = picked.summary.get(WAP_ID)
-        line = list(attempt.metadata.ancestors(None if head is None else head.snapshot_id))
+        line = list(staged.metadata.ancestors(None if head is None else head.snapshot_id))
         for one in line:
             same = one.snapshot_id == picked.snapshot_id
             source = one.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
@@ -292,19 +291,19 @@ class CherryPick(_WritesNothing):
             committed = name is not None and one.summary.get(COMMIT_ID) == name
             if same or source or published or committed:
                 raise ValidationConflictError(
-                    f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch "
-                    f"{attempt.branch} already, as {one.snapshot_id}.",
-                    table=attempt.table,
+                    f"Table {staged.table}: snapshot {self.snapshot_id} is part of branch "
+                    f"{staged.branch} already, as {one.snapshot_id}.",
+                    table=staged.table,
                     snapshot_id=self.snapshot_id,
                 )
         on_it = picked.parent_snapshot_id in {one.snapshot_id for one in line}
         if on_it or _is_whole(line) or picked.sequence_number > line[-1].sequence_number:
             return
         raise ValidationConflictError(
-            f"Table {attempt.table}: snapshot {self.snapshot_id} may be part of branch "
-            f"{attempt.branch} already, whose history before {line[-1].snapshot_id} has expired. "
+            f"Table {staged.table}: snapshot {self.snapshot_id} may be part of branch "
+            f"{staged.branch} already, whose history before {line[-1].snapshot_id} has expired. "
             "Where it is not, read the rows that it added and append them.",
-            table=attempt.table,
+            table=staged.table,
             snapshot_id=self.snapshot_id,
         )
 
@@ -322,28 +321,19 @@ class CherryPick(_WritesNothing):
             found.append(one)
         return found[::-1], picked.parent_snapshot_id is None and _is_whole(found)
 
-    def _manifests(
-        self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]
-    ) -> list[ManifestFile]:
-        snapshot_id = workspace.new_snapshot_id(metadata, id(self))
-        return workspace.once(
-            ("added", id(self)),
-            lambda: write_added(workspace, metadata, files, snapshot_id=snapshot_id),
-        )
-
 
 def _changed_by(
-    workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot, status: int
+    producer: SnapshotProducer, metadata: TableMetadata, snapshot: Snapshot, status: int
 ) -> tuple[DataFile, ...]:
     """The data files that a snapshot added or removed."""
     files: list[DataFile] = []
-    for manifest in workspace.manifests(snapshot):
+    for manifest in producer.manifests(snapshot):
         if (
             manifest.content != CONTENT_DATA_MANIFEST
             or manifest.added_snapshot_id != snapshot.snapshot_id
         ):
             continue
-        entries = workspace.entries(manifest, metadata)
+        entries = producer.entries(manifest, metadata)
         own = pc.and_(
             pc.equal(entries.table["status"], status),
             pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id),
@@ -361,32 +351,13 @@ def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:
     return any(one.snapshot_id == snapshot_id for one in metadata.ancestors(of))
 
 
-def _point(attempt: Attempt, snapshot_id: int) -> None:
-    known = attempt.base.metadata.refs.get(attempt.branch)
-    attempt.require(
-        AssertTableUUID(attempt.base.metadata.table_uuid),
-        AssertRefSnapshotId(attempt.branch, None if known is None else known.snapshot_id),
-    )
-    retention = attempt.metadata.refs.get(attempt.branch) or SnapshotRef(snapshot_id)
-    attempt.change(
-        SetSnapshotRef(
-            attempt.branch,
-            snapshot_id,
-            "branch",
-            retention.min_snapshots_to_keep,
-            retention.max_snapshot_age_ms,
-            retention.max_ref_age_ms,
-        )
-    )
-
-
 def _moved(
-    attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef
+    staged: Staged, name: str, before: SnapshotRef, now: SnapshotRef
 ) -> ValidationConflictError:
     return ValidationConflictError(
-        f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to "
+        f"Table {staged.table}: {name!r} moved from snapshot {before.snapshot_id} to "
         f"{now.snapshot_id} since this change was decided. Load the table again and decide anew.",
-        table=attempt.table,
+        table=staged.table,
         ref=name,
         snapshot_id=now.snapshot_id,
     )

@@ -20,7 +20,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.transaction import Transaction
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 OTHER = Identifier.parse("raw.other")
@@ -173,7 +173,7 @@ def test_an_error_after_a_refusal_that_nothing_explains_deletes_nothing(catalog,
     def full(*_args):
         raise StorageError("injected: full")
 
-    server.then = lambda: monkeypatch.setattr(Workspace, "flush", full)
+    server.then = lambda: monkeypatch.setattr(SnapshotProducer, "flush", full)
     writer = Transaction(server, OTHER).overwrite([data_file("one")], [])
     with pytest.raises(CommitStateUnknownError, match=r"full.*could still be applied"):
         writer.commit()

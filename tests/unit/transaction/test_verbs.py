@@ -21,7 +21,7 @@ from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manife
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction import Transaction
-from lakehouse.transaction.commit.commit_retry import Backoff, commit_backoff
+from lakehouse.transaction.commit import Backoff, commit_backoff
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 
 

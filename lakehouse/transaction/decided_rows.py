@@ -1,4 +1,4 @@
-"""Rows that an operation decided on, by file and position, and what others may not do to them.
+"""Rows that an operation decided on, by position or by key, and what others may not do to them.
 
 Pure. `(theirs & mine) - base`: rows that two writers changed. The base drops out of it, because an
 operation decides on rows that are live in its base: none of them is deleted there.
@@ -6,13 +6,16 @@ operation decides on rows that are live in its base: none of them is deleted the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.types.sorted_numbers import common, union
 
 Positions = npt.NDArray[np.int64]
@@ -135,3 +138,18 @@ def follow(
 
 def _ids(parts: Sequence[tuple[RowIds, Positions]]) -> Positions:
     return np.concatenate([_NOTHING, *(one.ids[np.isin(one.positions, at)] for one, at in parts)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyTest:
+    """Finds rows that have one of the keys; pure.
+
+    Attributes:
+        columns: columns of the table that its keys are made of.
+        may_hold: which entries may hold such a row, by their bounds.
+        count: how many of some rows, with these columns, have one of the keys.
+    """
+
+    columns: Schema
+    may_hold: Callable[[Entries], npt.NDArray[np.bool_]]
+    count: Callable[[pa.Table], int]

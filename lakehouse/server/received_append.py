@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from lakehouse.catalog.posted_append import APPENDS, PostedAppend
 from lakehouse.errors import InvalidInputError, NoSuchRefError, ValidationConflictError
@@ -11,18 +12,17 @@ from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.transaction.attempt.added_files import checked, write_added
-from lakehouse.transaction.attempt.new_snapshot import add_snapshot
-from lakehouse.transaction.attempt.pending_operation import Attempt
-from lakehouse.transaction.attempt.snapshot_summary import PARTITIONS, SummaryBuilder
-from lakehouse.transaction.attempt.uncommitted_files import Workspace
+from lakehouse.transaction.manifest_changes import checked
+from lakehouse.transaction.snapshot_producer import SnapshotPlan
+from lakehouse.transaction.snapshot_summary import PARTITIONS, SummaryBuilder
+from lakehouse.transaction.table_change import Operation, Staged
 
 _SIZE = "added-files-size"
 _OWN = frozenset({"operation", "added-data-files", "added-records", _SIZE, APPENDS})
 
 
 @dataclass(frozen=True, eq=False)
-class ReceivedAppend:
+class ReceivedAppend(Operation):
     """One snapshot of one append, or of several that share it.
 
     Attributes:
@@ -32,6 +32,8 @@ class ReceivedAppend:
             may not.
     """
 
+    holds_on_every_base: ClassVar[bool] = True
+
     parts: Sequence[PostedAppend]
     is_readable: Callable[[str], bool]
 
@@ -40,10 +42,7 @@ class ReceivedAppend:
         """Of the snapshot."""
         return self.parts[0].append_id
 
-    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
-        """Nothing: what the table cannot take is not written."""
-
-    def apply(self, attempt: Attempt) -> None:
+    def apply(self, staged: Staged) -> None:
         """One snapshot with the new manifests before the old.
 
         Raises:
@@ -51,38 +50,38 @@ class ReceivedAppend:
                 cannot take.
         """
         for one in self.parts:
-            check_append(attempt.metadata, one)
-        kept = attempt.workspace.manifests(attempt.head())
+            check_append(staged.metadata, one)
+        kept = staged.producer.manifests(staged.head())
         taken = {one.manifest_path for one in kept}
-        added = self._written(attempt)
+        added = self._written(staged)
         for manifest in (one for part in self.parts for one in part.manifests):
             if manifest.manifest_path in taken:
                 raise InvalidInputError(
-                    f"Table {attempt.table} has the manifest {manifest.manifest_path} already.",
-                    table=attempt.table,
+                    f"Table {staged.table} has the manifest {manifest.manifest_path} already.",
+                    table=staged.table,
                 )
             taken.add(manifest.manifest_path)
             added.append(replace(manifest, added_snapshot_id=self.snapshot_id))
-        attempt.workspace.once(("snapshot-id", id(self)), lambda: self.snapshot_id)
-        add_snapshot(
-            attempt,
-            id(self),
-            OPERATION_APPEND,
-            [*added, *kept],
-            self._counts(),
-            extra=self._summary(),
-            merge=all(self.is_readable(one.manifest_path) for one in (*added, *kept)),
+        staged.producer.once(("snapshot-id", self), lambda: self.snapshot_id)
+        staged.add_snapshot(
+            self,
+            SnapshotPlan(
+                operation=OPERATION_APPEND,
+                manifests=[*added, *kept],
+                summary=self._counts(),
+                extra=self._summary(),
+                merge=all(self.is_readable(one.manifest_path) for one in (*added, *kept)),
+            ),
         )
 
-    def _written(self, attempt: Attempt) -> list[ManifestFile]:
+    def _written(self, staged: Staged) -> list[ManifestFile]:
         """Manifests of the files of all parts."""
         files = checked((one for part in self.parts for one in part.files), "Appends")
+        producer = staged.producer
         return list(
-            attempt.workspace.once(
-                ("received", id(self)),
-                lambda: write_added(
-                    attempt.workspace, attempt.metadata, files, snapshot_id=self.snapshot_id
-                ),
+            producer.once(
+                ("received", self),
+                lambda: producer.write_added(staged.metadata, files, snapshot_id=self.snapshot_id),
             )
         )
 

@@ -33,6 +33,16 @@ class SummaryBuilder:
     counts: dict[str, int] = field(default_factory=dict)
     partitions: set[tuple[object, ...]] | None = field(default_factory=set)
 
+    @classmethod
+    def of(
+        cls, *, added: Iterable[DataFile] = (), removed: Iterable[DataFile] = ()
+    ) -> SummaryBuilder:
+        """The counts of a snapshot that adds and removes these files."""
+        summary = cls()
+        summary.add(added)
+        summary.remove(removed)
+        return summary
+
     def add(self, files: Iterable[DataFile]) -> None:
         """Count files that the snapshot adds."""
         for file in files:

@@ -1,1 +1,0 @@
-"""Making the files of one attempt to commit."""

@@ -1,0 +1,475 @@
+"""A commit: attempts until one wins, and the three outcomes, read from top to bottom.
+
+Everything before `Catalog.commit` writes files that nobody sees. `Catalog.commit` is one
+compare-and-swap. After it comes cleanup only: if the outcome is certain, the files of the commit
+that no snapshot needs are deleted; if it is unknown, nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.commit_outcome import is_certain
+from lakehouse.catalog.metadata_files import next_metadata
+from lakehouse.catalog.own_folders import check_table
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    LakehouseError,
+    ValidationConflictError,
+)
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import apply_updates
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.transaction.operations.file_changes import FileChange
+from lakehouse.transaction.operations.metadata_changes import MetadataChange
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
+from lakehouse.transaction.snapshot_summary import COMMIT_ID
+from lakehouse.transaction.table_change import Staged, TableChange, head_of
+
+log = logging.getLogger(__name__)
+
+_COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
+_UNLIMITED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A successful commit; the other outcomes are errors (see lakehouse.errors.CommitError).
+
+    Attributes:
+        version: the table as this commit left it, or a later version that contains the commit.
+        snapshot: the last snapshot that it made; None when it changed only metadata.
+        snapshots: every snapshot it made, in order.
+        retries: attempts that lost against other writers before the one that won.
+        replayed: True when an earlier run with the same commit id had committed already and nothing
+            was written.
+    """
+
+    version: TableVersion
+    snapshot: Snapshot | None
+    snapshots: tuple[Snapshot, ...] = ()
+    retries: int = 0
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """An attempt is part of the table.
+
+    Attributes:
+        version: of the table, with it.
+        staged: the attempt.
+    """
+
+    version: TableVersion
+    staged: Staged
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The catalog said no, and nothing was done; `error` says why."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell: the reply was lost, or came as something that proves nothing.
+
+    Attributes:
+        error: for the caller.
+        cause: what was raised, where that is another error.
+    """
+
+    error: CommitStateUnknownError
+    cause: BaseException | None = None
+
+
+def commit(change: TableChange, catalog: Catalog, environment: Environment) -> Committed:
+    """Commit a change: stage it on the newest version, swap, and settle what is not clear.
+
+    Raises:
+        CommitConflictError | ValidationConflictError | CommitStateUnknownError: see
+            Transaction.commit.
+    """
+    if change.commit_id is not None and _COMMIT_ID.fullmatch(change.commit_id) is None:
+        raise InvalidInputError(
+            f"Commit id {change.commit_id!r}: use up to 200 printable ASCII characters without "
+            "blanks, quotes, backslashes."
+        )
+    if (replayed := committed_before(change, change.base)) is not None:
+        return replayed
+    producer = producer_of(change.base, catalog, environment)
+    sent: list[Staged] = []
+    try:
+        prepare(change, catalog, producer)
+        return _attempts(change, catalog, producer, sent)
+    except CommitStateUnknownError:
+        raise
+    except LakehouseError as error:
+        landed = _settle_refused(change, catalog, sent, error)
+        if landed is None:
+            producer.delete_all()
+            raise
+        return _committed(producer, landed)
+
+
+def producer_of(base: TableVersion, catalog: Catalog, environment: Environment) -> SnapshotProducer:
+    """What writes the files of a commit to a table."""
+    return SnapshotProducer(
+        catalog.storage(base.metadata.location),
+        environment,
+        lambda metadata: check_table(catalog, metadata),
+    )
+
+
+def prepare(change: TableChange, catalog: Catalog, producer: SnapshotProducer) -> None:
+    """Do before the turn what can be done before it, so that others wait for little.
+
+    What appends and changes of metadata prepare is the same whatever the table is by now; where
+    files are removed, the newest version is looked at first.
+    """
+    version = change.base
+    if any(isinstance(operation, FileChange) for operation in change.operations):
+        newest = catalog.refresh(version)
+        if newest.metadata.table_uuid == version.metadata.table_uuid:
+            version = newest
+    metadata = version.metadata
+    for operation in change.operations:
+        operation.prepare(producer, metadata)
+        if isinstance(operation, MetadataChange):
+            metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
+    if version is not change.base:
+        producer.flush()
+
+
+def _attempts(
+    change: TableChange, catalog: Catalog, producer: SnapshotProducer, sent: list[Staged]
+) -> Committed:
+    """Attempts until one lands; `sent` collects what was handed to the catalog."""
+    properties = _properties_of(change)
+    backoff = commit_backoff(
+        properties,
+        never_conflicts=all(operation.holds_on_every_base for operation in change.operations),
+    )
+    environment = producer.environment
+    started_ms = environment.now_ms()
+    retries = 0
+    while True:
+        try:
+            with catalog.turn(change.base.identifier):
+                return _attempt(change, catalog, producer, sent, retries)
+        except CommitConflictError as error:
+            retries += 1
+            if not backoff.pause(retries, started_ms, environment):
+                raise CommitConflictError(
+                    f"{error.message} Gave up after {retries} attempts; "
+                    "raise commit.retry.num-retries to try longer.",
+                    retries=retries - 1,
+                    **{key: value for key, value in error.context.items() if key != "retries"},
+                ) from error
+
+
+def _attempt(
+    change: TableChange,
+    catalog: Catalog,
+    producer: SnapshotProducer,
+    sent: list[Staged],
+    retries: int,
+) -> Committed:
+    """One attempt. Raises CommitConflictError when somebody was faster."""
+    base = catalog.refresh(change.base)
+    _check_same_table(change, base)
+    landed = _landed_among(sent, base)
+    if landed is not None:  # what looked like a lost race was our own success
+        return _committed(producer, landed)
+    if (replayed := committed_before(change, base)) is not None:
+        producer.delete_all()
+        return replayed
+    staged = stage(change, base, producer, retries)
+    if not staged.updates:
+        return Committed(base, None, retries=retries)
+    producer.send(staged.manifest_lists)
+    sent.append(staged)
+    match _swap(catalog, staged):
+        case Landed() as landed:
+            return _committed(producer, landed)
+        case Refused(error):
+            producer.refused()
+            if not isinstance(error, CommitConflictError):
+                sent.pop()  # it went nowhere
+            raise error
+        case Unknown() as unknown:
+            return _committed(producer, _settle_unknown(change, catalog, producer, sent, unknown))
+
+
+def stage(
+    change: TableChange, base: TableVersion, producer: SnapshotProducer, retries: int
+) -> Staged:
+    """The operations applied to one base; raises ValidationConflictError."""
+    named = {} if change.commit_id is None else {COMMIT_ID: change.commit_id}
+    staged = Staged(
+        change=change,
+        base=base,
+        producer=producer,
+        summary={**change.summary, **named},
+        retries=retries,
+        now_ms=producer.environment.now_ms(),
+        metadata=base.metadata,
+    )
+    for operation in change.operations:
+        operation.apply(staged)
+    return staged
+
+
+def _swap(catalog: Catalog, staged: Staged) -> Landed | Refused | Unknown:
+    """Hand an attempt to the catalog; what it answered."""
+    base = staged.base
+    try:
+        version = catalog.commit(
+            base.identifier, base, tuple(staged.requirements), tuple(staged.updates)
+        )
+    except CommitStateUnknownError as error:
+        return Unknown(error)
+    except Exception as error:  # noqa: BLE001 - the outcome says whether it is certain
+        if is_certain(error):
+            return Refused(error)
+        # out of memory, a bug, an error from behind the swap: the outcome is open
+        unclear = CommitStateUnknownError(
+            f"Table {staged.table}: the commit was interrupted ({type(error).__name__}: "
+            f"{error}). It may have been committed; nothing was deleted. Refresh the table and "
+            "look for the snapshot id.",
+            table=staged.table,
+            snapshot_ids=[snapshot.snapshot_id for snapshot in staged.snapshots],
+        )
+        return Unknown(unclear, error)
+    return Landed(version, staged)
+
+
+def _settle_unknown(
+    change: TableChange,
+    catalog: Catalog,
+    producer: SnapshotProducer,
+    sent: Sequence[Staged],
+    unknown: Unknown,
+) -> Landed:
+    """Which attempt is part of the table, of those sent; raises the error when none is.
+
+    That none is there proves nothing: the request may still be under way.
+    """
+    staged, environment = sent[-1], producer.environment
+    backoff = status_backoff(_properties_of(change))
+    started_ms, retry = environment.now_ms(), 0
+    while True:
+        version = refreshed_or_none(catalog, change.base)
+        landed = None if version is None else _landed_among(sent, version)
+        if landed is not None:
+            return landed
+        retry += 1
+        if not staged.snapshots or not backoff.pause(retry, started_ms, environment):
+            error = unknown.error
+            error.context["snapshot_ids"] = [made.snapshot_id for made in staged.snapshots]
+            raise error from unknown.cause or error.__cause__
+
+
+def _settle_refused(
+    change: TableChange, catalog: Catalog, sent: Sequence[Staged], error: LakehouseError
+) -> Landed | None:
+    """What became of a commit that ends in an error: an attempt landed, or None did.
+
+    A "no" is believed when the table tells why. While an attempt that was refused could still be
+    applied to it, nothing explains the answer: a proxy may deliver the request yet, and then it
+    needs its files.
+
+    Raises:
+        CommitStateUnknownError: an attempt may still land.
+    """
+    made = [staged for staged in sent if staged.snapshots]
+    version = refreshed_or_none(catalog, change.base) if made else None
+    landed = None if version is None else _landed_among(made, version)
+    if landed is None and any(_may_land(catalog, version, staged) for staged in made):
+        raise CommitStateUnknownError(
+            f"{error.message} But an attempt that the catalog refused could still be applied to "
+            "the table: the outcome is open. Nothing was deleted. Refresh the table and look for "
+            "the snapshot id.",
+            table=str(change.base.identifier),
+            snapshot_ids=[snapshot.snapshot_id for snapshot in made[-1].snapshots],
+        ) from error
+    return landed
+
+
+def _may_land(catalog: Catalog, version: TableVersion | None, refused: Staged) -> bool:
+    """Whether an attempt that was refused could still be applied to the table."""
+    if not catalog.commits_to_newest:
+        return False  # one compare-and-swap: what lost is lost
+    if version is None:
+        return True
+    try:
+        next_metadata(version, refused.requirements, refused.updates, refused.now_ms)
+    except LakehouseError:
+        return False
+    return True
+
+
+def _landed_among(sent: Sequence[Staged], version: TableVersion) -> Landed | None:
+    """Which of the attempts sent is part of a version, however it was answered.
+
+    All attempts make the same snapshot ids, but each writes manifest lists of its own.
+    """
+    for staged in sent:
+        there = [version.metadata.snapshot_or_none(made.snapshot_id) for made in staged.snapshots]
+        if there and all(
+            snapshot is not None and snapshot.manifest_list == made.manifest_list
+            for snapshot, made in zip(there, staged.snapshots, strict=True)
+        ):
+            return Landed(version, staged)
+    return None
+
+
+def _committed(producer: SnapshotProducer, landed: Landed) -> Committed:
+    """The outcome of an attempt that succeeded; files left by earlier attempts are deleted."""
+    version, staged = landed.version, landed.staged
+    snapshots = tuple(
+        version.metadata.snapshot_or_none(made.snapshot_id) or made for made in staged.snapshots
+    )
+    producer.keep_only(staged.snapshots, staged.vectors)
+    return Committed(version, snapshots[-1] if snapshots else None, snapshots, staged.retries)
+
+
+def _check_same_table(change: TableChange, base: TableVersion) -> None:
+    """Raise ValidationConflictError if the name now belongs to another table."""
+    before, now = change.base.metadata.table_uuid, base.metadata.table_uuid
+    if before and before.lower() != now.lower():
+        raise ValidationConflictError(
+            f"Table {base.identifier} was dropped, and another table has its name now (uuid "
+            f"{now}, this change was made for {before}). Load the table again and repeat the "
+            "change.",
+            table=str(base.identifier),
+            table_uuid=now,
+        )
+
+
+def refreshed_or_none(catalog: Catalog, base: TableVersion) -> TableVersion | None:
+    """The table, if it can be read; failing to read it says nothing of the commit."""
+    try:
+        return catalog.refresh(base)
+    # The outcome is unknown and must stay so: callers delete files after a certain failure.
+    except Exception as error:  # noqa: BLE001
+        log.warning(
+            "Looking for the commit of %s: %s: %s", base.identifier, type(error).__name__, error
+        )
+        return None
+
+
+# Commits that their callers named, so that a step that is run again commits once
+
+
+def committed_before(change: TableChange, version: TableVersion) -> Committed | None:
+    """The outcome of an earlier run with the same commit id."""
+    if change.commit_id is None:
+        return None
+    snapshots = snapshots_of_commit(version.metadata, change.branch, change.commit_id)
+    return Committed(version, snapshots[-1], snapshots, replayed=True) if snapshots else None
+
+
+def snapshots_of_commit(
+    metadata: TableMetadata, branch: str, commit_id: str
+) -> tuple[Snapshot, ...]:
+    """The snapshots in the history of a branch that a commit of this name made, in order.
+
+    What was rolled back, or written to another branch only, is not in the history and does not
+    count; nor does what has expired. A branch that does not exist yet has the history of `main`,
+    on which it would be built.
+
+    Raises:
+        InvalidInputError: `branch` is a tag.
+    """
+    wanted = commit_id.encode()
+    if not any(wanted in part for part in metadata.snapshots.raw_parts()):
+        return ()
+    head = head_of(metadata, branch)
+    history = metadata.ancestors(None if head is None else head.snapshot_id)
+    named = (snapshot for snapshot in history if snapshot.summary.get(COMMIT_ID) == commit_id)
+    return tuple(named)[::-1]
+
+
+# How often, how long and how irregularly a lost race is tried again (`commit.retry.*`)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential backoff with full jitter.
+
+    Attributes:
+        retries_max: tries after the first.
+        wait_ms_min: upper end of the first wait.
+        wait_ms_max: upper end of every wait.
+        total_ms_max: no try begins later than this after the first.
+    """
+
+    retries_max: int
+    wait_ms_min: int
+    wait_ms_max: int
+    total_ms_max: int
+
+    def wait_ms(self, retry: int, random: float) -> float:
+        """Milliseconds before try `retry` (1 is the first repetition); `random` in [0, 1).
+
+        The whole range from zero is used: writers that lost the same race must not meet again.
+        """
+        return random * min(
+            float(self.wait_ms_max), float(self.wait_ms_min) * 2.0 ** min(retry - 1, 30)
+        )
+
+    def pause(self, retry: int, started_ms: int, environment: Environment) -> bool:
+        """Wait before try `retry`; False when there is none left."""
+        if retry > self.retries_max:
+            return False
+        wait_ms = self.wait_ms(retry, environment.random())
+        if environment.now_ms() + wait_ms - started_ms > self.total_ms_max:
+            return False
+        environment.sleep(wait_ms / 1000)
+        return True
+
+
+def _properties_of(change: TableChange) -> TableProperties:
+    """How to commit; a change of metadata alone may be what mends a property."""
+    properties = TableProperties(change.base.metadata.properties)
+    alone = all(isinstance(operation, MetadataChange) for operation in change.operations)
+    return properties.usable() if alone else properties
+
+
+def commit_backoff(properties: TableProperties, *, never_conflicts: bool = False) -> Backoff:
+    """For attempts that lost a race.
+
+    Args:
+        properties: the table's.
+        never_conflicts: the operations hold on every base (appends): where
+            `commit.retry.num-retries` is not set they are tried until
+            `commit.retry.total-timeout-ms`, because one of them wins each race.
+    """
+    unset = TableProperties.retry_count.name not in properties.raw
+    return Backoff(
+        _UNLIMITED if never_conflicts and unset else properties.retry_count,
+        properties.retry_min_wait_ms,
+        properties.retry_max_wait_ms,
+        properties.retry_total_timeout_ms,
+    )
+
+
+def status_backoff(properties: TableProperties) -> Backoff:
+    """For looking up an unknown outcome."""
+    return Backoff(
+        properties.status_check_count,
+        properties.status_check_min_wait_ms,
+        properties.status_check_max_wait_ms,
+        properties.retry_total_timeout_ms,
+    )

@@ -1,1 +1,0 @@
-"""Attempts until one wins, and the outcomes of a commit."""

@@ -1,0 +1,110 @@
+"""Changes of metadata alone: schemas, specs, properties, statistics, snapshots that expired.
+
+And what has to hold still outside the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakehouse.errors import CommitConflictError, InvalidInputError, ValidationConflictError
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.table_requirements import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    Requirement,
+    check_requirements,
+)
+from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, RemoveSnapshots, Update
+from lakehouse.transaction.table_change import Operation, Staged
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataChange(Operation):
+    """Updates computed from the base, valid while the requirements hold."""
+
+    updates: tuple[Update, ...]
+    requirements: tuple[Requirement, ...] = ()
+
+    def apply(self, staged: Staged) -> None:
+        """Check the requirements against the staged's base, then apply."""
+        try:
+            check_requirements(staged.base.metadata, self.requirements)
+        except CommitConflictError as error:
+            raise ValidationConflictError(
+                f"Table {staged.table}: the change was made for an older version of the table. "
+                f"{error.message}",
+                table=staged.table,
+            ) from error
+        staged.require(AssertTableUUID(staged.base.metadata.table_uuid), *self.requirements)
+        staged.update(*self.updates)
+
+
+@dataclass(frozen=True, eq=False)
+class Assumption(Operation):
+    """Something outside the table that has to hold still; see Transaction.assume."""
+
+    check: Callable[[], None]
+
+    def apply(self, staged: Staged) -> None:
+        """Check again when others have committed to the table since the caller decided."""
+        if staged.base.metadata_location != staged.started.metadata_location:
+            self.check()
+
+
+@dataclass(frozen=True, eq=False)
+class Expire(Operation):
+    """Remove snapshots and refs; see Transaction.expire.
+
+    Deletes no files: that is maintenance, after the commit.
+    """
+
+    snapshot_ids: tuple[int, ...]
+    remove_refs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if MAIN_BRANCH in self.remove_refs:
+            raise InvalidInputError("main cannot be removed.")
+
+    def apply(self, staged: Staged) -> None:
+        """Refuse while a ref names one of the snapshots; require that refs stay where they were.
+
+        Snapshots and refs that somebody else removed meanwhile are passed over.
+        """
+        metadata, before = staged.metadata, staged.started.metadata
+        gone = [name for name in self.remove_refs if name in metadata.refs]
+        for name in gone:
+            if before.refs.get(name) != metadata.refs[name]:
+                raise ValidationConflictError(
+                    f"Table {staged.table}: ref {name!r} was moved since it was chosen for "
+                    "expiry. Plan the expiry again.",
+                    table=staged.table,
+                    ref=name,
+                )
+        wanted = set(self.snapshot_ids)
+        for name, ref in metadata.refs.items():
+            if name not in gone and ref.snapshot_id in wanted:
+                raise ValidationConflictError(
+                    f"Table {staged.table}: {ref.type} {name!r} names snapshot "
+                    f"{ref.snapshot_id}, which was to be expired. Plan the expiry again.",
+                    table=staged.table,
+                    ref=name,
+                    snapshot_id=ref.snapshot_id,
+                )
+        present = tuple(
+            one for one in self.snapshot_ids if metadata.snapshot_or_none(one) is not None
+        )
+        if not gone and not present:
+            return
+        staged.require(
+            AssertTableUUID(staged.base.metadata.table_uuid),
+            *(
+                AssertRefSnapshotId(name, ref.snapshot_id)
+                for name, ref in sorted(staged.base.metadata.refs.items())
+            ),
+        )
+        if gone:
+            staged.update(*(RemoveSnapshotRef(name) for name in gone))
+        if present:
+            staged.update(RemoveSnapshots(present))

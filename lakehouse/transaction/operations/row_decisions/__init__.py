@@ -1,1 +1,0 @@
-"""Rows that an operation decided on: where they are by now, and what others did to them."""

@@ -1,0 +1,138 @@
+"""Appends that a catalog's server commits, together with those of others (see PostedAppend)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.commit_outcome import is_certain
+from lakehouse.catalog.own_folders import table_folders
+from lakehouse.catalog.posted_append import APPENDS, FILES_MAX, PostedAppend
+from lakehouse.environment import Environment
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.storage.location import lies_within
+from lakehouse.transaction.commit import Committed, producer_of, refreshed_or_none, status_backoff
+from lakehouse.transaction.operations.append import Append
+from lakehouse.transaction.snapshot_summary import SummaryBuilder
+from lakehouse.transaction.table_change import TableChange
+
+
+def commit_by_server(
+    change: TableChange, catalog: Catalog, environment: Environment
+) -> Committed | None:
+    """Have the catalog's server commit an append; None where it does not, or it is more than that.
+
+    Raises:
+        LakehouseError: as Transaction.commit has them.
+    """
+    append = _plain_append(change)
+    appender = None if append is None else catalog.appender(change.base.identifier)
+    if append is None or appender is None:
+        return None
+    producer = producer_of(change.base, catalog, environment)
+    try:
+        metadata = change.base.metadata
+        append_id = environment.new_snapshot_id()  # the server looks whether it is taken
+        shares = appender.shares and not change.summary
+        sends_files = shares and _may_be_named(append.files, metadata)
+        manifests = (
+            ()
+            if sends_files
+            else producer.write_added(
+                metadata, append.files, snapshot_id=append_id, inherits_snapshot=True
+            )
+        )
+        asked = PostedAppend(
+            append_id=append_id,
+            table_uuid=metadata.table_uuid.lower(),
+            manifests=tuple(manifests),
+            files=append.files if sends_files else (),
+            branch=change.branch,
+            summary={**SummaryBuilder.of(added=append.files).build(None), **change.summary},
+            shares=shares,
+        )
+        producer.send()
+        try:
+            version, snapshot = appender.append(change.base, asked)
+        except LakehouseError as error:
+            there = _look_up(change, catalog, environment, asked, error)
+            if there is None:
+                if is_certain(error):
+                    producer.refused()
+                raise
+            version, snapshot = there
+    except CommitStateUnknownError:
+        raise
+    except LakehouseError:
+        producer.delete_all()
+        raise
+    return Committed(version, snapshot, (snapshot,))
+
+
+def _plain_append(change: TableChange) -> Append | None:
+    """The append, if the change is that and assumes nothing of the table; else None."""
+    if len(change.operations) != 1 or change.commit_id is not None:
+        return None
+    only = change.operations[0]
+    if not isinstance(only, Append) or only.must_be_new or not only.files:
+        return None
+    is_there = change.branch == MAIN_BRANCH or change.branch in change.base.metadata.refs
+    return only if is_there else None
+
+
+def _may_be_named(files: Sequence[DataFile], metadata: TableMetadata) -> bool:
+    """Whether the server may write the manifest, one for all who share the snapshot."""
+    if len(files) > FILES_MAX:
+        return False
+    folders, types = table_folders(metadata), types_of(metadata)
+    for spec_id in {one.spec_id for one in files}:
+        if None in partition_types(metadata.spec(spec_id), types).values():
+            return False
+    return all(any(lies_within(one.file_path, each) for each in folders) for one in files)
+
+
+def _look_up(
+    change: TableChange,
+    catalog: Catalog,
+    environment: Environment,
+    asked: PostedAppend,
+    error: LakehouseError,
+) -> tuple[TableVersion, Snapshot] | None:
+    """The table and the snapshot with the append, however it was answered; None without one.
+
+    That none is there proves nothing, where the outcome is unknown.
+    """
+    backoff = status_backoff(TableProperties(change.base.metadata.properties))
+    started_ms, retry = environment.now_ms(), 0
+    while True:
+        version = refreshed_or_none(catalog, change.base)
+        snapshot = (
+            None if version is None else snapshot_of_append(version.metadata, asked.append_id)
+        )
+        if version is not None and snapshot is not None:
+            return version, snapshot
+        retry += 1
+        if not isinstance(error, CommitStateUnknownError):
+            return None
+        if not backoff.pause(retry, started_ms, environment):
+            error.context["snapshot_ids"] = [asked.append_id]
+            return None
+
+
+def snapshot_of_append(metadata: TableMetadata, append_id: int) -> Snapshot | None:
+    """The snapshot that an append made, or shares; None where it is not there."""
+    own = metadata.snapshot_or_none(append_id)
+    wanted = str(append_id)
+    if own is not None or not any(wanted.encode() in one for one in metadata.snapshots.raw_parts()):
+        return own
+    for snapshot in metadata.snapshots:
+        if wanted in snapshot.summary.get(APPENDS, "").split(","):
+            return snapshot
+    return None

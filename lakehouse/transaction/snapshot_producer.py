@@ -1,0 +1,524 @@
+"""Makes snapshots: the only place where the files of a commit are written and deleted.
+
+An operation says what its snapshot adds and removes (`SnapshotPlan`); the producer writes the
+manifests and the manifest list, once for all attempts where they depend on no base, and deletes
+whatever the outcome of the commit leaves without a use.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.environment import Environment
+from lakehouse.errors import LakehouseError
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, fetch
+from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.spec.manifests.inheritance import inherit
+from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file, with_counts
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    ManifestFile,
+    has_counts,
+    listed_manifests,
+    write_manifest_list,
+)
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.location import join
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.manifest_changes import (
+    FileKey,
+    Partition,
+    carried,
+    file_key,
+    has_live,
+    keys_by_kind,
+    live,
+    mark_deleted,
+    may_hold,
+    plan_merges,
+    split_by_order,
+)
+from lakehouse.transaction.snapshot_summary import SummaryBuilder
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TWIN_MIN_ENTRIES = 32
+_BUFFER_BYTES = 32 << 20
+_SAMPLE_FILES = 2_000
+_LEAST_FILES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPlan:
+    """What one snapshot is to be.
+
+    Attributes:
+        operation: append, replace, overwrite or delete.
+        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out.
+        summary: counts.
+        extra: further entries of its summary.
+        merge: whether small manifests may be merged, as `commit.manifest-merge.enabled` says.
+    """
+
+    operation: str
+    manifests: Sequence[ManifestFile]
+    summary: SummaryBuilder = field(default_factory=SummaryBuilder)
+    extra: Mapping[str, str] = field(default_factory=dict)
+    merge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """Manifests after a removal.
+
+    Attributes:
+        manifests: in the order given; those that listed removed files replaced.
+        removed: removed files, as the manifests know them.
+        missing: keys of files that were not live.
+    """
+
+    manifests: list[ManifestFile]
+    removed: list[DataFile]
+    missing: set[FileKey]
+
+
+class SnapshotProducer:
+    """The files of one commit.
+
+    Args:
+        check_table: raises InvalidLocationError when nothing may be written where a table's
+            metadata says.
+
+    Attributes:
+        storage: keeps the table's files.
+        environment: clock and ids.
+        unique: part of every file name written here.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        environment: Environment,
+        check_table: Callable[[TableMetadata], None],
+    ) -> None:
+        self.storage = storage
+        self.environment = environment
+        self._check_table = check_table
+        self.unique = str(environment.new_uuid())
+        self._numbers = itertools.count()
+        self._made: dict[Hashable, object] = {}
+        self._lists: dict[tuple[int, str], list[ManifestFile]] = {}
+        self._entries: dict[str, Entries] = {}
+        self._written: dict[str, None] = {}
+        self._buffer: dict[str, bytes] = {}
+        self._is_sent = False
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value made for `key` once, for all attempts: for what depends on no base."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]  # type: ignore[return-value]
+
+    # Snapshots
+
+    def snapshot_id(self, operation: Hashable, metadata: TableMetadata) -> int:
+        """The id of the snapshot that an operation makes, the same on every attempt.
+
+        Here and below an operation is a name for what is made once for all attempts.
+        """
+
+        def draw() -> int:
+            while True:
+                value = self.environment.new_snapshot_id()
+                if metadata.snapshot_or_none(value) is None:
+                    return value
+
+        return self.once(("snapshot-id", operation), draw)
+
+    def write_snapshot(
+        self,
+        operation: Hashable,
+        plan: SnapshotPlan,
+        metadata: TableMetadata,
+        parent: Snapshot | None,
+        *,
+        now_ms: int,
+    ) -> tuple[Snapshot, bytes]:
+        """Write the manifests of an operation's snapshot; the snapshot and its manifest list.
+
+        Raises:
+            UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
+        """
+        refuse_v1(metadata)
+        parent_id = None if parent is None else parent.snapshot_id
+        snapshot_id = self.snapshot_id(operation, metadata)
+        manifests = [
+            manifest
+            for manifest in plan.manifests
+            if manifest.added_snapshot_id == snapshot_id or has_live(manifest)
+        ]
+        if plan.merge and TableProperties(metadata.properties).manifest_merge_enabled:
+            manifests = self._merged(metadata, manifests, snapshot_id)
+        first_row_id, version = metadata.next_row_id, metadata.format_version
+        numbers: dict[str, Any] = {
+            "snapshot_id": snapshot_id,
+            "sequence_number": metadata.next_sequence_number(),
+            "format_version": version,
+            "first_row_id": first_row_id if version >= 3 else None,
+        }
+        listed, next_row_id = listed_manifests(manifests, **numbers)
+        data, _ = write_manifest_list(listed, parent_snapshot_id=parent_id, **numbers)
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=parent_id,
+            sequence_number=numbers["sequence_number"],
+            timestamp_ms=metadata.next_timestamp_ms(now_ms, parent_id),
+            manifest_list=self._new_location(
+                metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro"
+            ),
+            summary={
+                "operation": plan.operation,
+                **plan.summary.build(None if parent is None else parent.summary),
+                **plan.extra,
+            },
+            schema_id=metadata.current_schema_id,
+            first_row_id=None if next_row_id is None else first_row_id,
+            added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
+        )
+        self._lists[_list_key(snapshot)] = list(listed)
+        LISTS.keep(data, listed)
+        return snapshot, data
+
+    def _merged(
+        self, metadata: TableMetadata, manifests: Sequence[ManifestFile], snapshot_id: int
+    ) -> list[ManifestFile]:
+        """The same live entries in fewer manifests."""
+
+        def merge(members: list[ManifestFile]) -> ManifestFile:
+            parts = self.entries_of_all(members, metadata)
+            entries = Entries.concat([carried(part, snapshot_id) for part in parts])
+            content = members[0].content
+            return self.write_manifest(entries, metadata, content=content, snapshot_id=snapshot_id)
+
+        merged: list[ManifestFile] = []
+        for members in plan_merges(metadata, manifests):
+            key = ("merged", snapshot_id, tuple(member.manifest_path for member in members))
+            alone = len(members) == 1
+            merged.append(members[0] if alone else self.once(key, partial(merge, members)))
+        return merged
+
+    # Manifests
+
+    def manifests_of_added(
+        self,
+        operation: Hashable,
+        metadata: TableMetadata,
+        files: Sequence[DataFile],
+        *,
+        data_sequence_number: int | None = None,
+        edition: Hashable = None,
+    ) -> list[ManifestFile]:
+        """The manifests of the files that an operation adds, written once an edition.
+
+        Args:
+            operation: adds them.
+            metadata: knows the files' partition specs.
+            files: data files, delete files or both.
+            data_sequence_number: for data files that replace older ones; None: inherited from the
+                commit.
+            edition: tells apart what is added, where that depends on the attempt.
+        """
+        snapshot_id = self.snapshot_id(operation, metadata)
+        return self.once(
+            ("added", operation, edition),
+            lambda: self.write_added(
+                metadata, files, snapshot_id=snapshot_id, data_sequence_number=data_sequence_number
+            ),
+        )
+
+    def write_added(
+        self,
+        metadata: TableMetadata,
+        files: Sequence[DataFile],
+        *,
+        snapshot_id: int,
+        data_sequence_number: int | None = None,
+        inherits_snapshot: bool = False,
+    ) -> list[ManifestFile]:
+        """Write manifests of new files, by partition spec and content, of about the target size.
+
+        `inherits_snapshot`: entries leave out the snapshot, which whoever lists the manifest may
+        then choose (spec: Snapshot ID Inheritance).
+        """
+        types = types_of(metadata)
+        groups: dict[tuple[int, int], list[DataFile]] = {}
+        for file in files:
+            is_data = file.content == CONTENT_DATA
+            content = CONTENT_DATA_MANIFEST if is_data else CONTENT_DELETE_MANIFEST
+            groups.setdefault((content, file.spec_id), []).append(file)
+        manifests: list[ManifestFile] = []
+        for (content, spec_id), members in groups.items():
+            is_data = content == CONTENT_DATA_MANIFEST
+            rows = [
+                ManifestEntry(
+                    status=STATUS_ADDED,
+                    snapshot_id=None if inherits_snapshot else snapshot_id,
+                    sequence_number=data_sequence_number if is_data else None,
+                    data_file=file,
+                )
+                for file in members
+            ]
+            entries = Entries.from_manifest_entries(rows, metadata.spec(spec_id), types)
+            manifests.extend(
+                self.write_split(entries, metadata, content=content, snapshot_id=snapshot_id)
+            )
+        return manifests
+
+    def write_split(
+        self,
+        entries: Entries,
+        metadata: TableMetadata,
+        *,
+        content: int,
+        snapshot_id: int,
+        target_bytes: int | None = None,
+    ) -> Iterator[ManifestFile]:
+        """Write entries of one spec as manifests of about the target size.
+
+        The first entries tell how large an entry is.
+        """
+        target = target_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
+        for group in split_by_order(entries):
+            at, step = 0, _SAMPLE_FILES
+            while at < len(group):
+                part = group if at == 0 and len(group) <= step else group.slice(at, step)
+                manifest = self.write_manifest(
+                    part, metadata, content=content, snapshot_id=snapshot_id
+                )
+                yield manifest
+                at += len(part)
+                step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))
+
+    def without_files(
+        self,
+        metadata: TableMetadata,
+        manifests: Sequence[ManifestFile],
+        removed: Sequence[DataFile],
+        *,
+        snapshot_id: int,
+    ) -> Filtered:
+        """Mark files as deleted. A manifest is rewritten once, also over several attempts."""
+        wanted = keys_by_kind(removed)
+        partitions: dict[int, set[Partition]] = {}
+        for file in removed:
+            partitions.setdefault(file.spec_id, set()).add(file.partition)
+
+        def rewrite(
+            manifest: ManifestFile, keys: set[FileKey]
+        ) -> tuple[ManifestFile, list[DataFile]]:
+            entries, files = mark_deleted(live(self.entries(manifest, metadata)), keys, snapshot_id)
+            if not files:
+                return manifest, files
+            content = manifest.content
+            return self.write_manifest(
+                entries, metadata, content=content, snapshot_id=snapshot_id
+            ), files
+
+        kept: list[ManifestFile] = []
+        gone: list[DataFile] = []
+        for manifest in manifests:
+            spec_id = manifest.partition_spec_id
+            keys = wanted.get((manifest.content, spec_id))
+            if (
+                not keys
+                or not has_live(manifest)
+                or not may_hold(manifest, metadata, partitions[spec_id])
+            ):
+                kept.append(manifest)
+                continue
+            key = ("filtered", snapshot_id, manifest.manifest_path, frozenset(keys))
+            replaced, files = self.once(key, partial(rewrite, manifest, keys))
+            kept.append(replaced)
+            gone.extend(files)
+        missing = set().union(*wanted.values()) - {file_key(file) for file in gone}
+        return Filtered(kept, gone, missing)
+
+    def write_manifest(
+        self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
+    ) -> ManifestFile:
+        """Write a manifest, and its columnar twin where there is enough in it to prune.
+
+        Raises UnsupportedFeatureError: a v1 table.
+        """
+        refuse_v1(metadata)
+        version = metadata.format_version
+        data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
+        with_twin = entries if len(entries) >= TWIN_MIN_ENTRIES else None
+        location = self._write_manifest(data, with_twin, metadata)
+        self._entries[location] = entries
+        return manifest_file(
+            entries,
+            manifest_path=location,
+            manifest_length=len(data),
+            snapshot_id=snapshot_id,
+            content=content,
+        )
+
+    def add_twin(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
+        """Write a manifest once more, byte by byte, under a name that holds the seal of its twin.
+
+        Raises:
+            CorruptMetadataError: it is damaged.
+            NoSuchFileError: it is missing.
+        """
+        entries = ManifestReader.of(self.storage, metadata).written_entries(manifest)
+        data = fetch(self.storage, manifest.manifest_path)
+        return replace(manifest, manifest_path=self._write_manifest(data, entries, metadata))
+
+    def _write_manifest(
+        self, data: bytes, with_twin: Entries | None, metadata: TableMetadata
+    ) -> str:
+        """Write a manifest, and the twin of these entries; returns where."""
+        name = f"{self.unique}-m{next(self._numbers)}"
+        if with_twin is None:
+            location = self._new_location(metadata, f"{name}.avro")
+        else:
+            twin = encode_twin(with_twin)
+            location = self._new_location(metadata, sealed_name(name, twin.seal))
+            self.write(twin_path(location), twin.data)
+        self.write(location, data)
+        return location
+
+    def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
+        """The manifests of a snapshot with all their counts, read once."""
+        if snapshot is None:
+            return []
+        key = _list_key(snapshot)
+        if key not in self._lists:
+            self._lists[key] = [
+                manifest if has_counts(manifest) else self._count(manifest)
+                for manifest in load_manifests(self.storage, snapshot)
+            ]
+        return self._lists[key]
+
+    def _count(self, manifest: ManifestFile) -> ManifestFile:
+        spec = PartitionSpec(spec_id=manifest.partition_spec_id)
+        reader = ManifestReader(self.storage, {}, {spec.spec_id: spec})
+        return with_counts(manifest, reader.entries(manifest, ("status", "record_count")))
+
+    def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
+        """All entries of a manifest, deleted ones too.
+
+        Sequence numbers are null in manifests of this commit that no manifest list carries yet.
+        """
+        own = self._entries.get(manifest.manifest_path)
+        if own is not None:
+            return own if manifest.sequence_number is None else inherit(own, manifest)
+        return ManifestReader.of(self.storage, metadata, DEFAULT_CACHE).entries(manifest)
+
+    def entries_of_all(
+        self, manifests: Sequence[ManifestFile], metadata: TableMetadata
+    ) -> list[Entries]:
+        """`entries` of manifests in their order; small ones of one writer come together."""
+        parts: list[Entries] = []
+        reader = ManifestReader.of(self.storage, metadata, DEFAULT_CACHE)
+        for is_own, group in itertools.groupby(
+            manifests, lambda manifest: manifest.manifest_path in self._entries
+        ):
+            if is_own:
+                parts += [self.entries(manifest, metadata) for manifest in group]
+            else:
+                parts += reader.entries_of_all(list(group))
+        return parts
+
+    # Files
+
+    def vectors_location(self, metadata: TableMetadata) -> str:
+        """A fresh name for a file of deletion vectors, among the data files."""
+        self._check_table(metadata)
+        folder = TableProperties(metadata.properties).data_location(metadata.location)
+        return join(folder, f"00000-{next(self._numbers)}-{self.unique}-00001-deletes.puffin")
+
+    def _new_location(self, metadata: TableMetadata, name: str) -> str:
+        self._check_table(metadata)
+        return join(TableProperties(metadata.properties).metadata_location(metadata.location), name)
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a new file; durable after `flush`."""
+        self._buffer[location] = data
+        if sum(map(len, self._buffer.values())) > _BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make everything durable that was written."""
+        buffer, self._buffer = self._buffer, {}
+        if buffer:
+            self._written.update(dict.fromkeys(buffer))
+            self.storage.write_new(buffer)
+
+    def send(self, manifest_lists: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Make durable what is about to be sent: from now on the files may be part of the table."""
+        for location, data in manifest_lists:
+            self.write(location, data)
+        self.flush()
+        self._is_sent = True
+
+    def refused(self) -> None:
+        """What was sent is certainly no part of the table."""
+        self._is_sent = False
+
+    def keep_only(self, snapshots: Sequence[Snapshot], vectors: Collection[str]) -> None:
+        """Delete what was written, except what the snapshots that landed refer to.
+
+        Args:
+            snapshots: of the attempt that landed.
+            vectors: files with deletion vectors that they name.
+        """
+        kept = {snapshot.manifest_list for snapshot in snapshots} | set(vectors)
+        for snapshot in snapshots:
+            kept.update(manifest.manifest_path for manifest in self.manifests(snapshot))
+        kept |= {twin_path(location) for location in kept if location.endswith(".avro")}
+        if kept or not self._is_sent:
+            self._delete(kept)
+
+    def delete_all(self) -> None:
+        """Delete what was written, unless it may be part of the table."""
+        if not self._is_sent:
+            self._delete(())
+
+    def _delete(self, kept: Collection[str]) -> None:
+        """What cannot be deleted stays as an orphan, for orphan removal."""
+        doomed = [location for location in self._written if location not in kept]
+        if not doomed:
+            return
+        try:
+            failed = self.storage.delete(doomed).failed
+        except LakehouseError as error:
+            log.warning("Left %d unreferenced files for orphan removal: %s", len(doomed), error)
+            return
+        if failed:
+            log.warning(
+                "Left %d unreferenced files for orphan removal: %s", len(failed), dict(failed)
+            )
+
+
+def _list_key(snapshot: Snapshot) -> tuple[int, str]:
+    """Each attempt makes the same snapshot id, with a manifest list of its own."""
+    return snapshot.snapshot_id, snapshot.manifest_list
