@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.errors import InvalidInputError, ValidationConflictError
+from lakehouse.errors import (
+    CommitError,
+    InvalidInputError,
+    SnapshotExpiredError,
+    ValidationConflictError,
+)
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -88,6 +93,7 @@ class Attempt:
         """Other writers' snapshots on the branch after `started`, oldest first.
 
         Raises:
+            SnapshotExpiredError: what the caller saw has expired.
             ValidationConflictError: the branch was rolled back or replaced, what the caller saw is
                 no part of its history.
         """
@@ -106,7 +112,14 @@ class Attempt:
             raise self._history_gone(before)
         return found[::-1]
 
-    def _history_gone(self, before: Snapshot) -> ValidationConflictError:
+    def _history_gone(self, before: Snapshot) -> CommitError:
+        if self.base.metadata.snapshot_or_none(before.snapshot_id) is None:
+            return SnapshotExpiredError(
+                f"Table {self.table}: snapshot {before.snapshot_id}, which this change was based "
+                "on, has expired. Load the table again and repeat the change.",
+                table=self.table,
+                snapshot_id=before.snapshot_id,
+            )
         return ValidationConflictError(
             f"Table {self.table}: snapshot {before.snapshot_id}, which this change was based on, "
             f"is no longer part of branch {self.branch}: it was rolled back or replaced. Load the "

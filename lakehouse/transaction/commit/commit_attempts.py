@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.errors import (
@@ -20,11 +21,14 @@ from lakehouse.errors import (
     CommitStateUnknownError,
     InvalidInputError,
     LakehouseError,
+    NoSuchFileError,
+    NoSuchSnapshotError,
+    SnapshotExpiredError,
     ValidationConflictError,
 )
 from lakehouse.spec.metadata.table_updates import apply_updates
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.attempt.pending_operation import Attempt
+from lakehouse.transaction.attempt.pending_operation import Attempt, head_of
 from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.commit.commit_ids import snapshots_of_commit
@@ -71,7 +75,25 @@ def run(job: Run) -> Committed:
     except CommitStateUnknownError:
         raise
     except LakehouseError as error:
-        return _failed(job, workspace, sent, error)
+        return _failed(job, workspace, sent, _expired(job, error) or error)
+
+
+def _expired(job: Run, error: LakehouseError) -> SnapshotExpiredError | None:
+    """Whether something was missing because the base's snapshot, or one asked for, has expired."""
+    if isinstance(error, SnapshotExpiredError) or not isinstance(
+        error, NoSuchFileError | NoSuchSnapshotError
+    ):
+        return None
+    head = head_of(job.base.metadata, job.branch)
+    asked = error.context.get("snapshot_id")
+    ids = (None if head is None else head.snapshot_id, asked if isinstance(asked, int) else None)
+    try:
+        found = HeldVersion(job.catalog, job.base).expired(ids)
+    except LakehouseError:  # nobody can tell
+        return None
+    if found is not None:
+        found.__cause__ = error
+    return found
 
 
 def _rewrites_manifests(job: Run) -> bool:
@@ -110,6 +132,8 @@ def _attempts(job: Run, workspace: Workspace, sent: list[Attempt]) -> Committed:
         try:
             with job.catalog.turn(job.base.identifier):
                 return _attempt(job, workspace, sent, retries)
+        except SnapshotExpiredError:
+            raise  # it stays expired
         except CommitConflictError as error:
             retries += 1
             if not backoff.pause(retries, started_ms, job.environment):
@@ -181,7 +205,7 @@ def _landed(workspace: Workspace, attempt: Attempt, version: TableVersion) -> Co
 
 
 def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> Attempt:
-    """The operations applied to one base; raises ValidationConflictError."""
+    """The operations applied to one base; raises ValidationConflictError, SnapshotExpiredError."""
     summary = dict(job.summary)
     if job.commit_id is not None:
         summary[COMMIT_ID] = job.commit_id
