@@ -25,7 +25,7 @@ def setting(name: str, default: str) -> str:
 
 pipeline = PIPELINE
 lakehouse = LakehouseResource(
-    catalog=setting("LAKEHOUSE_CATALOG", (CHECKOUT / ".lakehouse" / "warehouse").as_uri()),
+    catalog=setting("LAKEHOUSE_CATALOG", str(CHECKOUT / ".lakehouse" / "warehouse")),
     warehouse=setting("LAKEHOUSE_WAREHOUSE", ""),
     name=setting("LAKEHOUSE_NAME", ""),
     properties=setting("LAKEHOUSE_PROPERTIES", "{}"),

@@ -29,6 +29,7 @@ LakehouseError
  ├── CorruptMetadataError             a metadata file that is not what the spec says
  ├── CommitError
  │    ├── CommitConflictError         certainly not committed, another commit came first: retryable
+ │    │    └── SnapshotExpiredError   what was read or decided on has expired; a NoSuchSnapshotError
  │    ├── ValidationConflictError     certainly not committed, an assumption failed: not retryable
  │    └── CommitStateUnknownError     may or may not have been committed: delete nothing
  ├── StorageError                     I/O failed; `retryable` says whether trying again can help
@@ -274,6 +275,23 @@ class CommitConflictError(CommitError):
     """
 
     retryable = True
+
+
+class SnapshotExpiredError(CommitConflictError, NoSuchSnapshotError):
+    """The snapshot that is read, or that a change was decided on, has expired meanwhile.
+
+    Nothing was committed. Refresh or load the table, and do it again.
+
+    >>> stale = lake.load_table("raw.events")
+    >>> _ = events.append(more)
+    >>> _ = events.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1)
+    >>> stale.scan().count()
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.SnapshotExpiredError: ...
+    >>> stale.refresh().scan().count()
+    4
+    """
 
 
 class ValidationConflictError(CommitError):

@@ -19,6 +19,7 @@ from lakehouse.catalog.confinement import namespace_folder
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.table_properties import full_uri
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -41,7 +42,7 @@ class BaseCatalog:
         environment: Environment | None,
         storage_factory: Callable[[str, Mapping[str, str]], Storage],
     ) -> None:
-        self._warehouse = warehouse.rstrip("/")
+        self._warehouse = full_uri(warehouse.rstrip("/"))
         self._name = name
         self._properties = dict(properties or {})
         self._environment = environment if environment is not None else Environment.system()

@@ -12,6 +12,7 @@ from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
+from lakehouse.spec.table_properties import full_uri
 from lakehouse.storage.location import canonical
 
 _REST = ("http", "https")
@@ -87,5 +88,5 @@ def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:
 
 def _absolute(location: str) -> str:
     if ":" in location.partition("/")[0]:
-        return location
-    return str(Path(location).expanduser().absolute().resolve())
+        return full_uri(location)
+    return full_uri(str(Path(location).expanduser().absolute().resolve()))

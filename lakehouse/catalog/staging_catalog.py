@@ -31,6 +31,11 @@ class StagingCatalog:
         self._staged: dict[Identifier, TableVersion] = {}
         self._updates: dict[Identifier, list[Update]] = {}
 
+    @property
+    def beneath(self) -> Catalog:
+        """What others see."""
+        return self._catalog
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
 

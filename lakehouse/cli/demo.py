@@ -61,6 +61,6 @@ def _elsewhere(home: Path) -> None:
     """Keep generated events apart from the real ones."""
     os.environ |= {
         "DAGSTER_HOME": str(home / "dagster"),
-        "LAKEHOUSE_CATALOG": (home / "warehouse").as_uri(),
+        "LAKEHOUSE_CATALOG": str(home / "warehouse"),
         "LAKEHOUSE_LANDING": str(home / "landing"),
     }

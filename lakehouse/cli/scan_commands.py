@@ -20,6 +20,7 @@ from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.maintenance.shown_plan import human_bytes, listing
 from lakehouse.spec.partitioning.partition_terms import partition_path
+from lakehouse.spec.table_properties import full_uri
 from lakehouse.table import Table, TableScan
 from lakehouse.table.times import moment_ms
 
@@ -253,4 +254,4 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _relative(location: str, base: str) -> str:
-    return location.removeprefix(base.rstrip("/") + "/")
+    return full_uri(location).removeprefix(full_uri(base).rstrip("/") + "/")

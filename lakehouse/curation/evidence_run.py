@@ -22,6 +22,7 @@ from lakehouse.semantics.evidence import INCREMENTAL, Check
 from lakehouse.semantics.facts import Change
 from lakehouse.semantics.judgement import Extent, Outcome, Verdict, newest_verdict
 from lakehouse.semantics.measures import (
+    MEASURE,
     Measure,
     combined,
     measure,
@@ -34,9 +35,6 @@ from lakehouse.semantics.statements import Draft
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 from lakehouse.table.scan import read_request
-
-MEASURE = "measure"
-"""Key under which measures of incremental checks are kept, by side (`own`, `to`)."""
 
 
 class EvidenceRunner:

@@ -27,7 +27,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.semantics.binding import TableNames, under_present_names
 from lakehouse.semantics.facts import Change
 from lakehouse.semantics.judgement import Extent, Outcome, Verdict
-from lakehouse.semantics.statements import Draft, Statement
+from lakehouse.semantics.statements import Draft, Statement, digest_of
 from lakehouse.semantics.states import (
     Mark,
     Standing,
@@ -67,6 +67,7 @@ class Survey:
             statements that are the same objects here is not found out again.
         names: of the tables and their columns, by uuid.
         found: what was found out so far.
+        backed: the statements with evidence, by its digest.
         reader: what read it.
     """
 
@@ -79,10 +80,13 @@ class Survey:
     earlier: InitVar[Survey | None] = None
     names: dict[str, TableNames] = field(default_factory=dict)
     found: Findings = field(default_factory=Findings, repr=False)
+    backed: dict[str, list[Statement]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self, earlier: Survey | None) -> None:
         wanted: dict[str, set[int]] = {}
         for statement in self.statements:
+            if statement.evidence is not None and not statement.draft.superseded_by:
+                self.backed.setdefault(_evidence_of(statement), []).append(statement)
             for uuid in statement.tables:
                 wanted.setdefault(uuid, set()).update(statement.fields_of(uuid))
         for uuid, table in self.tables.items():
@@ -109,7 +113,9 @@ class Survey:
                 continue
             if key in before.drafts:
                 now.drafts[key] = before.drafts[key]
-            seen_alike = self.verifications.get(key) == earlier.verifications.get(key)
+            seen_alike = self.verifications.get(key) == earlier.verifications.get(
+                key
+            ) and self.beside(one) == earlier.beside(one)
             if key in before.standings and seen_alike and not depends_on_the_clock(one):
                 now.standings[key] = before.standings[key]
 
@@ -143,12 +149,20 @@ class Survey:
             if uuid in self.found.gatherers
         }
 
+    def beside(self, statement: Statement) -> list[Statement]:
+        """Other statements that the same evidence backs."""
+        if statement.evidence is None:
+            return []
+        found = self.backed.get(_evidence_of(statement), ())
+        return [one for one in found if one.statement_id != statement.statement_id]
+
     def standing(self, statement: Statement) -> Standing:
         """The statement's state now."""
         last = self.verifications.get(statement.statement_id)
         gone = [one.table for one in statement.references if one.table_uuid not in self.tables]
         taken = {name for name in gone if self.reader.holds(name)}
-        return standing(statement, last, self.changes(statement), self.now_ms, taken)
+        changes, beside = self.changes(statement), self.beside(statement)
+        return standing(statement, last, changes, self.now_ms, taken, beside)
 
     def standings(self) -> dict[str, Standing]:
         """The states of all statements now, by id."""
@@ -219,6 +233,12 @@ class Survey:
         if last is None or last.digest != statement.digest():
             return {}
         return {uuid: mark.snapshot_id for uuid, mark in last.marks.items()}
+
+
+def _evidence_of(statement: Statement) -> str:
+    """A digest of a statement's evidence, and of the table that it begins with."""
+    check = statement.evidence
+    return digest_of([statement.subject.table_uuid, check and check.to_json()])
 
 
 def survey(

@@ -14,7 +14,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.hive_path import is_hidden, partition_texts
 from lakehouse.spec.schema.name_mapping import covering
-from lakehouse.spec.table_properties import NAME_MAPPING
+from lakehouse.spec.table_properties import NAME_MAPPING, full_uri
 from lakehouse.storage.location import canonical
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 from lakehouse.transaction.transaction import Transaction
@@ -65,7 +65,7 @@ def describe_paths(
         InvalidSchemaError: see `describe_file`.
     """
     listed: list[tuple[FileInfo, _Texts]] = [
-        (FileInfo(path, storage.size(path), 0), {}) for path in paths
+        (FileInfo(full_uri(path), storage.size(path), 0), {}) for path in paths
     ]
     return _described(listed, metadata, snapshot_id, storage, table)
 
@@ -79,7 +79,7 @@ def describe_hive(
     and folders whose names begin with `_` or `.` are passed over, as Hive does. Arguments and
     errors as for `describe_paths`.
     """
-    root = location.rstrip("/")
+    root = full_uri(location.rstrip("/"))
     listed: list[tuple[FileInfo, _Texts]] = []
     for info in sorted(storage.list(root), key=lambda one: one.location):
         relative = info.location[len(root) :].lstrip("/")

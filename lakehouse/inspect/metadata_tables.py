@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.errors import InvalidInputError
 from lakehouse.inspect.files_tables import entries_table, files_table
 from lakehouse.inspect.manifests_tables import all_manifests_table, manifests_table
@@ -63,6 +65,7 @@ class MetadataTables:
 
     version: TableVersion
     storage: Storage
+    held: HeldVersion | None = field(default=None, compare=False)
 
     @property
     def metadata(self) -> TableMetadata:
@@ -153,14 +156,12 @@ class MetadataTables:
             for file in self._files(self._manifests(snapshot_id))
             if file.content == CONTENT_POSITION_DELETES
         ]
-        return position_deletes_table(deletes, self.metadata, self.storage)
+        with self._reading():
+            return position_deletes_table(deletes, self.metadata, self.storage)
 
     def all_manifests(self) -> pa.Table:
         """Manifests of every snapshot, with `reference_snapshot_id`."""
-        listed = [
-            (snapshot.snapshot_id, load_manifests(self.storage, snapshot))
-            for snapshot in self.metadata.snapshots
-        ]
+        listed = [(one.snapshot_id, self._listed(one)) for one in self.metadata.snapshots]
         return all_manifests_table(listed, self.metadata)
 
     def all_entries(self) -> pa.Table:
@@ -188,23 +189,30 @@ class MetadataTables:
 
     def _manifests(self, snapshot_id: int | None) -> list[ManifestFile]:
         snapshot = self._snapshot(snapshot_id)
-        return [] if snapshot is None else load_manifests(self.storage, snapshot)
+        return [] if snapshot is None else self._listed(snapshot)
+
+    def _listed(self, snapshot: Snapshot) -> list[ManifestFile]:
+        with self._reading(snapshot.snapshot_id):
+            return load_manifests(self.storage, snapshot)
+
+    def _reading(self, *snapshot_ids: int) -> AbstractContextManager[None]:
+        return nullcontext() if self.held is None else self.held.reading(*snapshot_ids)
 
     def _all_manifests(self) -> list[ManifestFile]:
         found: dict[str, ManifestFile] = {}
         for snapshot in self.metadata.snapshots:
-            for manifest in load_manifests(self.storage, snapshot):
+            for manifest in self._listed(snapshot):
                 found.setdefault(manifest.manifest_path, manifest)
         return list(found.values())
 
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
-        return [
-            entry
-            for entries in ManifestReader.of(self.storage, self.metadata).entries_of_all(
-                list(manifests)
-            )
-            for entry in entries.to_manifest_entries()
-        ]
+        reader = ManifestReader.of(self.storage, self.metadata)
+        with self._reading():
+            return [
+                entry
+                for entries in reader.entries_of_all(list(manifests))
+                for entry in entries.to_manifest_entries()
+            ]
 
     def _files(self, manifests: Iterable[ManifestFile]) -> list[DataFile]:
         return [

@@ -65,6 +65,19 @@ def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Stateme
 def claim_mentions(statement: Statement) -> set[Mention]:
     """What the claim is about, its evidence apart, under the names of the binding."""
     draft = statement.draft
+    mentions = _binder_of(statement).mentions(SLOTS[draft.kind], draft.claim)
+    return {(draft.table, draft.column), *mentions}
+
+
+def check_mentions(statement: Statement) -> set[Mention]:
+    """What the evidence reads, under the names of the binding."""
+    check = statement.evidence
+    if check is None:
+        return set()
+    return set(_binder_of(statement).mentions(CHECKS[check.name], check.arguments))
+
+
+def _binder_of(statement: Statement) -> _Binder:
     fields: dict[str, dict[str, int]] = {}
     uuids = {one.table: one.table_uuid for one in statement.references}
     for one in statement.references:
@@ -72,8 +85,7 @@ def claim_mentions(statement: Statement) -> set[Mention]:
         if one.column is not None and one.field_id is not None:
             known[one.column] = one.field_id
     tables = {name: TableNames(name, uuids[name], found) for name, found in fields.items()}
-    binder = _Binder(draft.statement_id, draft.table, tables)
-    return {(draft.table, draft.column), *binder.mentions(SLOTS[draft.kind], draft.claim)}
+    return _Binder(statement.statement_id, statement.draft.table, tables)
 
 
 def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) -> Draft:

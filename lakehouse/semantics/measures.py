@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from decimal import Decimal
 from typing import Any
 
@@ -17,10 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import InvalidStatementError
+from lakehouse.semantics.binding import check_mentions, claim_mentions
+from lakehouse.semantics.claims import SLOTS, Shape
 from lakehouse.semantics.evidence import Check, as_type_of
 from lakehouse.semantics.judgement import Outcome, Verdict
+from lakehouse.semantics.sql_names import sql_values
+from lakehouse.semantics.statements import Statement
 
 Measure = Mapping[str, Any]
+MEASURE = "measure"
+"""Key under which measures of incremental checks are kept, by side (`own`, `to`)."""
 
 _MOST_VALUES = 200
 _OTHERS = "…others"
@@ -60,6 +66,48 @@ def verdict(check: Check, own: Measure, to: Measure | None = None) -> Verdict:
     outcome, reason = _VERDICTS[check.name](check, own, to or {})
     observed = {**own, **({"to": dict(to)} if to else {})}
     return Verdict(Outcome.HOLDS if outcome else Outcome.FAILS, reason, observed=observed)
+
+
+def concerns(statement: Statement, observed: Mapping[str, Any]) -> bool:
+    """Whether what failed of a check is about what this statement, one of several with it, claims.
+
+    The values that failed decide, where the check tells them, else its columns; those of a query
+    that it names and says to be false, if it names any.
+
+    Args:
+        statement: with evidence that fails.
+        observed: what was seen.
+    """
+    check, claim = statement.evidence, statement.claim
+    claimed = {one for one in claim_mentions(statement) if one[1] is not None}
+    if check is None or not claimed:  # its evidence is all that it says
+        return True
+    if check.name == "values" and (failed := _failed_values(check, observed)) is not None:
+        extra, unused = failed
+        said = {_text(one) for one in (*claim.get("values", ()), *_compared(statement))}
+        return bool(said & (extra | unused)) or bool(extra and claim.get("complete"))
+    columns = {one for one in check_mentions(statement) if one[1] is not None}
+    named = {one for one in columns if observed.get(str(one[1])) is False}
+    return not claimed.isdisjoint(named or columns)
+
+
+def _failed_values(check: Check, observed: Mapping[str, Any]) -> tuple[Set[str], Set[str]] | None:
+    """Values that occur and are not allowed, and those that should occur; None: not known."""
+    measured = observed.get(MEASURE, {}).get("own", {})
+    if "values" in measured:
+        return _extra_and_unused(check, measured)
+    if "value" in observed:
+        return {_text(observed["value"])}, set()
+    if observed.get("distinct", 0) > len(check.arguments["allowed"]):
+        return {_OTHERS}, set()
+    return None
+
+
+def _compared(statement: Statement) -> Iterator[str]:
+    """The values in the conditions and expressions of a claim."""
+    for name, value in statement.claim.items():
+        if SLOTS[statement.kind][name].shape in (Shape.PREDICATE, Shape.EXPRESSION):
+            yield from sql_values(value)
 
 
 def unique_verdict(check: Check, rows: pa.Table) -> Verdict:
@@ -184,17 +232,22 @@ def _null_share_holds(check: Check, own: Measure, _: Measure) -> tuple[bool, str
 
 
 def _values_hold(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
-    counts = {value: count for value, count in own.get("values", {}).items() if count}
-    allowed = {_text(one) for one in check.arguments["allowed"]}
-    extra: Set[str] = set(counts) - allowed
-    unused: Set[str] = allowed - set(counts) if check.arguments.get("all_used") else set()
+    counts = own.get("values", {})
+    extra, unused = _extra_and_unused(check, own)
     said = []
     if extra:
         shown = ", ".join(f"{one} ({counts[one]:,} rows)" for one in sorted(extra)[:5])
         said.append(f"other values occur: {shown}")
     if unused:
         said.append(f"these do not occur: {', '.join(sorted(unused)[:5])}")
-    return not said, "; ".join(said) or f"{len(counts)} values occur, all of them listed"
+    occurring = sum(map(bool, counts.values()))
+    return not said, "; ".join(said) or f"{occurring} values occur, all of them listed"
+
+
+def _extra_and_unused(check: Check, own: Measure) -> tuple[Set[str], Set[str]]:
+    found = {value for value, count in own.get("values", {}).items() if count}
+    allowed = {_text(one) for one in check.arguments["allowed"]}
+    return found - allowed, allowed - found if check.arguments.get("all_used") else set()
 
 
 def _pattern_holds(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:

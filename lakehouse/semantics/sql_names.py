@@ -84,6 +84,12 @@ def sql_renamed(sql: str, table: str | None, columns: Columns, renames: Renames)
     return _piece(tree, table).sql() if changed else sql
 
 
+def sql_values(sql: str) -> set[str]:
+    """The literals in a condition or expression, as text."""
+    found = _parse(sql, "t").find_all(exp.Literal)
+    return {f"-{one.this}" if isinstance(one.parent, exp.Neg) else one.this for one in found}
+
+
 def _parse(sql: str, table: str | None) -> exp.Query:
     """A query: pieces are put into `SELECT piece FROM table`."""
     try:

@@ -2,8 +2,9 @@
 
 - verified: its evidence held and nothing that it depends on changed since, or metadata shows that
   it holds now. Without evidence: a person said so, and nothing around it changed.
-- unverified: rows changed since its evidence ran, or it never ran. Without evidence: what is around
-  it changed too much.
+- unverified: rows changed since its evidence ran, or it never ran; or its evidence, which it shares
+  with others, fails by what one of them claims and it does not. Without evidence: what is around it
+  changed too much.
 - contradicted: its evidence fails, metadata refutes it, or what it is about does not exist any
   more.
 - expired: its date has passed.
@@ -13,7 +14,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -21,6 +22,7 @@ from typing import Any
 
 from lakehouse.semantics.facts import Change, ColumnFacts, TableFacts
 from lakehouse.semantics.judgement import Changes, Extent, Outcome, Verdict, judge
+from lakehouse.semantics.measures import concerns
 from lakehouse.semantics.statements import Statement
 
 
@@ -121,6 +123,7 @@ def standing(
     changes: Changes,
     now_ms: int,
     names: Collection[str] = frozenset(),
+    beside: Sequence[Statement] = (),
 ) -> Standing:
     """The state of a statement.
 
@@ -130,6 +133,7 @@ def standing(
         changes: of the tables that it depends on, since the snapshots of `last`.
         now_ms: the clock.
         names: of the tables that there are now.
+        beside: other statements that have its evidence.
     """
     if statement.draft.superseded_by:
         return Standing(
@@ -144,12 +148,16 @@ def standing(
     found = judge(statement, changes, known=last is not None, now_ms=now_ms, names=names)
     since = _since(statement, changes)
     if found.outcome is Outcome.FAILS:
+        if found.observed and not _concerned(statement, beside, found.observed):
+            return _by_others(found.reason, since, found)
         return Standing(
             state=State.CONTRADICTED, reason=found.reason, since=since, trust=0.0, verdict=found
         )
     if found.outcome is Outcome.HOLDS:
         return Standing(state=State.VERIFIED, reason=found.reason, verdict=found)
     if last is not None and not last.holds:
+        if not _concerned(statement, beside, last.observed):
+            return _by_others(last.reason, _marked(statement, last), found)
         return Standing(
             state=State.CONTRADICTED,
             reason=last.reason,
@@ -165,6 +173,23 @@ def standing(
     if found.outcome is Outcome.UNKNOWN and found.extent is Extent.NOTHING:
         reason = found.reason
     return Standing(state=State.UNVERIFIED, reason=reason, since=since, trust=0.5, verdict=found)
+
+
+def _concerned(
+    statement: Statement, beside: Sequence[Statement], observed: Mapping[str, Any]
+) -> bool:
+    """Whether a check's failure is about this statement: always, unless it is about another."""
+    return not any(concerns(one, observed) for one in beside) or concerns(statement, observed)
+
+
+def _by_others(reason: str, since: int | None, found: Verdict) -> Standing:
+    return Standing(
+        state=State.UNVERIFIED,
+        reason=f"its check fails by what another statement claims: {reason}",
+        since=since,
+        trust=0.5,
+        verdict=found,
+    )
 
 
 def depends_on_the_clock(statement: Statement) -> bool:

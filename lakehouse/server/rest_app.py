@@ -39,6 +39,7 @@ from lakehouse.server.request_answers import RequestAnswers, response
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
 from lakehouse.server.wire.undecoded_paths import UndecodedPaths
+from lakehouse.spec.table_properties import full_uri
 
 
 def rest_app(
@@ -123,7 +124,7 @@ def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], 
 
     def configuration(served: Served, call: Call) -> Answer:
         wanted = call.query.get("warehouse", "")
-        if wanted not in ("", served.lake.name, served.lake.warehouse):
+        if wanted not in ("", served.lake.name) and full_uri(wanted) != served.lake.warehouse:
             raise HttpError(404, "NoSuchWarehouseException", f"No warehouse {wanted!r} is served.")
         document = {
             "defaults": {},

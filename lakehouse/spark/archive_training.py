@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -26,7 +25,7 @@ def train(options: str, folder: str) -> None:
         "archive",
         master="local[2]",
         config={"spark.driver.defaultJavaOptions": options},
-        catalogs={"lake": (Path(folder) / "warehouse").as_uri()},
+        catalogs={"lake": f"{folder}/warehouse"},
     )
     use(spark, folder)
     gateway: Any = SparkContext._gateway  # the process is kept nowhere else

@@ -84,7 +84,8 @@ def parse(location: str) -> Location:
         return Location("file", "", _checked(path, location))
     if not rest.startswith("//"):
         raise InvalidLocationError(
-            f"Location {location!r} is not a URI: write {scheme}://bucket/prefix.",
+            f"Location {location!r} is not a URI: write {scheme}://bucket/prefix, or an "
+            "absolute path.",
             location=location,
         )
     authority, _, key = rest[2:].partition("/")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.data.reading.changelog_rows import read_changelog
 from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
 from lakehouse.scan.changelog_plan import ChangelogStep, plan_changelog
@@ -28,12 +30,14 @@ class Changelog:
         storage: where the files are.
         from_snapshot_id: the earlier snapshot, exclusive; None for the beginning.
         net: whether rows that came and went within the range are left out.
+        held: the version read; None: nobody knows what becomes of it.
     """
 
     request: ScanRequest
     storage: Storage
     from_snapshot_id: int | None
     net: bool = False
+    held: HeldVersion | None = field(default=None, compare=False)
 
     def plan(self) -> list[ChangelogStep]:
         """The snapshots that changed rows, oldest first, with the files to compare.
@@ -44,9 +48,10 @@ class Changelog:
         >>> len(events.changelog().plan())
         2
         """
-        return plan_changelog(
-            self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage
-        )
+        with self._reading():
+            return plan_changelog(
+                self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage
+            )
 
     def to_arrow(self) -> pa.Table:
         """The rows, with `_change_type`, `_change_ordinal` and `_commit_snapshot_id` behind them.
@@ -65,4 +70,8 @@ class Changelog:
         where = bind(self.request.where, schema, case_sensitive=self.request.case_sensitive)
         refuse_metadata_columns(where, "a changelog")
         reading = replace(read_request(self.request, projected), where=where)
-        return read_changelog(self.plan(), reading, self.storage, net=self.net)
+        with self._reading():
+            return read_changelog(self.plan(), reading, self.storage, net=self.net)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.held is None else self.held.reading()

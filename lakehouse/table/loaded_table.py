@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Self, TypeVar
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.environment import Environment
+from lakehouse.errors import SnapshotExpiredError
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.commit import Committed
 from lakehouse.transaction.transaction import Transaction
+
+Read = TypeVar("Read")
 
 
 class LoadedTable:
@@ -176,6 +181,27 @@ class LoadedTable:
         """The head of a branch; of main for a branch that the commit will create."""
         ref = self.metadata.refs.get(branch)
         return self.metadata.current_snapshot_id if ref is None else ref.snapshot_id
+
+    @property
+    def _held(self) -> HeldVersion:
+        return HeldVersion(self.catalog, self._version)
+
+    def _reading(self, branch: str) -> AbstractContextManager[None]:
+        """Within, the head of a branch is read. Raises SnapshotExpiredError."""
+        return self._held.reading(self._head(branch))
+
+    def _of_newest(self, read: Callable[[], Read], branch: str) -> Read:
+        """What is read of this version; of the newest, where the branch's snapshot has expired.
+
+        The table moves to the newest version then. Raises SnapshotExpiredError: so has that.
+        """
+        try:
+            with self._reading(branch):
+                return read()
+        except SnapshotExpiredError:
+            self.move_to(self.catalog.load(self.identifier))
+        with self._reading(branch):
+            return read()
 
     def _moved(self, committed: Committed) -> Self:
         return self.move_to(committed.version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.catalog.catalog_protocol import ServerPlanner
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
@@ -51,6 +52,7 @@ class TableScan:
         listeners: told once, when the scan is planned.
         limit: most rows to read; None is all of them. Which ones, is not said.
         planner: the catalog's server, where it plans; None: manifests are read.
+        held: the version scanned; None: nobody knows what becomes of it.
     """
 
     name: str
@@ -60,15 +62,18 @@ class TableScan:
     listeners: Listeners = field(default_factory=Listeners, compare=False)
     limit: int | None = None
     planner: ServerPlanner | None = field(default=None, compare=False)
+    held: HeldVersion | None = field(default=None, compare=False)
 
     @cached_property
     def _plan(self) -> ScanPlan:
-        if self.planner is not None:
-            plan = plan_at_server(self.request, self.planner, appended_after=self.appended_after)
-        elif self.appended_after is not None:
-            plan = plan_appends(self.request, self.appended_after, self.storage)
-        else:
-            plan = plan_scan(self.request, self.storage)
+        with self._reading():
+            if self.planner is not None:
+                after = self.appended_after
+                plan = plan_at_server(self.request, self.planner, appended_after=after)
+            elif self.appended_after is not None:
+                plan = plan_appends(self.request, self.appended_after, self.storage)
+            else:
+                plan = plan_scan(self.request, self.storage)
         self.listeners.planned(self.name, plan.report, engine=ENGINE_ARROW)
         return plan
 
@@ -98,7 +103,8 @@ class TableScan:
         """
         if self.limit is not None:
             return self.to_batches().read_all()
-        return read_table(self._plan.tasks, self._read_request(), self.storage)
+        with self._reading():
+            return read_table(self._plan.tasks, self._read_request(), self.storage)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream with bounded memory.
@@ -193,7 +199,8 @@ class TableScan:
             else:
                 rows += certain
         least = read_request(self.request, Schema(deleted if shown else METADATA_COLUMNS["_pos"]))
-        with closing(read_tasks(unsure, least, self.storage)) as batches:
+        reading = closing(read_tasks(unsure, least, self.storage))
+        with self._reading(), reading as batches:
             while rows < most and (batch := next(batches, None)) is not None:
                 rows += batch.num_rows
         return rows if self.limit is None else min(rows, self.limit)
@@ -211,6 +218,10 @@ class TableScan:
             yield replace(task, residual=TRUE) if certain else task
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        with self._reading():
+            yield from self._read_batches()
+
+    def _read_batches(self) -> Iterator[pa.RecordBatch]:
         request = self._read_request()
         if self.limit is None:
             yield from read_tasks(self._plan.tasks, request, self.storage)
@@ -221,6 +232,16 @@ class TableScan:
             while left and (batch := next(batches, None)) is not None:
                 yield batch.slice(0, left)
                 left -= min(left, batch.num_rows)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Within, files of the snapshots are read. Raises SnapshotExpiredError."""
+        if self.held is None:
+            return nullcontext()
+        if self.appended_after is not None:
+            return self.held.reading()
+        return self.held.reading(
+            self.request.snapshot_id or self.request.metadata.current_snapshot_id
+        )
 
     def _read_request(self) -> ReadRequest:
         return read_request(self.request, self._plan.schema)

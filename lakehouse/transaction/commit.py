@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
@@ -22,6 +23,9 @@ from lakehouse.errors import (
     CommitStateUnknownError,
     InvalidInputError,
     LakehouseError,
+    NoSuchFileError,
+    NoSuchSnapshotError,
+    SnapshotExpiredError,
     ValidationConflictError,
 )
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -116,10 +120,30 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
         raise
     except LakehouseError as error:
         landed = _settle_refused(change, catalog, sent, error)
-        if landed is None:
-            producer.delete_all()
-            raise
-        return _committed(producer, landed)
+        if landed is not None:
+            return _committed(producer, landed)
+        producer.delete_all()
+        expired = _expired(change, catalog, error)
+        if expired is not None:
+            raise expired from error
+        raise
+
+
+def _expired(
+    change: TableChange, catalog: Catalog, error: LakehouseError
+) -> SnapshotExpiredError | None:
+    """Whether something was missing because the base's snapshot, or one asked for, has expired."""
+    if isinstance(error, SnapshotExpiredError) or not isinstance(
+        error, NoSuchFileError | NoSuchSnapshotError
+    ):
+        return None
+    head = head_of(change.base.metadata, change.branch)
+    asked = error.context.get("snapshot_id")
+    ids = (None if head is None else head.snapshot_id, asked if isinstance(asked, int) else None)
+    try:
+        return HeldVersion(catalog, change.base).expired(ids)
+    except LakehouseError:  # nobody can tell
+        return None
 
 
 def producer_of(base: TableVersion, catalog: Catalog, environment: Environment) -> SnapshotProducer:
@@ -167,6 +191,8 @@ def _attempts(
         try:
             with catalog.turn(change.base.identifier):
                 return _attempt(change, catalog, producer, sent, retries)
+        except SnapshotExpiredError:
+            raise  # it stays expired
         except CommitConflictError as error:
             retries += 1
             if not backoff.pause(retries, started_ms, environment):
@@ -214,7 +240,7 @@ def _attempt(
 def stage(
     change: TableChange, base: TableVersion, producer: SnapshotProducer, retries: int
 ) -> Staged:
-    """The operations applied to one base; raises ValidationConflictError."""
+    """The operations applied to one base; raises ValidationConflictError, SnapshotExpiredError."""
     named = {} if change.commit_id is None else {COMMIT_ID: change.commit_id}
     staged = Staged(
         change=change,

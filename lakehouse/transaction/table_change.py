@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.errors import InvalidInputError, ValidationConflictError
+from lakehouse.errors import InvalidInputError, SnapshotExpiredError, ValidationConflictError
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -190,6 +190,7 @@ class Staged:
         """Other writers' snapshots on the branch after `started`, oldest first.
 
         Raises:
+            SnapshotExpiredError: what the caller saw has expired.
             ValidationConflictError: the branch was rolled back or replaced, what the caller saw is
                 no part of its history.
         """
@@ -202,6 +203,13 @@ class Staged:
             since.append(snapshot)
         if before is None:
             return since[::-1]
+        if self.base.metadata.snapshot_or_none(before.snapshot_id) is None:
+            raise SnapshotExpiredError(
+                f"Table {self.table}: snapshot {before.snapshot_id}, which this change was based "
+                "on, has expired. Load the table again and repeat the change.",
+                table=self.table,
+                snapshot_id=before.snapshot_id,
+            )
         raise ValidationConflictError(
             f"Table {self.table}: snapshot {before.snapshot_id}, which this change was based on, "
             f"is no longer part of branch {self.branch}: it was rolled back or replaced. Load the "

@@ -17,6 +17,8 @@ from threading import Lock, Thread
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from lakehouse.storage.location import local_path
+
 Document = dict[str, Any]
 
 
@@ -109,7 +111,7 @@ class PlainCatalog(ThreadingHTTPServer):
 
     def _write(self, name: str, document: Document) -> None:
         path = (
-            Path(document["location"])
+            Path(local_path(document["location"]))
             / "metadata"
             / f"{len(document['metadata-log']):05}-{uuid.uuid4()}.metadata.json"
         )

@@ -31,6 +31,7 @@ from lakehouse.maintenance import (
 from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.storage.location import local_path
 from tests.hostile.mutations import as_avro, as_json, as_twin, raw
 from tests.integration.maintenance_support import at
 
@@ -92,7 +93,7 @@ class World:
         neighbour.append(rows(0, 5, 2))
         table.refresh()
         self.truth = ids(table)
-        self.folder = Path(table.location)
+        self.folder = Path(local_path(table.location))
         long_ago = time.time() - 400 * 86_400
         for path in self.live.rglob("*"):
             os.utime(path, (long_ago, long_ago))
@@ -102,7 +103,7 @@ class World:
     def _targets(self, table: lh.Table) -> list[tuple[str, Path, Mutation]]:
         """(kind, file, mutation)."""
         found: list[tuple[str, Path, Mutation]] = []
-        current = Path(table.metadata_location)
+        current = Path(local_path(table.metadata_location))
         document = json.loads(current.read_bytes())
         lists = {Path(one["manifest-list"]) for one in document["snapshots"]}
         statistics = {Path(one["statistics-path"]) for one in document.get("statistics", ())}

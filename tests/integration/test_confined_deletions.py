@@ -26,6 +26,7 @@ from lakehouse.maintenance import (
     plan_expiry,
     remove_orphan_files,
 )
+from lakehouse.storage.location import local_path
 from tests.integration.maintenance_support import at
 
 SCHEMA = pa.schema({"id": pa.int64()})
@@ -89,7 +90,7 @@ def ids(table):
 
 def edit(table, change):
     """Somebody else writes the current metadata file."""
-    path = Path(table.refresh().metadata_location)
+    path = Path(local_path(table.refresh().metadata_location))
     document = json.loads(path.read_bytes())
     change(document)
     path.write_text(json.dumps(document))
@@ -205,7 +206,7 @@ def test_statistics_and_manifest_lists_elsewhere(place):
         document["partition-statistics"] = [
             {**record, "statistics-path": f"file://{place.victim}/photos/a.jpg"}
         ]
-        shutil.copy(first.manifest_list, place.victim / "list.avro")
+        shutil.copy(local_path(first.manifest_list), place.victim / "list.avro")
         document["snapshots"][0]["manifest-list"] = f"{place.victim}/list.avro"
 
     edit(table, lie)
@@ -248,7 +249,7 @@ def test_a_location_among_other_tables(place, where):
     """Inside the warehouse, but somebody else's: another table, or the folder of all of them."""
     table = place.table(1, 2)
     other = place.table(5, 6, name="raw.other")
-    for path in Path(other.location).rglob("*"):
+    for path in Path(local_path(other.location)).rglob("*"):
         age(path)
     location = where.format(warehouse=place.lake.warehouse, other=other.location)
     edit(table, lambda document: document.update(location=location))
@@ -258,7 +259,7 @@ def test_a_location_among_other_tables(place, where):
 
 
 def journal(table, **document):
-    path = Path(table.location, "metadata", f"expiry-{uuid.uuid4()}.journal.json")
+    path = Path(local_path(table.location), "metadata", f"expiry-{uuid.uuid4()}.journal.json")
     known = {"table-uuid": table.metadata.table_uuid, "created-ms": 0}
     path.write_text(json.dumps({**known, **document}))
     return path
@@ -266,15 +267,15 @@ def journal(table, **document):
 
 def test_journals_that_were_not_ours(place):
     table = place.table(1, 2)
-    current = json.loads(Path(table.metadata_location).read_bytes())
+    current = json.loads(Path(local_path(table.metadata_location)).read_bytes())
     gone = {**current["snapshots"][0], "snapshot-id": 12345}
-    own = Path(table.location, "data", "in-flight.parquet")
+    own = Path(local_path(table.location), "data", "in-flight.parquet")
     own.write_text("about to be committed")
     statistics = {f"{place.victim}/thesis.txt": 0, str(own): 0}
     planted = [journal(table, version=1, snapshots=[gone], statistics=statistics)]
     # a version of the table that never was
     record = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
-    forged = Path(table.location, "metadata", "v77.metadata.json")
+    forged = Path(local_path(table.location), "metadata", "v77.metadata.json")
     if place.kind == "sqlite":
         forged = forged.with_name(f"00077-{uuid.uuid4()}.metadata.json")
     lies = [{**record, "snapshot-id": 12345, "statistics-path": path} for path in statistics]
@@ -308,7 +309,7 @@ def test_links_are_not_followed(place, monkeypatch):
     What they point at is not ours.
     """
     table = place.table(1, 2)
-    data = Path(table.location, "data")
+    data = Path(local_path(table.location), "data")
     (data / "away").symlink_to(place.victim / "data")
     (data / "lost.parquet").symlink_to(place.victim / "thesis.txt")
     (data / "endless.parquet").symlink_to("/dev/zero")
@@ -327,8 +328,8 @@ def test_links_are_not_followed(place, monkeypatch):
 def test_metadata_files_named_as_data(place, monkeypatch):
     table = place.table(1, 2)
     current = table.metadata_location
-    hint = Path(table.location, "metadata", "version-hint.text")
-    plant(table, monkeypatch, current, f"file://{current}", hint)
+    hint = Path(local_path(table.location), "metadata", "version-hint.text")
+    plant(table, monkeypatch, current, local_path(current), hint)
     left = expire_snapshots(table.catalog, table.identifier, EVERYTHING).left_files
     assert left == {"bookkeeping of the catalog": 2}
     assert ids(table) == [1, 2, 99]

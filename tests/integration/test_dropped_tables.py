@@ -17,6 +17,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
+from lakehouse.storage.location import local_path
 from tests.integration.maintenance_support import at
 from tests.table_census import take_census
 
@@ -183,4 +184,4 @@ def test_files_that_are_no_tables_are_left_alone(tmp_path):
     maintain(table)
     lake.drop_table("db.t", purge=True)
     assert notes.read_text() == "precious"
-    assert not list(Path(table.location).rglob("*.parquet"))
+    assert not list(Path(local_path(table.location)).rglob("*.parquet"))

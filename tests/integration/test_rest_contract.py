@@ -46,7 +46,7 @@ def test_a_warehouse_is_a_name_and_the_catalog_chooses_the_location(server, tmp_
     assert table.compact() is not None
     assert connect(server).load_table("m.t").scan().count() == 3
     lake.create_table("m.put", ROWS.schema, location=f"{tmp_path}/elsewhere")
-    assert server.changes()[-1].body["location"] == f"{tmp_path}/elsewhere"
+    assert server.changes()[-1].body["location"] == f"file://{tmp_path}/elsewhere"
     with pytest.raises(InvalidInputError, match="no such warehouse"):
         lh.load_catalog(server.url, warehouse="other", credential=f"{CLIENT}:{SECRET}")
 

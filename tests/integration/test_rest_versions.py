@@ -11,6 +11,7 @@ from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.maintenance import remove_orphan_files
+from lakehouse.storage.location import local_path
 from tests.conformance.plain_rest import plain_rest
 
 SCHEMA = pa.schema({"id": pa.int64(), "s": pa.string()})
@@ -26,7 +27,7 @@ def made(tmp_path):
             table.append(pa.table({"id": [1, 2], "s": ["a", "b"]}, schema=SCHEMA))
             with table.update_schema() as change:
                 change.add_column("n", "int")
-            path = Path(table.refresh().metadata_location)
+            path = Path(local_path(table.refresh().metadata_location))
             document = json.loads(path.read_bytes())
             document["schemas"][0]["fields"][0]["of-another-engine"] = {"x": [1]}
             path.write_text(json.dumps(document))

@@ -15,6 +15,7 @@ from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.automation.run_requests import ingest_job_name
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.project import Pipeline
+from lakehouse.storage.location import local_path
 from tests.orchestration.conftest import EVENTS, Pipe, event
 from tests.orchestration.test_dagster import CLEAN, USERS, deploy
 
@@ -45,7 +46,7 @@ def test_dagster_sees_owners_tags_freshness_and_the_code(pipe: Pipe) -> None:
     assert policy == dg.FreshnessPolicy.time_window(DAY)
     code = graph.get(dg.AssetKey(["clean", "rows"])).metadata["dagster/code_references"]
     (reference,) = code.code_references
-    lines = Path(reference.file_path).read_text().splitlines()
+    lines = Path(local_path(reference.file_path)).read_text().splitlines()
     assert lines[reference.line_number - 1] == inspect.getsource(_rows).splitlines()[0]
     assert "dagster/code_references" not in graph.get(dg.AssetKey(["marts", "many"])).metadata
 

@@ -13,6 +13,7 @@ import lakehouse as lh
 from lakehouse.lake import Lakehouse
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
+from lakehouse.storage.location import local_path
 
 SCHEMA = {
     "type": "struct",
@@ -45,7 +46,7 @@ class Rest:
 
     def lake_folder(self) -> Path:
         """Where the database of a catalog lies."""
-        return Path(self.lake.warehouse).parent
+        return Path(local_path(self.lake.warehouse)).parent
 
     def table(self, namespace: str, name: str, **more: Any) -> dict[str, Any]:
         """A new table, its namespace too; what the server says of it."""

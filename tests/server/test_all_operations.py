@@ -21,6 +21,7 @@ from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
 from lakehouse.server.rest_app import operations_of
 from lakehouse.spec.identifier import Identifier
+from lakehouse.storage.location import local_path
 from tests.server.conftest import Rest, serve
 from tests.server.test_rest_protocol import append, error
 
@@ -97,7 +98,7 @@ def test_unregistering_leaves_the_files(rest):
     assert [one.status_code for one in told] == [200, 200]
     assert told[0].json() == told[1].json()
     assert told[0].json() == {name: last[name] for name in ("metadata-location", "metadata")}
-    assert Path(last["metadata-location"]).exists()
+    assert Path(local_path(last["metadata-location"])).exists()
     assert error(rest.post(path, None)) == (404, "NoSuchTableException")
     change = {"updates": [{"action": "set-properties", "updates": {"a": "b"}}]}
     assert error(rest.post("/namespaces/leaves/tables/t", change)) == (404, "NoSuchTableException")

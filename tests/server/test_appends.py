@@ -22,6 +22,7 @@ import lakehouse as lh
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.spec.manifests.content_file_json import types_of_partitions
 from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.storage.location import local_path
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from tests.server.conftest import open_lake, serve
 from tests.server.test_server_faults import free_port, start
@@ -287,7 +288,7 @@ def test_files_that_the_table_cannot_take_are_refused(rest):
     for other in cases:
         answer = posting.post(good | other)
         assert (answer.status_code, posting.ids()) == (400, []), (other, answer.text)
-    folder = Path(posting.table.metadata.location, "metadata")
+    folder = Path(local_path(posting.table.metadata.location), "metadata")
     assert not list(folder.glob("*-m*.avro"))  # nothing was left behind
     assert posting.post(good).status_code == 200
     assert posting.ids() == [5]
@@ -327,7 +328,7 @@ def test_a_key_that_comes_again_takes_effect_once(rest):
     assert [one.status_code for one in answers] == [200] * 4
     assert {one.json()["snapshot"]["snapshot-id"] for one in answers} == {2}
     kind = "sqlite" if "sqlite" in rest.lake.catalog.uri else "filesystem"
-    folder = rest.lake_folder() if kind == "sqlite" else Path(rest.lake.warehouse)
+    folder = rest.lake_folder() if kind == "sqlite" else Path(local_path(rest.lake.warehouse))
     with serve(open_lake(kind, folder)) as other:
         url = f"{other.url}/v1{posting.path}"
         again = rest.session.post(url, json=body, headers={"Idempotency-Key": str(key)}, timeout=30)

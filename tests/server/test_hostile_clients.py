@@ -24,6 +24,7 @@ from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MIB, MemoryBounds
 from lakehouse.server.operations import scan_operations
 from lakehouse.server.rest_app import rest_app
 from lakehouse.server.wire import large_bodies
+from lakehouse.storage.location import local_path
 from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake
 from tests.server.test_rest_protocol import error
@@ -317,7 +318,7 @@ def special_files(folder):
 
 def test_what_is_no_file_is_not_registered(tmp_path):
     with serving(tmp_path) as rest:
-        for n, file in enumerate(special_files(Path(rest.lake.warehouse))):
+        for n, file in enumerate(special_files(Path(local_path(rest.lake.warehouse)))):
             body = {"name": f"n{n}", "metadata-location": str(file)}
             answer = rest.post("/namespaces/ns/register", body)
             assert error(answer) == (400, "BadRequestException"), (file, answer.text)

@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from lakehouse.errors import CommitConflictError, UnsupportedFeatureError
+from lakehouse.storage.location import local_path
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
 from tests.server.test_rest_protocol import add_schema, append, error
 
@@ -133,7 +134,7 @@ def test_several_servers_are_asked_at_once(kept):
     another = (
         open_lake("sqlite", kept.lake_folder())
         if is_sql
-        else open_lake("filesystem", Path(kept.lake.warehouse))
+        else open_lake("filesystem", Path(local_path(kept.lake.warehouse)))
     )
     codes = []
     with serve(another) as second:

@@ -14,6 +14,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from lakehouse.server.rest_operation import BODY_BYTES_MAX
+from lakehouse.storage.location import local_path
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
 
 
@@ -224,7 +225,7 @@ def test_lists_of_structs_without_fields(rest):
 def test_what_is_registered_has_to_be_of_a_known_version(rest):
     """A file that is none of ours is a bad request, as the specification has it."""
     made = rest.table("versions", "t")
-    file = Path(made["metadata-location"])
+    file = Path(local_path(made["metadata-location"]))
     later = file.with_name("00009-later.metadata.json")
     document = json.loads(file.read_bytes())
     later.write_text(json.dumps({**document, "format-version": 9}))

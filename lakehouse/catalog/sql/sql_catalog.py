@@ -57,6 +57,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.table_properties import full_uri
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
@@ -311,6 +312,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """Adopt an existing metadata file as a table."""
+        metadata_location = full_uri(metadata_location)
         metadata = read_metadata(self.storage(metadata_location), metadata_location)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         self._check_free(identifier, metadata)

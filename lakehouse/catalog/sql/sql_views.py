@@ -19,6 +19,7 @@ from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.table_properties import full_uri
 from lakehouse.spec.views.view_metadata import ViewMetadata
 from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
 from lakehouse.storage.location import is_within, join
@@ -97,6 +98,7 @@ class SqlViews:
 
     def register(self, identifier: Identifier, metadata_location: str) -> StoredView:
         """Take an existing metadata file for a view."""
+        metadata_location = full_uri(metadata_location)
         metadata = read_view(self._storage(metadata_location), metadata_location)
         check_locations(metadata, self._roots)
         self._namespaces.require(identifier.namespace)

@@ -50,7 +50,7 @@ from lakehouse.spec.schema.schema_json import (
     schema_to_json,
     with_unknown_keys,
 )
-from lakehouse.spec.table_properties import TableProperties, check_property_texts
+from lakehouse.spec.table_properties import TableProperties, check_property_texts, full_uri
 
 _LAST_ADDED = -1
 _RESERVED_PROPERTIES = frozenset(
@@ -123,7 +123,7 @@ class MetadataDraft:
         if not location:
             raise InvalidInputError("A table needs a location.")
         if location != self._m.location:
-            self._set(location=location.rstrip("/") if len(location) > 1 else location)
+            self._set(location=full_uri(location.rstrip("/") if len(location) > 1 else location))
 
     # Schemas
 

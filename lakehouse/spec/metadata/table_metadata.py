@@ -28,7 +28,12 @@ from lakehouse.spec.partitioning.compatibility import (
     check_spec,
 )
 from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
-from lakehouse.spec.table_properties import ENCRYPTION_KEY, TableProperties, check_property_texts
+from lakehouse.spec.table_properties import (
+    ENCRYPTION_KEY,
+    TableProperties,
+    check_property_texts,
+    full_uri,
+)
 
 DEFAULT_FORMAT_VERSION = 2
 FORMAT_VERSIONS = (1, 2, 3)
@@ -425,7 +430,7 @@ def new_table_metadata(
     return TableMetadata(
         format_version=format_version,
         table_uuid=table_uuid.lower(),
-        location=location.rstrip("/") if len(location) > 1 else location,
+        location=full_uri(location.rstrip("/") if len(location) > 1 else location),
         last_updated_ms=now_ms,
         last_column_id=fresh.highest_field_id,
         schemas=(fresh,),

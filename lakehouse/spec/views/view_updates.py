@@ -18,7 +18,7 @@ from lakehouse.spec.metadata.table_updates import (
     SetProperties,
     UpgradeFormatVersion,
 )
-from lakehouse.spec.table_properties import check_property_texts
+from lakehouse.spec.table_properties import check_property_texts, full_uri
 from lakehouse.spec.views.view_json import FORMAT_VERSION, version_to_json
 from lakehouse.spec.views.view_metadata import (
     SqlRepresentation,
@@ -162,7 +162,7 @@ class _ViewDraft:
             case SetLocation(location):
                 if not location:
                     raise InvalidViewError("A view needs a location.")
-                self._m = replace(self._m, location=location.rstrip("/") or location)
+                self._m = replace(self._m, location=full_uri(location.rstrip("/") or location))
             case SetProperties(updates):
                 check_property_texts(updates)
                 self._set_properties({**self._m.properties, **updates})

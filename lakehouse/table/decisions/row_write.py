@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import overload
 
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.errors import (
     CommitStateUnknownError,
     LakehouseError,
-    NoSuchFileError,
+    SnapshotExpiredError,
     ValidationConflictError,
 )
 from lakehouse.spec.manifests.data_file import DataFile
@@ -160,6 +161,7 @@ class RowWrite:
 
         Raises:
             ValidationConflictError: something else came between.
+            SnapshotExpiredError: the snapshot decided on, and there are no more retries.
         """
         most = TableProperties(self._table.properties).retry_count
         again, rows_again, newest = 0, 0, False
@@ -167,8 +169,11 @@ class RowWrite:
         while True:
             before = self._table.metadata
             try:
-                decision = decide()
-            except NoSuchFileError:
+                head = head_of(before, self._branch)
+                held = HeldVersion(self._table.catalog, self._table.version)
+                with held.reading(None if head is None else head.snapshot_id):
+                    decision = decide()
+            except SnapshotExpiredError:
                 found = self._table.catalog.load(self._table.identifier)
                 if again >= most or not self._expired(before, found.metadata):
                     raise
@@ -189,7 +194,7 @@ class RowWrite:
                     rows_deleted=decision.rows_deleted,
                 )
                 return replace(done, decided_again=again, rows_decided_again=rows_again)
-            except (ValidationConflictError, NoSuchFileError) as error:
+            except (ValidationConflictError, SnapshotExpiredError) as error:
                 found = self._table.catalog.load(self._table.identifier)
                 same = before.table_uuid == found.metadata.table_uuid
                 may = self._expired(before, found.metadata) or (

@@ -221,9 +221,13 @@ class MergeVerbs(WriteVerbs):
 
         def plan(statement: MergeStatement) -> MergePlan:
             with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
-                found = change(statement, held, self._target(into.branch))
-                deque(found.rows, maxlen=0)
-            return self._planned(found, into.branch)
+
+                def read() -> RowChanges:
+                    found = change(statement, held, self._target(into.branch))
+                    deque(found.rows, maxlen=0)
+                    return found
+
+                return self._planned(self._of_newest(read, into.branch), into.branch)
 
         return MergeBuilder(statement, execute, plan)
 
@@ -268,7 +272,8 @@ class MergeVerbs(WriteVerbs):
 
         if into.transaction is not None:
             self._check_transaction(into)
-            stage(into.transaction)
+            with self._reading(into.transaction.branch):
+                stage(into.transaction)
             return MergeResult(None, counted.inserted, counted.updated, counted.deleted)
 
         def decide() -> Decision | None:

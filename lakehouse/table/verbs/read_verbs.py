@@ -62,7 +62,7 @@ class ReadVerbs(LoadedTable):
         most = checked_limit(limit, self.name)
         planner = self.catalog.planner(self.identifier)
         return TableScan(
-            self.name, request, self.storage, None, self.listeners, limit=most, planner=planner
+            self.name, request, self.storage, None, self.listeners, most, planner, self._held
         )
 
     def scan_appends(
@@ -92,7 +92,8 @@ class ReadVerbs(LoadedTable):
         most = checked_limit(limit, self.name)
         planner = self.catalog.planner(self.identifier)
         return TableScan(
-            self.name, request, self.storage, from_snapshot_id, self.listeners, most, planner
+            *(self.name, request, self.storage, from_snapshot_id, self.listeners, most, planner),
+            self._held,
         )
 
     def changelog(
@@ -120,7 +121,7 @@ class ReadVerbs(LoadedTable):
         """
         end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
         request = self._scan_request(end, where, select)
-        return Changelog(request, self.storage, from_snapshot_id, net)
+        return Changelog(request, self.storage, from_snapshot_id, net, self._held)
 
     def _scan_request(
         self,
@@ -192,4 +193,4 @@ class ReadVerbs(LoadedTable):
         >>> events.inspect.files().select(["record_count"]).to_pydict()
         {'record_count': [2, 1]}
         """
-        return MetadataTables(self._version, self.storage)
+        return MetadataTables(self._version, self.storage, self._held)

@@ -14,8 +14,9 @@ from lakehouse.dml.merge_on_read import delete_matching_rows
 from lakehouse.engines import engine_for
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.table_metadata import refuse_encrypted, refuse_v1
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.decisions.row_write import Decision, RowWrite
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.rows import WrittenFiles, arrow_rows
@@ -87,10 +88,7 @@ class WriteVerbs(LoadedTable):
             InvalidInputError | InvalidSchemaError: see `dml.add_files`.
             ValidationConflictError: somebody else has added one of the files since this version.
         """
-        added = partial(
-            describe_paths, paths, self.metadata, self._head(branch), self.storage, self.name
-        )
-        return self._take_in(added, branch, summary, commit_id)
+        return self._take_in(partial(describe_paths, list(paths)), branch, summary, commit_id)
 
     def import_hive(
         self,
@@ -118,10 +116,7 @@ class WriteVerbs(LoadedTable):
         >>> sorted(visits.scan().to_arrow()["city"].to_pylist())
         ['Oslo', 'Rome']
         """
-        added = partial(
-            describe_hive, path, self.metadata, self._head(branch), self.storage, self.name
-        )
-        return self._take_in(added, branch, summary, commit_id)
+        return self._take_in(partial(describe_hive, path), branch, summary, commit_id)
 
     def overwrite(
         self,
@@ -256,7 +251,7 @@ class WriteVerbs(LoadedTable):
 
     def _take_in(
         self,
-        describe: Callable[[], AddedFiles],
+        describe: Callable[[TableMetadata, int | None, Storage, str], AddedFiles],
         branch: str,
         summary: Mapping[str, str] | None,
         commit_id: str | None,
@@ -264,7 +259,9 @@ class WriteVerbs(LoadedTable):
         write = RowWrite(self, branch, summary, commit_id)
         if (done := write.replayed()) is not None:
             return done
-        added = describe()
+        added = self._of_newest(
+            lambda: describe(self.metadata, self._head(branch), self.storage, self.name), branch
+        )
         return write.commit(
             added.stage(self.transaction(branch=branch)),
             rows_inserted=rows_of(added.files),

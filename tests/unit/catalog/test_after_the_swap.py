@@ -16,6 +16,7 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.location import local_path
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file, live_files
 
@@ -52,7 +53,7 @@ def append(catalog, name):
 
 def edit(catalog, **changes):
     """Somebody else wrote the metadata file."""
-    path = Path(catalog.load(EVENTS).metadata_location)
+    path = Path(local_path(catalog.load(EVENTS).metadata_location))
     document = json.loads(path.read_bytes())
     document.update({key.replace("_", "-"): value for key, value in changes.items()})
     path.write_text(json.dumps(document))
@@ -80,9 +81,9 @@ def test_only_old_metadata_files_of_the_table_are_deleted(catalog):
     """The log may name anything in the table's folder: data, manifests, files under an alias."""
     location = create_table(catalog, properties=DELETES).metadata.location
     current = append(catalog, "first").version.metadata_location
-    (listed,) = Path(location, "metadata").glob("snap-*.avro")
-    own = Path(location, "metadata", "00000-old.metadata.json")
-    data = Path(location, "data", "x.parquet")
+    (listed,) = Path(local_path(location), "metadata").glob("snap-*.avro")
+    own = Path(local_path(location), "metadata", "00000-old.metadata.json")
+    data = Path(local_path(location), "data", "x.parquet")
     data.parent.mkdir(exist_ok=True)
     for path in (own, data):
         path.write_text("bytes")
@@ -150,9 +151,9 @@ def test_an_error_that_the_catalog_does_not_call_certain_is_an_unknown_outcome(
 def test_what_fails_before_the_swap_is_certain_and_cleaned_up(catalog, tmp_path):
     location = create_table(catalog).metadata.location
     append(catalog, "first")
-    before = sorted(Path(location).rglob("*"))
+    before = sorted(Path(local_path(location)).rglob("*"))
     with pytest.raises(InvalidLocationError):
         Transaction(catalog, EVENTS).set_properties({"write.data.path": f"{tmp_path}/x"}).append(
             [data_file("second")]
         ).commit()
-    assert sorted(Path(location).rglob("*")) == before
+    assert sorted(Path(local_path(location)).rglob("*")) == before

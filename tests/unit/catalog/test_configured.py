@@ -94,9 +94,10 @@ def test_a_name_with_everything_given(tmp_path):
 
 def test_a_location_is_what_it_was(tmp_path):
     (tmp_path / "home" / ".pyiceberg.yaml").write_text(sql_yaml(tmp_path, "warehouse"))
-    assert lh.load_catalog("./warehouse").warehouse == str(tmp_path / "here" / "warehouse")
-    assert lh.load_catalog("other").warehouse == str(tmp_path / "here" / "other")
-    assert lh.load_catalog(uri="warehouse").warehouse == str(tmp_path / "here" / "warehouse")
+    here = f"file://{tmp_path}/here"
+    assert lh.load_catalog("./warehouse").warehouse == f"{here}/warehouse"
+    assert lh.load_catalog("other").warehouse == f"{here}/other"
+    assert lh.load_catalog(uri="warehouse").warehouse == f"{here}/warehouse"
     assert lh.load_catalog(str(tmp_path / "x")).name == "lakehouse"
     assert (
         lh.load_catalog(f"sqlite:///{tmp_path}/y.db", warehouse=str(tmp_path)).name == "lakehouse"

@@ -232,3 +232,92 @@ def test_a_table_of_another_name_keeps_what_is_said(tmp_path, which):
     assert (one.draft.table, one.standing.state) == (name, State.VERIFIED)
     (one,) = check_statements(lake, [name])
     assert (one.draft.table, one.standing.state) == (name, State.VERIFIED)
+
+
+SHARED = """
+table: raw.events
+statements:
+- id: complete
+  kind: codes
+  column: code
+  complete: true
+  values: {A: one, B: [two, test]}
+  evidence: &listed {check: values, column: code, allowed: [A, B], all_used: true}
+- id: no-tests
+  kind: filter
+  name: no tests
+  predicate: code <> 'B'
+  evidence: *listed
+- id: sizes
+  kind: unit
+  column: box.size
+  unit: cm
+  evidence: &both
+    check: query
+    sql: >-
+      select max(box.size) < 9 and min(code) = 'A', max(box.size) < 9 as "box.size",
+      min(code) = 'A' as code from raw.events
+- {id: firsts, kind: codes, column: code, values: {A: first}, evidence: *both}
+- {id: said, kind: warning, text: Nothing else is told., evidence: *both}
+"""
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize(
+    ("now", "contradicted"),
+    [
+        (rows("ABC"), {"complete"}),
+        (rows("AAA"), {"complete", "no-tests"}),
+        (rows("AC"), {"complete", "no-tests"}),
+        (rows("AB", size=10), {"sizes", "said"}),
+        (rows("BB"), {"complete", "firsts", "said"}),
+        (rows("BC", size=10), {"complete", "sizes", "firsts", "said"}),
+    ],
+)
+def test_a_check_that_backs_several_statements_contradicts_what_it_is_about(
+    lake, now, contradicted, analyzed
+):
+    put(lake, SHARED)
+    ids = {one.statement_id for one in parse_statements(SHARED)}
+    assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
+    table = lake.load_table("raw.events")
+    table.overwrite(now)
+    if analyzed:
+        table.compute_statistics(["code"])
+    found = {name: one.standing for name, one in states(lake).items() if name in ids}
+    # a new value, or one that occurs no more, is one of a claim; a query names its columns; of
+    # what names no column the check is all
+    assert {k for k, one in found.items() if one.state is State.CONTRADICTED} == contradicted
+    shared = [{"complete", "no-tests"}, {"sizes", "firsts", "said"}]
+    doubted = set().union(*(one for one in shared if one & contradicted)) - contradicted
+    assert {k for k, one in found.items() if one.state is State.UNVERIFIED} == doubted
+    assert all("fails by what another statement claims" in found[one].reason for one in doubted)
+    table.overwrite(rows("AB"))
+    assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
+
+
+def test_a_check_that_is_about_none_of_its_statements_contradicts_all(lake):
+    put(
+        lake,
+        """
+table: raw.events
+statements:
+- {id: one, kind: warning, evidence: &few {check: query, sql: select count(*) < 4 from raw.events}}
+- {id: two, kind: description, text: Few., evidence: *few}
+""",
+    )
+    lake.load_table("raw.events").append(rows("AB"))
+    found = states(lake)
+    assert {found[one].standing.state for one in ("one", "two")} == {State.CONTRADICTED}
+
+
+def test_who_comes_and_goes_beside_a_statement_is_seen_by_a_later_look(lake):
+    put(lake, SHARED)
+    lake.load_table("raw.events").append(rows("C"))
+    check_statements(lake)
+    seen = survey(lake)
+    assert seen.standings()["no-tests"].state is State.UNVERIFIED
+    StatementStore(lake).remove(["complete"])
+    later = survey(lake, earlier=seen)
+    assert later.standings()["no-tests"].state is State.CONTRADICTED, "nothing else explains it"
+    assert later.standings() == survey(lake).standings()

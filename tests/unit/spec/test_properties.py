@@ -68,7 +68,7 @@ def test_metrics_modes_by_column():
         (None, "s3://b/t/data"),
         ("files", "s3://b/t/files"),
         ("files/", "s3://b/t/files"),
-        ("/abs/files", "/abs/files"),
+        ("/abs/files", "file:///abs/files"),
         ("s3://other/x/", "s3://other/x"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.errors import UnsupportedFeatureError, UnsupportedTypeError
 from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.location import local_path
 
 ROWS = pa.table({"i": [1, 2], "s": [{"x": 1}, None], "l": [[{"y": 1}], None]})
 
@@ -24,7 +25,7 @@ def table(tmp_path):
 
 def edited(table, change):
     """The table after its metadata file was changed by somebody else."""
-    path = Path(table.metadata_location)
+    path = Path(local_path(table.metadata_location))
     document = json.loads(path.read_text())
     change(document)
     path.chmod(0o644)
@@ -33,7 +34,7 @@ def edited(table, change):
 
 
 def metadata_of(table):
-    return json.loads(Path(table.metadata_location).read_text())
+    return json.loads(Path(local_path(table.metadata_location)).read_text())
 
 
 def current_schema(table):
@@ -84,7 +85,9 @@ def test_a_reference_system_is_stored_as_it_was_given(table, kind, stored):
         change.add_column("g", kind)
     added = current_schema(table)["fields"][-1]["type"]
     assert stored == (added if isinstance(added, str) else added["fields"][0]["type"])
-    again = lh.load_catalog(str(Path(table.metadata_location).parents[3])).load_table("t.rows")
+    again = lh.load_catalog(str(Path(local_path(table.metadata_location)).parents[3])).load_table(
+        "t.rows"
+    )
     assert again.schema() == table.schema()
     refused = pytest.raises(lh.InvalidSchemaError, match=r"'bogus' is no algorithm.* karney")
     with refused, table.update_schema() as change:
@@ -236,7 +239,7 @@ def test_plain_files_are_not_added_to_encrypted_tables(table, where):
             document["snapshots"][0]["key-id"] = "k"
 
     table = edited(table, encrypt)
-    before = sorted(path for path in Path(table.location).rglob("*"))
+    before = sorted(path for path in Path(local_path(table.location)).rglob("*"))
     for write in (
         lambda: table.append(ROWS),
         lambda: table.delete(where="i = 1"),
@@ -246,18 +249,24 @@ def test_plain_files_are_not_added_to_encrypted_tables(table, where):
         with pytest.raises(UnsupportedFeatureError, match="encrypted"):
             write()
     assert table.scan().to_arrow().equals(ROWS.cast(table.scan().to_arrow().schema))
-    after = [path for path in sorted(Path(table.location).rglob("*")) if "data" in path.parts[-2:]]
+    after = [
+        path
+        for path in sorted(Path(local_path(table.location)).rglob("*"))
+        if "data" in path.parts[-2:]
+    ]
     assert after == [path for path in before if "data" in path.parts[-2:]]
 
 
 @pytest.mark.parametrize("pattern", ["snap-*.avro", "*-m0.avro"])
 def test_an_encrypted_list_or_manifest_is_called_encrypted(table, pattern):
-    for path in Path(table.location, "metadata").glob(pattern):
+    for path in Path(local_path(table.location), "metadata").glob(pattern):
         path.chmod(0o644)
         path.write_bytes(b"AGS1" + bytes(2000))
-    for twin in Path(table.location, "metadata").rglob("*.arrow*"):
+    for twin in Path(local_path(table.location), "metadata").rglob("*.arrow*"):
         twin.unlink()
-    again = lh.load_catalog(str(Path(table.metadata_location).parents[3])).load_table("t.rows")
+    again = lh.load_catalog(str(Path(local_path(table.metadata_location)).parents[3])).load_table(
+        "t.rows"
+    )
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
         again.scan().plan()
 

@@ -20,6 +20,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.storage.location import local_path
 
 SCHEMA = pa.schema(
     [
@@ -65,14 +66,14 @@ def equality_delete(table: lh.Table, ids: list[int]) -> DataFile:
     """By hand, of all partitions: our writer makes none."""
     field = pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})
     path = f"{table.location}/data/equal.parquet"
-    pq.write_table(pa.table([ids], schema=pa.schema([field])), path)
+    pq.write_table(pa.table([ids], schema=pa.schema([field])), local_path(path))
     return DataFile(
         content=CONTENT_EQUALITY_DELETES,
         file_path=path,
         partition=(),
         spec_id=table.spec().spec_id,
         record_count=len(ids),
-        file_size_in_bytes=Path(path).stat().st_size,
+        file_size_in_bytes=Path(local_path(path)).stat().st_size,
         equality_ids=(1,),
     )
 
@@ -177,7 +178,7 @@ def test_a_limit_is_a_number_of_rows(lake, wrong):
 def test_metadata_answers_where_it_is_exact(lake):
     table, rows = filled(lake, "vectors", partitioned=True)
     for file in table.scan().plan().files:
-        Path(file.file_path).unlink()
+        Path(local_path(file.file_path)).unlink()
     assert table.scan().count() == len(rows)
     assert table.scan(where="part = 'p1'").count() == sum(row["part"] == "p1" for row in rows)
     assert table.scan(where="part >= 'p'").count() == len(rows), "by bounds"
@@ -207,13 +208,13 @@ def test_a_limit_opens_no_file_behind_the_rows(lake):
     table = lake.create_table("a.b", SCHEMA)
     for start in range(0, 400, 10):
         table.append(arrow(made(range(start, start + 10))))
-    files = [Path(one.file_path) for one in table.scan().plan().files]
+    files = [Path(local_path(one.file_path)) for one in table.scan().plan().files]
     for one in files[2:]:
         one.rename(one.with_suffix(".away"))
     watched = Watched(table.storage)
     limited = dataclasses.replace(table.scan(limit=15), storage=watched)
     assert limited.to_arrow().num_rows == 15
-    assert watched.asked == {str(one) for one in files[:2]}
+    assert watched.asked == {f"file://{one}" for one in files[:2]}
     with pytest.raises(lh.LakehouseError):
         table.scan(limit=21).to_arrow()
     for one in files[2:30]:
@@ -387,7 +388,7 @@ def test_a_scan_that_breaks_says_why(lake):
     table = lake.create_table("a.b", SCHEMA)
     table.append(ROWS)
     other = lake.create_table("a.c", SCHEMA)
-    Path(table.scan().plan().files[0].file_path).unlink()
+    Path(local_path(table.scan().plan().files[0].file_path)).unlink()
     with pytest.raises(lh.LakehouseError, match="parquet"):
         other.append(table.scan())
     assert other.refresh().current_snapshot() is None
