@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import dagster as dg
+import pytest
 import yaml
 
 import definitions
@@ -140,7 +141,10 @@ def test_dagster_dev_and_dg_dev_start_the_same_location(tmp_path: Path) -> None:
     }
 
 
-def test_the_instance_frees_the_slots_of_killed_runs(tmp_path: Path) -> None:
+def test_the_instance_frees_the_slots_of_killed_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     shutil.copyfile(CHECKOUT / "dagster.yaml", tmp_path / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.run_monitoring_enabled
