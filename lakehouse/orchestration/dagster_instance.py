@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from lakehouse.errors import NotFoundError
 
 if TYPE_CHECKING:
     from dagster._core.event_api import EventHandlerFn
+    from dagster._core.storage.sqlite_storage import SqliteStorageConfig
     from dagster._serdes import ConfigurableClassData
 
 DEFAULT_HOME = Path(".lakehouse/dagster")
@@ -170,7 +171,7 @@ class PooledSqliteStorage(DagsterSqliteStorage):
 
     @classmethod
     def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, str]
+        cls, inst_data: ConfigurableClassData | None, config_value: SqliteStorageConfig
     ) -> PooledSqliteStorage:
         """The storage of these settings."""
         return cls.from_local(config_value.get("base_dir") or str(dagster_home()), inst_data)
