@@ -22,7 +22,6 @@ from lakehouse.errors import NotFoundError
 
 if TYPE_CHECKING:
     from dagster._core.event_api import EventHandlerFn
-    from dagster._core.storage.sqlite_storage import SqliteStorageConfig
     from dagster._serdes import ConfigurableClassData
 
 DEFAULT_HOME = Path(".lakehouse/dagster")
@@ -171,7 +170,7 @@ class PooledSqliteStorage(DagsterSqliteStorage):
 
     @classmethod
     def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: SqliteStorageConfig
+        cls, inst_data: ConfigurableClassData | None, config_value: Any
     ) -> PooledSqliteStorage:
         """The storage of these settings."""
         return cls.from_local(config_value.get("base_dir") or str(dagster_home()), inst_data)
