@@ -349,7 +349,7 @@ def _write(
             ).snapshot
         return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id).snapshot
 
-    work.say(f"staging {len(taken.rows):,} data files, then checking them before publication")
+    work.say(f"staging {len(taken.rows):,} data files")
     _, checks = write_audit_publish(
         raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
     )
