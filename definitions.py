@@ -48,6 +48,7 @@ defs = dg.Definitions(
         ingest.ingest_flights,
         ingest.index_wiki_edits,
         ingest.ingest_wiki_edits,
+        ingest.retry_quarantine,
         marts.refresh_marts,
         maintain.compact,
         maintain.rewrite_manifests,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dagster as dg
 from dagster import DagsterEventType
@@ -24,6 +25,7 @@ from rich.progress import (
 from lakehouse.errors import LakehouseError
 
 PROCESS_TAG = "lakehouse/process"
+_STEPS = 4
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
@@ -52,12 +54,14 @@ class Runner:
     Attributes:
         definitions: the code location.
         instance: where runs and events are recorded.
-        console: for the bars.
+        console: for the bars, and what runs say.
+        times: where the time went so far: what, and seconds; steps of a run are indented.
     """
 
     definitions: dg.Definitions
     instance: dg.DagsterInstance
     console: Console
+    times: list[tuple[str, float]] = field(default_factory=list)
 
     def run(
         self,
@@ -74,7 +78,7 @@ class Runner:
         definition = self.definitions.resolve_job_def(job)
         run_id = str(uuid.uuid4())
         steps = len(list(definition.graph.node_dict))
-        finished = threading.Event()
+        finished, started = threading.Event(), time.monotonic()
         with bars(self.console) as progress:
             task = progress.add_task(title, total=steps)
             watcher = threading.Thread(
@@ -94,6 +98,8 @@ class Runner:
                 watcher.join()
             if result.success:
                 progress.update(task, completed=steps)
+        self.times.append((title, time.monotonic() - started))
+        self.times.extend(self._steps(run_id))
         if not result.success:
             raise RunFailedError(
                 f"run {run_id} of job {job} failed: {_reason(result)}", run_id=run_id, job=job
@@ -103,10 +109,28 @@ class Runner:
     def _watch(
         self, run_id: str, progress: Progress, task: object, finished: threading.Event
     ) -> None:
-        while not finished.wait(0.5):
-            if self.instance.has_run(run_id):
-                done = self.instance.all_logs(run_id, of_type=DagsterEventType.STEP_SUCCESS)
-                progress.update(task, completed=len(done))  # type: ignore[arg-type]
+        cursor, over = None, False
+        while not over:
+            over = finished.wait(0.5)
+            if not self.instance.has_run(run_id):
+                continue
+            page = self.instance.get_records_for_run(run_id, cursor)
+            cursor, over = page.cursor, over and not page.has_more
+            for entry in (record.event_log_entry for record in page.records):
+                if entry.dagster_event_type == DagsterEventType.STEP_SUCCESS:
+                    progress.advance(task)  # type: ignore[arg-type]
+                elif entry.dagster_event is None:
+                    said = (entry.user_message or "").partition("\n")[0].rstrip()
+                    progress.console.print(f"    {entry.step_key}: {said}", soft_wrap=True)
+
+    def _steps(self, run_id: str) -> list[tuple[str, float]]:
+        """The steps of a run that took longest, and what Dagster took beside them."""
+        found = [
+            (step.end_time - step.start_time, step.step_key)
+            for step in self.instance.get_run_step_stats(run_id)
+            if step.start_time and step.end_time
+        ]
+        return [(f"  {key}", seconds) for seconds, key in sorted(found, reverse=True)[:_STEPS]]
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:

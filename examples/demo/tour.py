@@ -55,7 +55,8 @@ from lakehouse.orchestration.project import Pipeline
 from lakehouse.spec.metadata.snapshot import Snapshot
 
 STATEMENTS = Path(flights.__file__).with_name("statements.yaml")
-_NUMBERS = frozenset({"rows", "files", "size", "files before", "after", "on disk"})
+_NUMBERS = frozenset({"rows", "files", "size", "files before", "after", "on disk", "seconds"})
+_WORTH_A_LINE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,8 @@ def run(
     _show_history(tour)
     _show_time_travel(tour, first)
     _show_conservation(tour)
-    _show_next(console, time.monotonic() - started)
+    _show_times(tour, time.monotonic() - started)
+    _show_next(console)
 
 
 def _land(tour: Tour, options: DemoOptions) -> list[LandedDay]:
@@ -320,8 +322,20 @@ def _show_conservation(tour: Tour) -> None:
         _say(tour.console, f"  in quarantine beside them, of a file as a whole: {reason} ({count})")
 
 
-def _show_next(console: Console, seconds: float) -> None:
-    _say(console, f"\ndone in {seconds:.0f} s. Next:")
+def _show_times(tour: Tour, seconds: float) -> None:
+    grid = _grid("what", "seconds", title=f"where the {seconds:.0f} s went")
+    told = 0.0
+    for what, took in tour.runner.times:
+        told += 0 if what.startswith(" ") else took
+        # a step of a second is not worth a line
+        if took >= (_WORTH_A_LINE if what.startswith(" ") else 0):
+            grid.add_row(what, f"{took:.1f}")
+    grid.add_row("all else: making files, statements, these tables", f"{seconds - told:.1f}")
+    tour.console.print(grid)
+
+
+def _show_next(console: Console) -> None:
+    _say(console, "\nNext:")
     _say(
         console,
         "  make dev                                       the Dagster UI on "

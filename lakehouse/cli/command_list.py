@@ -118,6 +118,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Show what the present definitions would do to the present tables; nothing is done.",
     ),
+    "retry-quarantine": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Have the next run judge quarantined lines by the source's present definition.",
+    ),
     "lineage": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show each input of a materialization at the snapshot that was read.",

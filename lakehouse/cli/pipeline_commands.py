@@ -15,6 +15,7 @@ from lakehouse.cli.optional_parts import load_module
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "plan-changes")(plan_changes)
+    command(app, "retry-quarantine")(retry_quarantine)
     command(app, "lineage")(lineage)
     command(app, "spark-archive")(spark_archive)
 
@@ -34,6 +35,20 @@ def plan_changes(
     session.report(found)
     if found.changes:
         raise typer.Exit(2)
+
+
+def retry_quarantine(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Raw table of a source, such as raw.events.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be taken, change nothing.")
+    ] = False,
+) -> None:
+    """Have the next run judge quarantined lines by the source's present definition."""
+    module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
+    session.report(module.retry_quarantine(session.lake, table, dry_run=dry_run))
+    if dry_run:
+        session.confirm_dry_run()
 
 
 def lineage(

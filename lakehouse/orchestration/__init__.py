@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         maintenance_sensors,
     )
     from lakehouse.orchestration.automation.nightly_schedules import nightly_schedule
+    from lakehouse.orchestration.automation.quarantine_retry import retry_job
     from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
     from lakehouse.orchestration.checks.expectations import Suite, expect
     from lakehouse.orchestration.checks.statement_checks import (
@@ -62,6 +63,7 @@ __all__ = [
     "maintenance_sensors",
     "nightly_schedule",
     "plain_tables",
+    "retry_job",
     "source_jobs",
     "state_asset",
     "state_job",
@@ -96,6 +98,7 @@ _HOMES = {
     "maintenance_sensors": "automation.maintenance_sensors",
     "nightly_schedule": "automation.nightly_schedules",
     "plain_tables": "plain_assets.plain_tables",
+    "retry_job": "automation.quarantine_retry",
     "source_jobs": "automation.ingestion_jobs",
     "state_asset": "state.state_asset",
     "state_job": "automation.maintenance_jobs",

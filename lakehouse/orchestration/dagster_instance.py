@@ -1,16 +1,33 @@
-"""The Dagster instance: `DAGSTER_HOME`, or the demo's own under `.lakehouse/`."""
+"""The Dagster instance: `DAGSTER_HOME`, or the demo's own under `.lakehouse/`; and its events."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import sqlalchemy
+from dagster._core.storage.event_log.polling_event_watcher import SqlPollingEventWatcher
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+from sqlalchemy.pool import NullPool, QueuePool
 
 from lakehouse.errors import NotFoundError
 
+if TYPE_CHECKING:
+    from dagster._core.event_api import EventHandlerFn
+    from dagster._serdes import ConfigurableClassData
+
 DEFAULT_HOME = Path(".lakehouse/dagster")
+_OPEN_SHARDS = 8
+# SQLite forbids a child to use or close the connections of its parent
+_LEFT_TO_THE_PARENT: list[object] = []
 
 
 def dagster_home() -> Path:
@@ -45,3 +62,128 @@ def prepare_home(checkout: Path) -> Path:
         shutil.copyfile(checkout / "dagster.yaml", settings)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+class PooledSqliteEvents(SqliteEventLogStorage):
+    """Dagster's event log in SQLite, over connections that stay open.
+
+    Files, tables and rows are Dagster's own: either class reads what the other wrote, also while it
+    writes. Dagster opens a connection for each statement; closing it moves what was written from
+    SQLite's log into the database, which costs more than the rest of an event. This one keeps the
+    index and the runs that were used last open, at most 8 files.
+
+    An event that is stored survives the end of its process. After a power cut the last ones may be
+    missing (`synchronous = NORMAL`); the databases are whole in any case.
+    """
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        self._engines: OrderedDict[str, tuple[sqlalchemy.Engine, int | None]] = OrderedDict()
+        self._process = os.getpid()
+        self._tables: set[str] = set()
+        self._watcher: SqlPollingEventWatcher | None = None
+        super().__init__(base_dir, inst_data)
+
+    @contextmanager
+    def _connect(self, shard: str) -> Iterator[sqlalchemy.Connection]:
+        # one connection a file is enough: its user holds the lock
+        with self._db_lock, self._engine(shard).begin() as connection:
+            yield connection
+
+    def _engine(self, shard: str) -> sqlalchemy.Engine:
+        if self._process != os.getpid():
+            _LEFT_TO_THE_PARENT.append(self._engines)
+            self._engines, self._process = OrderedDict(), os.getpid()
+        file = _file_number(self.path_for_shard(shard))
+        engine, opened_file = self._engines.pop(shard, (None, None))
+        if engine is not None and (file != opened_file or shard not in self._initialized_dbs):
+            # deleted or replaced, by this process or another one
+            engine.dispose()
+            engine = None
+            self._initialized_dbs.discard(shard)
+        if engine is None:
+            if file is None:
+                self._initialized_dbs.discard(shard)
+            engine = self._opened(shard)
+            file = _file_number(self.path_for_shard(shard))
+        self._engines[shard] = engine, file
+        while len(self._engines) > _OPEN_SHARDS:
+            self._engines.popitem(last=False)[1][0].dispose()
+        return engine
+
+    def _opened(self, shard: str) -> sqlalchemy.Engine:
+        address = self.conn_string_for_shard(shard)
+        options: dict[str, Any] = {"connect_args": {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}}
+        if shard not in self._initialized_dbs:
+            self._initdb(sqlalchemy.create_engine(address, poolclass=NullPool, **options))
+            self._initialized_dbs.add(shard)
+        engine = sqlalchemy.create_engine(
+            address, poolclass=QueuePool, pool_size=1, max_overflow=0, **options
+        )
+        sqlalchemy.event.listen(engine, "connect", _sync_at_checkpoints)
+        return engine
+
+    def has_table(self, table_name: str) -> bool:
+        """Whether the index has a table; one that was there is not asked for again."""
+        if table_name not in self._tables and super().has_table(table_name):
+            self._tables.add(table_name)
+        return table_name in self._tables
+
+    def watch(self, run_id: str, cursor: str | None, callback: EventHandlerFn) -> None:
+        """Tell the events of a run as they come, within 16 seconds.
+
+        Dagster's own watches the database's file, which does not change with each event here.
+        """
+        if self._watcher is None:
+            self._watcher = SqlPollingEventWatcher(self)
+        self._watcher.watch_run(run_id, cursor, callback)
+
+    def end_watch(self, run_id: str, handler: EventHandlerFn) -> None:
+        """Tell no more of them."""
+        if self._watcher is not None:
+            self._watcher.unwatch_run(run_id, handler)
+
+    def dispose(self) -> None:
+        """Close what is open; it is opened again where it is needed."""
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        with self._db_lock:
+            if self._process == os.getpid():
+                while self._engines:
+                    self._engines.popitem()[1][0].dispose()
+
+
+class PooledSqliteStorage(DagsterSqliteStorage):
+    """Dagster's storage in SQLite, with its events in PooledSqliteEvents: for `dagster.yaml`.
+
+    It lies in the instance's folder (`dagster_home`), unless `base_dir` names another one.
+    """
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(base_dir, inst_data)
+        self._event_log_storage = PooledSqliteEvents(str(Path(base_dir, "history", "runs")))
+
+    @classmethod
+    def config_type(cls) -> dict[str, Any]:
+        """Of the settings in `dagster.yaml`."""
+        return {"base_dir": dg.Field(dg.StringSource, is_required=False)}
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Any
+    ) -> PooledSqliteStorage:
+        """The storage of these settings."""
+        return cls.from_local(config_value.get("base_dir") or str(dagster_home()), inst_data)
+
+
+def _file_number(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _sync_at_checkpoints(connection: Any, _record: object) -> None:
+    # without a write-ahead log this would risk the database
+    if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        connection.execute("PRAGMA synchronous = NORMAL")

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import dagster as dg
+import pytest
 import yaml
 
 import definitions
@@ -41,7 +42,7 @@ def test_the_definitions_load_and_are_these() -> None:
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact",
         "expire",
         "rewrite_manifests", "remove_orphans", "lakehouse_state", "check_statements",
-        "refresh_marts",
+        "refresh_marts", "retry_quarantine",
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
@@ -140,7 +141,10 @@ def test_dagster_dev_and_dg_dev_start_the_same_location(tmp_path: Path) -> None:
     }
 
 
-def test_the_instance_frees_the_slots_of_killed_runs(tmp_path: Path) -> None:
+def test_the_instance_frees_the_slots_of_killed_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     shutil.copyfile(CHECKOUT / "dagster.yaml", tmp_path / "dagster.yaml")
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.run_monitoring_enabled

@@ -7,6 +7,7 @@ import dagster as dg
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
 from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
+from lakehouse.orchestration.automation.quarantine_retry import retry_job
 from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_sensor
 from lakehouse.orchestration.project import Pipeline
 
@@ -18,11 +19,12 @@ def event_definitions(pipeline: Pipeline) -> dg.Definitions:
         InvalidInputError: the pipeline's tables contradict each other.
     """
     jobs = ingestion_jobs(pipeline)
+    retries = [retry_job(pipeline)] if pipeline.sources else []
     conditions = [table.key for table in pipeline.derived if table.automation is not None]
     return dg.Definitions(
         assets=pipeline.assets(),
         asset_checks=landing_checks(pipeline),
-        jobs=jobs,
+        jobs=[*jobs, *retries],
         sensors=[
             *landing_sensors(pipeline, jobs),
             *(feed_sensor(feed) for feed in pipeline.feeds),

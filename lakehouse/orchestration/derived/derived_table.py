@@ -363,6 +363,8 @@ class DerivedTable:
     ) -> tuple[Snapshot, list[CheckOutcome]]:
         inputs = self._inputs(lake, found.inputs, days)
         summary = step.summary() | {REFRESH_STATE: found.after(days or ()).to_json()}
+        of = "all rows" if days is None else f"{len(days):,} days"
+        log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}")
         frame = self._computed(engine, inputs)
         table = self._table(lake, frame, log)
         if self.engine != "spark":
@@ -379,6 +381,7 @@ class DerivedTable:
             ).snapshot
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
+            log.info("computed and staged; checking the rows before publication")
             written = InputRows(lake.load_table(self.name), self.where(days), snapshot.snapshot_id)
             with engine.staged(written) as staged:
                 whole = self.inputs_whole(engine, inputs)

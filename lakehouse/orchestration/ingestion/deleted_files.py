@@ -70,10 +70,12 @@ def missing_files(landing_root: str, source: Source, plan: IngestPlan) -> tuple[
 
 
 def _settled(lake: Lakehouse, source: Source, row: LedgerRow) -> LedgerRow:
+    if row.event_day is None:  # its lines are in quarantine and stay there
+        return replace(row, pending=False, replaces=False)
     file = EqualTo(term=LANDING_FILE, value=row.landing_file)
-    days = [] if row.event_day is None else [row.event_day]
-    rows = _count(lake, source.table, And(event_ts_in(days), file)) if days else 0
-    rejected = _count(lake, source.quarantine_table, And(day_in(days), file)) if days else 0
+    days = [row.event_day]
+    rows = _count(lake, source.table, And(event_ts_in(days), file))
+    rejected = _count(lake, source.quarantine_table, And(day_in(days), file))
     return replace(
         row,
         pending=False,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -89,6 +91,7 @@ def find_duplicates(
     new: Sequence[DataFile],
     present: Sequence[FileScanTask],
     comparison: Comparison,
+    progress: Progress = no_progress,
 ) -> Duplicates:
     """Rows of new files that repeat an event: of the table, or of a file that landed earlier.
 
@@ -97,6 +100,7 @@ def find_duplicates(
         new: data files that are not committed.
         present: the rows of their days that are in the table and stay.
         comparison: how.
+        progress: called while workers compare.
     """
     found = Duplicates()
     if not new:
@@ -106,7 +110,8 @@ def find_duplicates(
         return [_compared(part, comparison) for part in parts]
 
     groups = _few(spark, list(_parts(new, present, comparison.read)))
-    for one in chain.from_iterable(on_workers(spark, groups, compare)):
+    reported = partial(progress, "tasks of comparing rows")
+    for one in chain.from_iterable(on_workers(spark, groups, compare, reported)):
         for path, positions in one.positions.items():
             found.positions.setdefault(path, []).extend(positions)
         found.counts.update(one.counts)
@@ -118,6 +123,7 @@ def without_duplicates(
     files: Sequence[DataFile],
     duplicates: Duplicates,
     comparison: Comparison,
+    progress: Progress = no_progress,
 ) -> list[DataFile]:
     """The files without those rows; affected files are written again, their old ones deleted."""
     affected = [one for one in files if one.file_path in duplicates.positions]
@@ -131,7 +137,8 @@ def without_duplicates(
             )
         ]
 
-    made = on_workers(spark, _few(spark, affected), rewrite)
+    reported = partial(progress, "tasks of writing files without duplicates")
+    made = on_workers(spark, _few(spark, affected), rewrite, reported)
     storage_for(comparison.location, comparison.properties).delete(
         [one.file_path for one in affected]
     )

@@ -349,9 +349,11 @@ def _write(
             ).snapshot
         return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id).snapshot
 
+    work.say(f"staging {len(taken.rows):,} data files")
     _, checks = write_audit_publish(
         raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
     )
+    work.say(f"published: {', '.join(f'{one.name} holds' for one in checks if one.passed)}")
     return done, tuple(checks)
 
 
@@ -430,9 +432,9 @@ def _without_duplicates(
         if plan.replace or metadata.current_snapshot_id is None
         else list(raw.scan(event_ts_in(plan.days)).plan().tasks)
     )
-    found = find_duplicates(work.spark, taken.rows, present, comparison)
+    found = find_duplicates(work.spark, taken.rows, present, comparison, work.progress)
     if found.positions:
-        taken.rows = without_duplicates(work.spark, taken.rows, found, comparison)
+        taken.rows = without_duplicates(work.spark, taken.rows, found, comparison, work.progress)
     return {
         place: LineCount(
             lines=lines,

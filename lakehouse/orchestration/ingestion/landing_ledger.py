@@ -66,9 +66,10 @@ class LedgerRow:
         modified_ms: of the version that was read.
         event_day: day of UTC; None: lines without a usable event time, which are in quarantine.
         lines: how many lines.
-        pending: not in the raw table yet.
-        replaces: an earlier version of the file was in the raw table, so the day has to be
-            replaced, not added to.
+        pending: not in the raw table yet, or to be taken again; on the row without a day: the file
+            is to be read again.
+        replaces: lines of the file, of this version or an earlier one, were in the tables, so the
+            day has to be replaced, not added to.
         rows: lines that became rows.
         quarantined: lines that were rejected.
         duplicates: lines that repeat an event.

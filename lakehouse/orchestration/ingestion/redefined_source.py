@@ -91,7 +91,9 @@ def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[Defi
 
 
 def read_again(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
-    """Files of a listing that were read by a definition which no longer holds, in no order.
+    """Files of a listing that are to be read again, in no order.
+
+    They were read by a definition which no longer holds, or their row without a day is pending.
 
     Args:
         source: as it is defined now.
@@ -101,11 +103,12 @@ def read_again(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
     changes = source_changes(source, recorded(ledger))
     if any(change.what in _READ_AGAIN for change in changes):
         return listing
-    if any(change.effect == "recompute" for change in changes):
-        where = "event_day is null and lines > 0"
-        undated = ledger.scan(where, [LANDING_FILE]).to_arrow()
-        return listing.join(undated, keys=LANDING_FILE, join_type="left semi")
-    return listing.slice(0, 0)
+    if ledger.metadata.current_snapshot_id is None:
+        return listing.slice(0, 0)
+    anew = any(change.effect == "recompute" for change in changes)
+    where = f"event_day is null and (pending{' or lines > 0' if anew else ''})"
+    undated = ledger.scan(where, [LANDING_FILE]).to_arrow()
+    return listing.join(undated, keys=LANDING_FILE, join_type="left semi")
 
 
 def check_all_there(source: Source, ledger: Table, listing: pa.Table) -> None:

@@ -257,6 +257,7 @@ class SourceAssets:
         source = self.source
 
         def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
+            work.say("staged; checking the rows before publication")
             frame = read_frame(
                 work.spark,
                 work.lake.load_table(source.table),

@@ -165,9 +165,10 @@ def indexed_versions(ledger: Table) -> Iterator[pa.RecordBatch]:
 
 
 def unread(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
-    """Files of a listing to be read: new or changed ones, and those that were read otherwise.
+    """Files of a listing to be read: new or changed ones, and those to be read again.
 
-    Otherwise: by a definition of the source that made other days or events of their records.
+    Again: a definition of the source that held before made other days or events of their records;
+    or their rows without a day are pending.
     """
     fresh = unindexed(listing, indexed_versions(ledger))
     again = read_again(source, ledger, listing)
@@ -183,7 +184,8 @@ def oldest_pending(ledger: Table) -> list[tuple[date | None, LandingFile]]:
     columns = ["event_day", "modified_ms", LANDING_FILE, "size_bytes"]
     schema = pa.schema([LEDGER_SCHEMA.field(name) for name in columns])
     found = schema.empty_table()
-    for batch in ledger.scan(EqualTo(term="pending", value=True), columns).to_batches():
+    pending = And(EqualTo(term="pending", value=True), NotNull(term="event_day"))
+    for batch in ledger.scan(pending, columns).to_batches():
         together = pa.concat_tables([found, pa.Table.from_batches([batch.select(columns)])])
         ordered = together.sort_by([(name, "ascending") for name in columns])
         days = ordered.group_by("event_day", use_threads=False)

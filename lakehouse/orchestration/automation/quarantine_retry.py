@@ -1,0 +1,223 @@
+"""Quarantined lines are taken again: the ledger calls them pending, and the next run reads them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pyiceberg.expressions import And, BooleanExpression, GreaterThan, In, IsNull, NotNull, Or
+
+from lakehouse.errors import NoSuchTableError, NotFoundError
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.shown_plan import Report
+from lakehouse.orchestration.asset_results import explained, pool
+from lakehouse.orchestration.automation.maintenance_jobs import chosen_tables
+from lakehouse.orchestration.automation.run_requests import DRY_RUN_TAG, TABLES_TAG
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
+from lakehouse.orchestration.ingestion.landing_listing import landed_among, list_landing
+from lakehouse.orchestration.ingestion.source import LANDING_FILE, Source
+from lakehouse.orchestration.ingestion.source_tables import day_in, read_ledger
+from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.run_log import as_text
+
+_DAYS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineRetry(Report):
+    """What of a quarantine the next run judges anew.
+
+    Attributes:
+        source: whose it is.
+        lines: quarantined lines with a usable event time that are taken again.
+        days: theirs; each is written anew, in one commit with the others.
+        undated_lines: those without a usable event time; the days of their files are written anew.
+        undated_files: files that are read again for them, or because they could not be read.
+        left: quarantined lines that stay, since files that their days need are gone or changed.
+        gone: these files.
+        dry_run: nothing was marked.
+    """
+
+    source: Source
+    lines: int
+    days: tuple[date, ...]
+    undated_lines: int
+    undated_files: tuple[str, ...]
+    left: int
+    gone: tuple[str, ...]
+    dry_run: bool
+
+    def title(self) -> str:
+        """How many lines."""
+        lines = self.lines + self.undated_lines
+        if not self.days and not self.undated_files:
+            return f"{self.source.quarantine_table}: no line can be taken again."
+        verb = "would be" if self.dry_run else "are"
+        return f"{self.source.quarantine_table}: {lines:,} lines {verb} taken again"
+
+    def facts(self) -> Iterator[tuple[str, object]]:
+        """Days, files, what stays, and who takes them."""
+        if self.days:
+            spans = [str(a) if a == b else f"{a} to {b}" for a, b in day_ranges(self.days)]
+            more = ", ..." if len(spans) > _DAYS_SHOWN else ""
+            yield "days", ", ".join(spans[:_DAYS_SHOWN]) + more
+        if self.undated_files:
+            yield "files read again", len(self.undated_files)
+        if self.left:
+            yield "lines that stay", self.left
+            yield "because of", f"{len(self.gone):,} files that are gone or changed: {self.gone[0]}"
+        if (self.days or self.undated_files) and not self.dry_run:
+            name = self.source.name
+            yield "taken by", f"the sensor landed_{name}, or runs of index_{name} and ingest_{name}"
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it."""
+        return {
+            "table": self.source.table,
+            "lines": self.lines,
+            "days": [str(day) for day in self.days],
+            "undated_lines": self.undated_lines,
+            "undated_files": list(self.undated_files),
+            "lines_left": self.left,
+            "files_gone": list(self.gone),
+            "dry_run": self.dry_run,
+        }
+
+
+def retry_quarantine(lake: Lakehouse, table: str, *, dry_run: bool = False) -> QuarantineRetry:
+    """`retry` for a raw table of the checkout's pipeline.
+
+    Raises:
+        NotFoundError: no checkout, or no source writes the table.
+    """
+    checkout: Any = load_module("definitions", Path.cwd())
+    pipeline: Pipeline = checkout.pipeline
+    sources = {source.table: source for source in pipeline.sources}
+    if table not in sources:
+        raise NotFoundError(
+            f"no source writes {table}; raw tables of sources are {', '.join(sources) or 'none'}"
+        )
+    return retry(lake, pipeline.landing_root, sources[table], dry_run=dry_run)
+
+
+def retry(
+    lake: Lakehouse,
+    landing_root: str,
+    source: Source,
+    *,
+    dry_run: bool = False,
+    summary: Mapping[str, str] | None = None,
+) -> QuarantineRetry:
+    """Have the next run judge quarantined lines by the source's present definition.
+
+    Their days are written anew from the landing files, so that a line is a row, a duplicate or in
+    quarantine afterwards, and never two of them. Until then everything stays as it is; done twice
+    it is as if done once.
+
+    Args:
+        lake: the tables.
+        landing_root: where the landing folders are.
+        source: as it is defined now.
+        dry_run: say what would be taken, mark nothing.
+        summary: entries for the summary of the ledger's snapshot.
+
+    Raises:
+        NoSuchTableError: nothing of the source was ever indexed.
+        NoSuchFileError: the landing folder does not exist.
+    """
+    if not lake.table_exists(source.ledger_table):
+        raise NoSuchTableError(
+            f"{source.ledger_table} does not exist: nothing of the source {source.name!r} was "
+            "indexed yet",
+            table=source.ledger_table,
+        )
+    ledger, listing = lake.load_table(source.ledger_table), list_landing(landing_root, source)
+    wanted = Or(GreaterThan(term="quarantined", value=0), NotNull(term="problem"))
+    rejected = [row for row in read_ledger(ledger, wanted) if row.quarantined or row.problem]
+    undated = {row.landing_file: row for row in rejected if row.event_day is None}
+    dated = [row for row in rejected if row.event_day is not None and row.quarantined]
+    of_files = read_ledger(ledger, In(term=LANDING_FILE, literals=set(undated))) if undated else []
+    days = {row.event_day for row in (*dated, *of_files) if row.event_day is not None}
+    known = [*of_files, *(read_ledger(ledger, day_in(sorted(days))) if days else ())]
+    there = landed_among(listing, known)
+    missing = [row for row in known if row.file not in there]
+    closed = {row.event_day for row in missing if row.event_day is not None and row.lines}
+    lost = {row.landing_file for row in of_files if row.event_day in closed}
+    lost |= {row.landing_file for row in undated.values() if row.file not in there}
+    taken = [row for row in dated if row.event_day not in closed]
+    files = sorted(undated.keys() - lost)
+    conditions: list[BooleanExpression] = []
+    if taken:
+        these = day_in(sorted({row.event_day for row in taken if row.event_day is not None}))
+        conditions.append(And(GreaterThan(term="quarantined", value=0), these))
+    if files:
+        of_these = In(term=LANDING_FILE, literals=set(files))
+        conditions.append(And(IsNull(term="event_day"), of_these))
+    if conditions and not dry_run:
+        ledger.update(
+            {"pending": "true", "replaces": "true"},
+            conditions[0] if len(conditions) == 1 else Or(*conditions),
+            summary=summary,
+        )
+    left = [row for row in dated if row.event_day in closed]
+    left += [undated[file] for file in lost if file in undated]
+    return QuarantineRetry(
+        source=source,
+        lines=sum(row.quarantined for row in taken),
+        days=tuple(sorted({row.event_day for row in taken if row.event_day is not None})),
+        undated_lines=sum(undated[file].quarantined for file in files),
+        undated_files=tuple(files),
+        left=sum(row.quarantined for row in left),
+        gone=tuple(sorted({row.landing_file for row in missing})),
+        dry_run=dry_run,
+    )
+
+
+def retry_job(pipeline: Pipeline) -> dg.JobDefinition:
+    """The job `retry_quarantine`: one step for each source, which runs `retry`."""
+    sources = pipeline.sources
+    steps = [_step(source, [one.table for one in sources]) for source in sources]
+
+    @dg.job(
+        name="retry_quarantine",
+        description="Have the next run judge quarantined lines by the present definitions. Tag "
+        f"`{TABLES_TAG}` with raw tables to choose some, `{DRY_RUN_TAG}` with `true` to see what "
+        "would be taken.",
+    )
+    def retry_quarantine_job() -> None:
+        for step in steps:
+            step()
+
+    return retry_quarantine_job
+
+
+def _step(source: Source, tables: list[str]) -> dg.OpDefinition:
+    @dg.op(
+        name=f"retry_quarantine__{source.name}",
+        pool=pool(source.table),
+        out=dg.Out(dg.Nothing),
+        description=f"Have lines of {source.quarantine_table} taken again.",
+    )
+    def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
+        with explained():
+            lake = lakehouse.lake()
+            if source.table not in chosen_tables(tables, context.run_tags):
+                context.log.info(f"{source.table} is not among {context.run_tags[TABLES_TAG]}")
+            elif not lake.table_exists(source.ledger_table):
+                context.log.info(f"nothing of {source.name} was indexed yet")
+            else:
+                dry_run = context.run_tags.get(DRY_RUN_TAG, "") == "true"
+                found = retry(
+                    lake,
+                    lakehouse.landing,
+                    source,
+                    dry_run=dry_run,
+                    summary={"dagster.run-id": context.run_id},
+                )
+                context.log.info(as_text(found))
+
+    return step
