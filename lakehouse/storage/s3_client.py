@@ -30,6 +30,27 @@ def is_signed_elsewhere(properties: Mapping[str, str]) -> bool:
     return properties.get(SIGNED_ELSEWHERE, "false").lower() == "true"
 
 
+def refusal_reason(
+    code: str, message: str, requested: str = "", there: str = "", said: str = ""
+) -> str:
+    """What a store says of a request that it refuses, in words that say what to do.
+
+    Args:
+        code: of the store.
+        message: of the store.
+        requested: when the request was signed, by the clock of who signed it.
+        there: when it came, by the store's clock.
+        said: what is told before, unless it is the clock.
+    """
+    if code != "RequestTimeTooSkewed":
+        return f"{said}{code} {message}".strip()[:500]
+    clocks = f": {requested} here, {there} there" if requested and there else ""
+    return (
+        f"the clock of who signed the request differs too much from the store's{clocks} ({code}). "
+        "Set the clock, or have it kept by NTP; no privilege is missing."
+    )
+
+
 def arrow_s3(
     properties: Mapping[str, str], environ: Mapping[str, str], retry_ms: int
 ) -> pafs.FileSystem:
