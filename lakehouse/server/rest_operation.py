@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
@@ -52,13 +52,12 @@ class Served:
     def of(
         cls,
         lake: Lakehouse,
-        config: Mapping[str, str],
         doorkeeper: Doorkeeper | None = None,
         files: FileAccess | None = None,
         memory: MemoryBounds = DEFAULT_BOUNDS,
     ) -> Served:
-        """Serve a catalog; `config` is told to clients with every table."""
-        tables, meters = ServedTables(lake.catalog, config, memory.tables), Meters()
+        """Serve a catalog."""
+        tables, meters = ServedTables(lake.catalog, memory.tables), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
         appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
         return cls(lake, tables, commits, appends, meters, doorkeeper, files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,19 +11,35 @@ import pyarrow.fs as pafs
 
 SIGNED_ELSEWHERE = "s3.remote-signing-enabled"
 """Storage property: whether somebody else has the keys, and signs requests with them."""
+S3_ENDPOINT = "s3.endpoint"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_VIRTUAL = "s3.force-virtual-addressing"
+_LOGIN = re.compile("//[^/@]*@")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def s3_endpoint(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
     """The endpoint that properties or environment name; None: Amazon's."""
-    return properties.get("s3.endpoint") or _first(environ, _ENDPOINTS)
+    return properties.get(S3_ENDPOINT) or _first(environ, _ENDPOINTS)
 
 
 def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
     """The region that properties or environment name."""
     named = properties.get("s3.region") or properties.get("client.region")
     return named or _first(environ, _REGIONS)
+
+
+def s3_told(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Where the store is, as properties of clients (pyiceberg's names, and Java's); no secrets."""
+    endpoint, region = s3_endpoint(properties, environ), s3_region(properties, environ)
+    told = {"s3.region": region, "client.region": region} if region else {}
+    if endpoint:
+        is_virtual = properties.get(_VIRTUAL, "false").lower() == "true"
+        told[S3_ENDPOINT] = _LOGIN.sub("//", endpoint)
+        told["s3.path-style-access"] = "false" if is_virtual else "true"
+        if is_virtual:
+            told[_VIRTUAL] = "true"
+    return told
 
 
 def is_signed_elsewhere(properties: Mapping[str, str]) -> bool:
@@ -84,7 +101,7 @@ def arrow_s3(
             options[option] = properties[name]
     if properties.get("s3.anonymous", "false").lower() == "true":
         options["anonymous"] = True
-    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
+    if properties.get(_VIRTUAL, "false").lower() == "true":
         options["force_virtual_addressing"] = True
     return pafs.S3FileSystem(**options)
 

@@ -12,6 +12,7 @@ import typer
 import yaml
 from rich.text import Text
 
+from lakehouse.catalog.redaction import is_secret
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.errors import InvalidInputError
@@ -50,6 +51,13 @@ def serve(
     sign: Annotated[
         bool, typer.Option("--sign", help="Sign requests to S3 for clients without credentials.")
     ] = False,
+    tell: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Tell clients, as the s3.endpoint by which they reach the store; repeatable.",
+        ),
+    ] = None,
     access_log: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Log each request there as JSON; - is standard error."),
@@ -86,6 +94,7 @@ def serve(
     app: Any = load_module("lakehouse.server.rest_app", "server")
     served = app.rest_app(
         session.lake,
+        config=dict(_told(one) for one in tell or ()),
         rules=rules,
         access=access and app.AccessRules(*access),
         memory=app.MemoryBounds.parse(memory or ()),
@@ -95,6 +104,18 @@ def serve(
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         _announce(session, server.url)
         ended.wait()
+
+
+def _told(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InvalidInputError(f"Clients are told KEY=VALUE; not {text!r}.")
+    if is_secret(key):
+        raise InvalidInputError(
+            f"{key} is secret, and everybody is told. Have access handed out with --vend-role or "
+            "--sign."
+        )
+    return key, value
 
 
 def _announce(session: Session, url: str) -> None:
