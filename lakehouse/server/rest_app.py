@@ -15,6 +15,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
 from lakehouse.server.access.asked_privileges import nothing
 from lakehouse.server.access.doorkeeper import Doorkeeper
@@ -86,7 +87,7 @@ def rest_app(
         for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
     routed = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
-    return RestApp(UndecodedPaths(routed), answers)
+    return RestApp(UndecodedPaths(routed), answers, doorkeeper)
 
 
 class RestApp:
@@ -95,10 +96,19 @@ class RestApp:
     Args:
         routed: what finds the operation of a request.
         answers: what answers it.
+        doorkeeper: asks callers who they are; None: nobody is asked.
     """
 
-    def __init__(self, routed: ASGIApp, answers: RequestAnswers) -> None:
-        self._routed, self._answers = routed, answers
+    def __init__(
+        self, routed: ASGIApp, answers: RequestAnswers, doorkeeper: Doorkeeper | None = None
+    ) -> None:
+        self._routed, self._answers, self._doorkeeper = routed, answers, doorkeeper
+
+    def follow(self, rules: Rules) -> None:
+        """From now on other rules hold. Raises InvalidInputError: nobody is asked who they are."""
+        if self._doorkeeper is None:
+            raise InvalidInputError("The server was started without rules, and asks nobody.")
+        self._doorkeeper.follow(rules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

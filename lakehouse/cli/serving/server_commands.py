@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +19,8 @@ from lakehouse.catalog.redaction import is_secret
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -74,14 +79,13 @@ def serve(
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.
 
     It runs until it is interrupted or terminated. What it is asked until then it still answers.
+    At SIGHUP it reads the file of principals again; one with an error in it changes nothing.
     """
     http: Any = load_module("lakehouse.server.http_server", "server")
     log: Any = load_module("lakehouse.server.watching.access_log", "server")
-    ended = threading.Event()
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ending, lambda *_: ended.set())
-    # sent when log files are turned over: principals are read at the start alone
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals: SimpleQueue[int] = SimpleQueue()
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, lambda number, _: signals.put(number))
     rules: Any = None
     if principals is not None:
         file: Any = load_module("lakehouse.server.access.principals_file", "server")
@@ -103,7 +107,18 @@ def serve(
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         _announce(session, server.url)
-        ended.wait()
+        while signals.get() == signal.SIGHUP:
+            if principals is not None:
+                _reread(principals, file.read_rules, served)
+
+
+def _reread(principals: Path, read_rules: Callable[[Path], Any], served: Any) -> None:
+    try:
+        served.follow(read_rules(principals))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server goes on
+        log.error("What %s said before still holds: %s", principals, error)  # noqa: TRY400
+    else:
+        log.warning("%s was read again.", principals)
 
 
 def _told(text: str) -> tuple[str, str]:
