@@ -24,6 +24,9 @@ class Server(ThreadingHTTPServer):
     "lost": stored, then the connection is cut; "503": not stored; "500 stored": stored, and an
     error is told; "409": not stored, another request for the same key is under way; the
     other CODES: refused.
+
+    Attributes:
+        refusal: with which everything is refused (403), XML.
     """
 
     def __init__(self) -> None:
@@ -32,6 +35,7 @@ class Server(ThreadingHTTPServer):
         self.script: list[str | None] = []
         self.puts: list[str] = []
         self.gets = 0
+        self.refusal: bytes | None = None
         self.honours_if_none_match = True
         self.lock = Lock()
 
@@ -55,6 +59,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_args: object) -> None:
         pass
+
+    def parse_request(self) -> bool:
+        """Refuse it, where everything is refused."""
+        if not super().parse_request() or self.server.refusal is None:
+            return self.server.refusal is None
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._answer(403, None, self.server.refusal)
+        return False
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from asyncio import get_running_loop
+from asyncio import get_running_loop, shield, wrap_future
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.errors import InvalidIdentifierError
 from lakehouse.server.access.asked_privileges import check_asks
+from lakehouse.server.access.doorkeeper import basic_secret
 from lakehouse.server.access.privileges import ANYONE, Caller
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call
@@ -30,7 +31,7 @@ from lakehouse.server.wire.undecoded_paths import decoded_names
 from lakehouse.spec.identifier import dotted
 
 T = TypeVar("T")
-_THREADS, _DOOR_THREADS, _WAITING_THREADS = 32, 2, 256
+_THREADS, _WAITING_THREADS = 32, 256
 _SCRIPTED = frozenset({"cors", "same-origin"})
 _TAKES_MORE = frozenset({"origin", "sec-fetch-mode", "content-length", "transfer-encoding"})
 """Headers of requests that are looked at more closely."""
@@ -52,8 +53,6 @@ class RequestAnswers:
         self._repeated = RepeatedRequests()
         self._known_targets = KnownTargets()
         self._threads = ThreadPoolExecutor(_THREADS, "lakehouse-answers")
-        # whoever guesses secrets waits for others who do, and nobody else does
-        self._door = ThreadPoolExecutor(_DOOR_THREADS, "lakehouse-secrets")
         self._waiting = ThreadPoolExecutor(_WAITING_THREADS, "lakehouse-waiting")
 
     def endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
@@ -116,6 +115,8 @@ class RequestAnswers:
                 parts = decoded_names(request.path_params)
                 call = Call(parts, dict(request.query_params), dict(request.headers), body)
                 found: Answer | None = None
+                if operation.secret is not None:
+                    await self._check_secret(operation.secret(call), request)
                 if operation.at_once is not None:
                     found = self._run(operation.at_once, operation, call, caller, names)
                 answer = found or await self._in_thread(operation, call, caller, names)
@@ -162,17 +163,25 @@ class RequestAnswers:
         if known is not None or doorkeeper is None:
             return known or ANYONE
         authorization = request.headers.get("authorization")
-        hashes = (authorization or "").lower().startswith("basic")
-        threads = self._door if hashes else self._threads
-        return await get_running_loop().run_in_executor(threads, doorkeeper.caller, authorization)
+        await self._check_secret(basic_secret(authorization), request)
+        return await get_running_loop().run_in_executor(
+            self._threads, doorkeeper.caller, authorization
+        )
+
+    async def _check_secret(self, told: tuple[str, str] | None, request: Request) -> None:
+        """Have a secret compared that is not known, which takes no thread meanwhile."""
+        doorkeeper = self._served.doorkeeper
+        if doorkeeper is None or told is None:
+            return
+        checked = doorkeeper.check(*told, request.client.host if request.client else "")
+        if checked is not None:
+            await shield(wrap_future(checked))  # others may wait for the same one
 
     async def _in_thread(
         self, operation: Operation, call: Call, caller: Caller, names: list[str]
     ) -> Answer:
         once: Callable[[Served, Call], Answer] = partial(self._repeated.answer, operation)
-        threads = self._threads
-        if operation.hashes or operation.waits:
-            threads = self._door if operation.hashes else self._waiting
+        threads = self._waiting if operation.waits else self._threads
         return await get_running_loop().run_in_executor(
             threads, self._run, once, operation, call, caller, names
         )

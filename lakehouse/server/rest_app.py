@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
 from lakehouse.server.access.asked_privileges import nothing
 from lakehouse.server.access.doorkeeper import Doorkeeper
@@ -40,6 +42,9 @@ from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
 from lakehouse.server.wire.undecoded_paths import UndecodedPaths
 from lakehouse.spec.table_properties import full_uri
+from lakehouse.storage.bucket_clients import S3_SCHEMES
+from lakehouse.storage.location import parse
+from lakehouse.storage.s3_client import s3_told
 
 
 def rest_app(
@@ -55,7 +60,8 @@ def rest_app(
 
     Args:
         lake: the catalog.
-        config: what clients are told for every table, such as `s3.endpoint`; no secrets.
+        config: what clients are told that were not given it, such as `s3.endpoint` (REST catalog:
+            CatalogConfig.defaults), over what the server's own storage has; no secrets.
         rules: who may do what; None: nobody is asked who they are.
         access: which access to files is handed out; None: clients have their own.
         memory: what is kept in memory, at most; None: as `DEFAULT_BOUNDS` has it. Given, it
@@ -63,15 +69,17 @@ def rest_app(
         plans: what plans of scans may ask for, and take.
     """
     doorkeeper = None if rules is None else Doorkeeper(rules, lake.name, lake.environment)
-    files = None if access is None else FileAccess(lake.catalog, access, lake.environment)
+    told = {**_store_of(lake.catalog), **(config or {})}
+    own = {**lake.catalog.properties, **told}
+    files = None if access is None else FileAccess(own, access, lake.environment)
     bounds = memory or DEFAULT_BOUNDS
     if memory is not None:
         memory.bound_process()
-    served = Served.of(lake, config or {}, doorkeeper, files, bounds)
+    served = Served.of(lake, doorkeeper, files, bounds)
     operations = operations_of(lake.catalog, access, bounds, plans)
     answers = RequestAnswers(served, bounds)
     configuration = Operation(
-        "GET", "/config", _configuration(operations), listed=False, asks=nothing
+        "GET", "/config", _configuration(operations, told), listed=False, asks=nothing
     )
     # they are tried one after the other: what is asked for most often comes first
     often = sorted(operations, key=lambda one: one.path != "/namespaces/{namespace}/tables/{table}")
@@ -80,7 +88,7 @@ def rest_app(
         for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
     routed = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
-    return RestApp(UndecodedPaths(routed), answers)
+    return RestApp(UndecodedPaths(routed), answers, doorkeeper)
 
 
 class RestApp:
@@ -89,10 +97,19 @@ class RestApp:
     Args:
         routed: what finds the operation of a request.
         answers: what answers it.
+        doorkeeper: asks callers who they are; None: nobody is asked.
     """
 
-    def __init__(self, routed: ASGIApp, answers: RequestAnswers) -> None:
-        self._routed, self._answers = routed, answers
+    def __init__(
+        self, routed: ASGIApp, answers: RequestAnswers, doorkeeper: Doorkeeper | None = None
+    ) -> None:
+        self._routed, self._answers, self._doorkeeper = routed, answers, doorkeeper
+
+    def follow(self, rules: Rules) -> None:
+        """From now on other rules hold. Raises InvalidInputError: nobody is asked who they are."""
+        if self._doorkeeper is None:
+            raise InvalidInputError("The server was started without rules, and asks nobody.")
+        self._doorkeeper.follow(rules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -119,7 +136,15 @@ def operations_of(
     return (*served, *planning, *together, *appends, *others)
 
 
-def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:
+def _store_of(catalog: Catalog) -> dict[str, str]:
+    """Where the store of a catalog is, for clients that were not told."""
+    is_on_s3 = parse(catalog.warehouse).scheme in S3_SCHEMES
+    return s3_told(catalog.properties, os.environ) if is_on_s3 else {}
+
+
+def _configuration(
+    operations: Sequence[Operation], told: Mapping[str, str]
+) -> Callable[[Served, Call], Answer]:
     endpoints = [one.endpoint for one in operations if one.listed]
 
     def configuration(served: Served, call: Call) -> Answer:
@@ -127,7 +152,7 @@ def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], 
         if wanted not in ("", served.lake.name) and full_uri(wanted) != served.lake.warehouse:
             raise HttpError(404, "NoSuchWarehouseException", f"No warehouse {wanted!r} is served.")
         document = {
-            "defaults": {},
+            "defaults": dict(told),
             "overrides": {"namespace-separator": "%1F"},
             "endpoints": endpoints,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
@@ -52,13 +52,12 @@ class Served:
     def of(
         cls,
         lake: Lakehouse,
-        config: Mapping[str, str],
         doorkeeper: Doorkeeper | None = None,
         files: FileAccess | None = None,
         memory: MemoryBounds = DEFAULT_BOUNDS,
     ) -> Served:
-        """Serve a catalog; `config` is told to clients with every table."""
-        tables, meters = ServedTables(lake.catalog, config, memory.tables), Meters()
+        """Serve a catalog."""
+        tables, meters = ServedTables(lake.catalog, memory.tables), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
         appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
         return cls(lake, tables, commits, appends, meters, doorkeeper, files)
@@ -103,7 +102,7 @@ class Operation:
         listed: whether `endpoints` in the configuration names it.
         asks: the privileges that a request needs; everything, where nothing is said.
         for_anybody: whether it is answered to anybody, unasked.
-        hashes: whether it hashes secrets, which is slow on purpose: few of these run at a time.
+        secret: name and secret that are to be compared before it runs; None: there are none.
         waits: whether it mostly waits for others of its kind, so that many run at a time.
         finds_keys: whether it finds out by itself that its request was carried out before.
         body_max: bytes of a body, at most.
@@ -119,7 +118,7 @@ class Operation:
     listed: bool = field(default=True, kw_only=True)
     asks: Asks = field(default=on_catalog(Privilege.MANAGE), kw_only=True)
     for_anybody: bool = field(default=False, kw_only=True)
-    hashes: bool = field(default=False, kw_only=True)
+    secret: Callable[[Call], tuple[str, str] | None] | None = field(default=None, kw_only=True)
     waits: bool = field(default=False, kw_only=True)
     finds_keys: bool = field(default=False, kw_only=True)
     body_max: int = field(default=BODY_BYTES_MAX, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -56,15 +56,11 @@ class ServedTables:
 
     Args:
         catalog: holds them.
-        config: what clients are told for every table (REST catalog: LoadTableResult.config).
         bytes_max: of what is kept.
-
-    Attributes:
-        config: see above.
     """
 
-    def __init__(self, catalog: Catalog, config: Mapping[str, str], bytes_max: int) -> None:
-        self._catalog, self.config = catalog, config
+    def __init__(self, catalog: Catalog, bytes_max: int) -> None:
+        self._catalog = catalog
         self.known: KeptByBytes[Identifier, _Known] = KeptByBytes(bytes_max)
 
     def newest(self, identifier: Identifier) -> TableVersion:
@@ -113,10 +109,9 @@ class ServedTables:
         if snapshots == APPENDED:
             newest = metadata.metadata_log[-1:]
             metadata = replace(metadata, metadata_log=newest, snapshot_log=snapshot_log())
-        return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
+        return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (
             orjson.dumps(version.metadata_location),
             serialize(metadata),
-            orjson.dumps(dict(self.config)),
         )
 
     def _newest(self, identifier: Identifier) -> _Known:

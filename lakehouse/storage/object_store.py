@@ -54,7 +54,7 @@ from lakehouse.storage.delegated.vended_credentials import (
 )
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.s3_client import arrow_s3
+from lakehouse.storage.s3_client import arrow_s3, refusal_reason
 from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX, DeleteReport, FileInfo
 
 T = TypeVar("T")
@@ -205,7 +205,15 @@ class ObjectStorage:
     def size(self, location: str) -> int:
         """Bytes of the file."""
         store, key = self._locate(location)
-        return self._patiently("look at", location, lambda: int(obstore.head(store, key)["size"]))
+
+        def head() -> int:
+            try:
+                return int(obstore.head(store, key)["size"])
+            except obstore_errors.PermissionDeniedError:
+                obstore.get(store, key)  # its refusal says why, a HEAD's has no body
+                raise
+
+        return self._patiently("look at", location, head)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """All files below the folder `prefix`."""
@@ -443,7 +451,18 @@ def _reason(error: Exception) -> str:
             "the endpoint cannot be used. An http:// endpoint needs AWS_ALLOW_HTTP=true, or is "
             "given as s3.endpoint."
         )
+    code = _element(text, "Code")
+    if code:
+        said = f"{type(error).__name__}: {text.partition('<')[0]}"
+        told = (_element(text, name) for name in ("Message", "RequestTime", "ServerTime"))
+        return refusal_reason(code, *told, said=said)
     with contextlib.suppress(ValueError):
         # the first line says what happened, the rest dumps the client's configuration
         text = text[: text.index("\n")]
     return f"{type(error).__name__}: {text[:500]}"
+
+
+def _element(text: str, name: str) -> str:
+    """What a store's answer has in an XML element of this name; empty where it has none."""
+    found = re.search(f"<{name}>([^<]*)</{name}>", text)
+    return "" if found is None else found[1]

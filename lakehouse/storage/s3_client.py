@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +11,16 @@ import pyarrow.fs as pafs
 
 SIGNED_ELSEWHERE = "s3.remote-signing-enabled"
 """Storage property: whether somebody else has the keys, and signs requests with them."""
+S3_ENDPOINT = "s3.endpoint"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_VIRTUAL = "s3.force-virtual-addressing"
+_LOGIN = re.compile("//[^/@]*@")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def s3_endpoint(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
     """The endpoint that properties or environment name; None: Amazon's."""
-    return properties.get("s3.endpoint") or _first(environ, _ENDPOINTS)
+    return properties.get(S3_ENDPOINT) or _first(environ, _ENDPOINTS)
 
 
 def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
@@ -25,9 +29,43 @@ def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str 
     return named or _first(environ, _REGIONS)
 
 
+def s3_told(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Where the store is, as properties of clients (pyiceberg's names, and Java's); no secrets."""
+    endpoint, region = s3_endpoint(properties, environ), s3_region(properties, environ)
+    told = {"s3.region": region, "client.region": region} if region else {}
+    if endpoint:
+        is_virtual = properties.get(_VIRTUAL, "false").lower() == "true"
+        told[S3_ENDPOINT] = _LOGIN.sub("//", endpoint)
+        told["s3.path-style-access"] = "false" if is_virtual else "true"
+        if is_virtual:
+            told[_VIRTUAL] = "true"
+    return told
+
+
 def is_signed_elsewhere(properties: Mapping[str, str]) -> bool:
     """Whether a storage has no keys, and somebody signs for it."""
     return properties.get(SIGNED_ELSEWHERE, "false").lower() == "true"
+
+
+def refusal_reason(
+    code: str, message: str, requested: str = "", there: str = "", said: str = ""
+) -> str:
+    """What a store says of a request that it refuses, in words that say what to do.
+
+    Args:
+        code: of the store.
+        message: of the store.
+        requested: when the request was signed, by the clock of who signed it.
+        there: when it came, by the store's clock.
+        said: what is told before, unless it is the clock.
+    """
+    if code != "RequestTimeTooSkewed":
+        return f"{said}{code} {message}".strip()[:500]
+    clocks = f": {requested} here, {there} there" if requested and there else ""
+    return (
+        f"the clock of who signed the request differs too much from the store's{clocks} ({code}). "
+        "Set the clock, or have it kept by NTP; no privilege is missing."
+    )
 
 
 def arrow_s3(
@@ -63,7 +101,7 @@ def arrow_s3(
             options[option] = properties[name]
     if properties.get("s3.anonymous", "false").lower() == "true":
         options["anonymous"] = True
-    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
+    if properties.get(_VIRTUAL, "false").lower() == "true":
         options["force_virtual_addressing"] = True
     return pafs.S3FileSystem(**options)
 

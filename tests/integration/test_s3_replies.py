@@ -200,3 +200,57 @@ def test_the_environment_may_allow_http(server, monkeypatch):
 def test_the_writers_mark_is_a_name_that_every_store_takes():
     """Azure wants metadata names to be identifiers of C#, proxies drop headers with underscores."""
     assert re.fullmatch("[a-z][a-z0-9]*", WRITER_ID)
+
+
+SKEWED = (
+    b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the request time "
+    b"and the current time is too large.</Message><RequestTime>20261125T215003Z</RequestTime>"
+    b"<ServerTime>2026-11-25T22:10:03Z</ServerTime></Error>"
+)
+DECLARED = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+
+
+def streamed(storage):
+    with storage.open_output(KEY) as stream:
+        stream.write(b"mine")
+
+
+VERBS = {
+    "read": lambda storage: storage.read(KEY),
+    "read_range": lambda storage: storage.read_range(KEY, 0, 1),
+    "size": lambda storage: storage.size(KEY),
+    "exists": lambda storage: storage.exists(KEY),
+    "write": lambda storage: storage.write(KEY, b"mine"),
+    "create": lambda storage: storage.create(KEY, b"mine"),
+    "list": lambda storage: list(storage.list("s3://lake/raw")),
+    "list_folders": lambda storage: storage.list_folders("s3://lake/raw"),
+    "open_output": streamed,
+}
+
+
+@pytest.mark.parametrize("declaration", [b"", DECLARED])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_wrong_clock_is_told_as_that(server, storage, verb, declaration):
+    server.refusal = declaration + SKEWED
+    with pytest.raises(StorageError) as caught:
+        VERBS[verb](storage)
+    told = str(caught.value)
+    assert "clock" in told
+    assert "20261125T215003Z here, 2026-11-25T22:10:03Z there" in told
+    assert "privileges" not in told
+    assert not caught.value.retryable
+
+
+def test_a_wrong_clock_is_told_of_each_file_that_is_not_deleted(server, storage):
+    server.refusal = DECLARED + SKEWED
+    (reason,) = storage.delete([KEY]).failed.values()
+    assert "clock" in reason
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_refusal_is_told_by_the_stores_own_words(server, storage, verb):
+    error = b"<Error><Code>InvalidAccessKeyId</Code><Message>No such key.</Message></Error>"
+    server.refusal = DECLARED + error
+    with pytest.raises(StorageError, match="InvalidAccessKeyId No such key"):
+        VERBS[verb](storage)
+    server.refusal = None

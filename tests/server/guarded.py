@@ -16,7 +16,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.server.access.hashed_secrets import HashedSecret
 from lakehouse.server.access.principals_file import read_rules
 from lakehouse.server.http_server import HttpServer
-from lakehouse.server.rest_app import rest_app
+from lakehouse.server.rest_app import RestApp, rest_app
 
 SECRETS = {
     name: f"{name}-secret-hunter2" for name in ("root", "ann", "bob", *["read", "write", "create"])
@@ -51,6 +51,7 @@ class Guarded:
 
     url: str
     lake: Lakehouse
+    app: RestApp | None = None
 
     def token(self, name: str) -> str:
         form = {
@@ -81,4 +82,4 @@ class Guarded:
 def guarded(lake: Lakehouse, rules: Path) -> Iterator[Guarded]:
     app = rest_app(lake, rules=read_rules(rules))
     with HttpServer(app, "127.0.0.1", 0, is_guarded=True) as server:
-        yield Guarded(server.url, lake)
+        yield Guarded(server.url, lake, app)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,9 +20,10 @@ from lakehouse.server.access import hashed_secrets
 from lakehouse.server.operations import scan_operations
 from lakehouse.server.rest_operation import BODY_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
-from tests.server.guarded import guarded, rules_file
+from tests.server.guarded import SECRETS, guarded, rules_file
 from tests.server.test_rest_protocol import append, error
 from tests.server.test_view_operations import version
+from tests.waiting import eventually
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -291,8 +293,75 @@ def test_guessing_secrets_keeps_nobody_waiting(server):
         time.sleep(0.5)
         for _ in range(3):
             assert server.ask(token, "GET", "/namespaces/ann/tables").status_code == 200
+            assert server.token("ann")  # whose secret was compared before
+            by_secret = requests.get(server.url, auth=("ann", SECRETS["ann"]), timeout=30)
+            assert by_secret.status_code == 200
     for one in guesses:
         one.join()
+
+
+def test_who_guesses_waits_behind_itself_and_few_of_its_guesses_do(server):
+    """Those of one peer and name are told to try again; none of another name is."""
+    url = f"{server.url}/v1/oauth/tokens"
+    form = {"grant_type": "client_credentials", "client_id": "ann"}
+
+    def guess(number: int) -> int:
+        told = {**form, "client_secret": str(number)}
+        return requests.post(url, data=told, timeout=60).status_code
+
+    with ThreadPoolExecutor(80) as pool:
+        with hashed_secrets._turn:
+            guesses = [pool.submit(guess, number) for number in range(80)]
+            eventually(lambda: sum(one.done() for one in guesses) >= 60)
+            assert {one.result() for one in guesses if one.done()} == {429}
+            first_login = pool.submit(server.token, "bob")
+        assert first_login.result()
+        assert {one.result() for one in guesses} == {401, 429}
+    assert server.token("ann")
+
+
+class Slow:
+    """Comparisons that take until they are let go, and the order in which they begin."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, str | None, int]] = []
+        self.let_go = threading.Semaphore(0)
+
+    def submit(self, checks, peer, name, number):
+        def compare() -> bool:
+            self.begun.append((peer, name, number))
+            return self.let_go.acquire(timeout=60)
+
+        return checks.submit(peer, name, str(number).encode(), compare)
+
+
+def test_secrets_of_each_peer_and_name_are_compared_in_turn():
+    checks, slow = hashed_secrets.SecretChecks(), Slow()
+    guesses = [slow.submit(checks, "guesser", "ann", number) for number in range(40)]
+    assert guesses.index(None) == 17  # one is compared, sixteen wait
+    names = [slow.submit(checks, "guesser", None, number) for number in range(40)]
+    assert names.index(None) == 16
+    others = [slow.submit(checks, "other", "ann", 0), slow.submit(checks, "guesser", "bob", 0)]
+    same = [slow.submit(checks, "guesser", "ann", number) for number in (0, 3)]
+    assert same == [guesses[0], guesses[3]]
+    slow.let_go.release(100)
+    waiting = [one for one in (*guesses, *names, *others) if one is not None]
+    assert all(one.result(60) for one in waiting)
+    assert len(slow.begun) == len(set(slow.begun)) == len(waiting)
+    # at most one of each lane before it
+    assert slow.begun.index(("other", "ann", 0)) <= 2
+    assert slow.begun.index(("guesser", "bob", 0)) <= 5
+
+
+def test_what_compares_may_fail():
+    checks = hashed_secrets.SecretChecks()
+
+    def fails() -> bool:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        checks.submit("a", "b", b"1", fails).result(60)
+    assert checks.submit("a", "b", b"2", lambda: True).result(60)
 
 
 DEEP = b"[" * 100_000

@@ -158,7 +158,7 @@ def test_tables_beyond_the_bound_are_read_again(lake):
     for n in range(20):
         lake.create_table(f"ns.t{n}", pa.schema({"id": pa.int64()}))
     names = [Identifier.parse(f"ns.t{n}") for n in range(20)]
-    large, small = (ServedTables(lake.catalog, {}, bound) for bound in (64 * MIB, 200_000))
+    large, small = (ServedTables(lake.catalog, bound) for bound in (64 * MIB, 200_000))
     for name in [*names, *reversed(names)]:
         for which in ("all", REFS, APPENDED):
             assert large.body(name, which)[1] == small.body(name, which)[1]

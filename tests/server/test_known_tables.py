@@ -161,7 +161,7 @@ def test_object_stores_are_not_asked_for_tables_in_memory(tmp_path, monkeypatch)
             return one(self, *more)
 
         monkeypatch.setattr(MemoryStorage, name, noted)
-    tables = ServedTables(lake.catalog, {}, 1 << 20)
+    tables = ServedTables(lake.catalog, 1 << 20)
     lake.create_table("ns.t", pa.schema({"id": pa.int64()}))
     first, _ = tables.body(Identifier.parse("ns.t"))
     asked.clear()

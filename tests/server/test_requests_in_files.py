@@ -73,7 +73,7 @@ class Server:
                 LocalStorage(disk=Disk()), decide
             ),
         )
-        self.served = Served.of(Lakehouse(self.catalog, clock), {})
+        self.served = Served.of(Lakehouse(self.catalog, clock))
         self.repeated = RepeatedRequests()
 
     def ask(self, method, path, names, body=None, key=None):
@@ -303,7 +303,7 @@ def test_what_fails_is_not_kept(tmp_path):
 
     server = Server(tmp_path)
     catalog = FilesystemCatalog(str(tmp_path), storage_factory=lambda *_: FullDisk())
-    server.catalog, server.served = catalog, Served.of(Lakehouse(catalog, Environment.system()), {})
+    server.catalog, server.served = catalog, Served.of(Lakehouse(catalog, Environment.system()))
     assert server.ask(*request, key=key)[0] == 500
     broken[0] = False
     assert server.ask(*request, key=key)[0] == 200
@@ -324,7 +324,7 @@ def test_keys_in_an_object_store():
 
         class OnS3(Server):
             def __init__(self):
-                self.catalog, self.served = lake.catalog, Served.of(lake, {})
+                self.catalog, self.served = lake.catalog, Served.of(lake)
                 self.repeated = RepeatedRequests()
 
         def twice(*request):

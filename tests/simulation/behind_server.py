@@ -52,7 +52,7 @@ class Server:
     def __init__(self, world: World) -> None:
         self.process = ServerProcess()
         catalog: Catalog = world.catalog(self.process)
-        self._served = Served.of(Lakehouse(catalog, world.environment(self.process)), {})
+        self._served = Served.of(Lakehouse(catalog, world.environment(self.process)))
         self._repeated = RepeatedRequests()
         operations = rest_app.operations_of(catalog)
         config = Operation("GET", "/config", rest_app._configuration(operations))

@@ -8,6 +8,7 @@ this client does not know is lost.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -58,6 +59,7 @@ from lakehouse.spec.metadata.table_requirements import AssertCreate, Requirement
 from lakehouse.spec.metadata.table_updates import AddSchema, AddSnapshot, Update
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
+from lakehouse.storage.s3_client import S3_ENDPOINT, s3_endpoint
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 
@@ -97,7 +99,10 @@ class RestCatalog(BaseCatalog):
         self._session = RestSession(client, warehouse, self._properties, basic, self._environment)
         # only what the user named confines: what the server names it may also place elsewhere
         self._roots = allowed_roots(self._warehouse, self._properties)
-        self._properties = dict(self._session.config.properties)
+        named = dict(self._session.config.properties)
+        if S3_ENDPOINT not in self._properties and s3_endpoint({}, os.environ):
+            named.pop(S3_ENDPOINT, None)  # by this machine's settings the store is elsewhere
+        self._properties = named
         told_uri = self._properties.get("uri", uri)
         self._tables = LoadedTables(
             self._session, self._properties, told_uri, storage_factory, self._environment

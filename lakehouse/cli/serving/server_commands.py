@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Annotated, Any
 
 import typer
 import yaml
 from rich.text import Text
 
+from lakehouse.catalog.redaction import is_secret
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -50,6 +56,13 @@ def serve(
     sign: Annotated[
         bool, typer.Option("--sign", help="Sign requests to S3 for clients without credentials.")
     ] = False,
+    tell: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Tell clients, as the s3.endpoint by which they reach the store; repeatable.",
+        ),
+    ] = None,
     access_log: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Log each request there as JSON; - is standard error."),
@@ -66,14 +79,13 @@ def serve(
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.
 
     It runs until it is interrupted or terminated. What it is asked until then it still answers.
+    At SIGHUP it reads the file of principals again; one with an error in it changes nothing.
     """
     http: Any = load_module("lakehouse.server.http_server", "server")
     log: Any = load_module("lakehouse.server.watching.access_log", "server")
-    ended = threading.Event()
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ending, lambda *_: ended.set())
-    # sent when log files are turned over: principals are read at the start alone
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals: SimpleQueue[int] = SimpleQueue()
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, lambda number, _: signals.put(number))
     rules: Any = None
     if principals is not None:
         file: Any = load_module("lakehouse.server.access.principals_file", "server")
@@ -86,6 +98,7 @@ def serve(
     app: Any = load_module("lakehouse.server.rest_app", "server")
     served = app.rest_app(
         session.lake,
+        config=dict(_told(one) for one in tell or ()),
         rules=rules,
         access=access and app.AccessRules(*access),
         memory=app.MemoryBounds.parse(memory or ()),
@@ -94,7 +107,30 @@ def serve(
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         _announce(session, server.url)
-        ended.wait()
+        while signals.get() == signal.SIGHUP:
+            if principals is not None:
+                _reread(principals, file.read_rules, served)
+
+
+def _reread(principals: Path, read_rules: Callable[[Path], Any], served: Any) -> None:
+    try:
+        served.follow(read_rules(principals))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server goes on
+        log.error("What %s said before still holds: %s", principals, error)  # noqa: TRY400
+    else:
+        log.warning("%s was read again.", principals)
+
+
+def _told(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InvalidInputError(f"Clients are told KEY=VALUE; not {text!r}.")
+    if is_secret(key):
+        raise InvalidInputError(
+            f"{key} is secret, and everybody is told. Have access handed out with --vend-role or "
+            "--sign."
+        )
+    return key, value
 
 
 def _announce(session: Session, url: str) -> None:

@@ -8,11 +8,15 @@ import hashlib
 import hmac
 import secrets
 import threading
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 _N, _R, _P = 2**14, 8, 1
 _N_MAX = 2**20
 _BYTES = 32
+_WAITING_MAX = 16
 _turn = threading.Lock()
 """One at a time: each takes 16 MiB and tens of milliseconds, and anybody may ask."""
 
@@ -62,6 +66,79 @@ class HashedSecret:
 
     def __repr__(self) -> str:
         return "HashedSecret(***)"
+
+
+@dataclass(eq=False, slots=True)
+class _Check:
+    compare: Callable[[], bool]
+    result: Future[bool] = field(default_factory=Future)
+
+    def run(self) -> None:
+        try:
+            self.result.set_result(self.compare())
+        # told to who waits for it
+        except BaseException as error:  # noqa: BLE001
+            self.result.set_exception(error)
+
+
+_Lane = OrderedDict[bytes, _Check]
+
+
+class SecretChecks:
+    """Compares secrets one at a time: of each peer in turn, and of it of each name in turn.
+
+    So who guesses waits for itself. Safe between threads.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "lakehouse-secrets")
+        self._lock = threading.Lock()
+        self._lanes: OrderedDict[str, OrderedDict[str | None, _Lane]] = OrderedDict()
+        self._current: tuple[tuple[object, ...], _Check] | None = None
+
+    def submit(
+        self, peer: str, name: str | None, what: bytes, compare: Callable[[], bool]
+    ) -> Future[bool] | None:
+        """Have a secret compared; None: as many others of this peer and name wait as may.
+
+        Args:
+            peer: from where it came.
+            name: of the principal; None: nobody has it.
+            what: tells name and secret from all others; several with the same one wait for one.
+            compare: takes long.
+        """
+        with self._lock:
+            if self._current is not None and self._current[0] == (peer, name, what):
+                return self._current[1].result
+            lane = self._lanes.setdefault(peer, OrderedDict()).setdefault(name, OrderedDict())
+            if what not in lane:
+                if len(lane) >= _WAITING_MAX:
+                    return None
+                lane[what] = _Check(compare)
+            found = lane[what].result
+            if self._current is None:
+                self._begin()
+            return found
+
+    def _begin(self) -> None:
+        """Begin the next one. The lock is held."""
+        self._current = None
+        if not self._lanes:
+            return
+        peer, lanes = self._lanes.popitem(last=False)
+        name, lane = lanes.popitem(last=False)
+        what, check = lane.popitem(last=False)
+        if lane:
+            lanes[name] = lane
+        if lanes:
+            self._lanes[peer] = lanes
+        self._current = (peer, name, what), check
+        self._thread.submit(self._run, check)
+
+    def _run(self, check: _Check) -> None:
+        check.run()
+        with self._lock:
+            self._begin()
 
 
 def new_secret() -> str:

@@ -154,6 +154,8 @@ def _document(file: File) -> _Document:
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
         raise InvalidInputError(f"{file} is no YAML{line}: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise InvalidInputError(f"{file} is no YAML that can be read.") from None
     except ValidationError as error:
         told = [
             f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}"

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import orjson
 
-from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.server.access.privileges import Caller, Privilege
@@ -67,12 +66,12 @@ class TableAccess:
     def __repr__(self) -> str:
         return f"TableAccess(***, {self.epoch})"
 
-    def spliced(self, body: bytes, config: Mapping[str, str]) -> bytes:
-        """An answer that ends with its `config`, with this access in it."""
-        before = body.removesuffix(b"%b}" % orjson.dumps(dict(config)))
+    def spliced(self, body: bytes) -> bytes:
+        """An answer that ends with an empty `config`, with this access in it."""
+        before = body.removesuffix(b"{}}")
         rest = orjson.dumps(dict(self.members))[1:]
         between = b"," if self.members else b""
-        return before + orjson.dumps({**config, **self.config}) + between + rest
+        return before + orjson.dumps(dict(self.config)) + between + rest
 
 
 class FileAccess:
@@ -82,14 +81,17 @@ class FileAccess:
     need access of their own.
 
     Args:
-        catalog: its properties have the server's own keys.
+        properties: of the catalog, with the server's own keys, and the store's address as clients
+            reach it.
         rules: what is handed out.
         environment: clock.
     """
 
-    def __init__(self, catalog: Catalog, rules: AccessRules, environment: Environment) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], rules: AccessRules, environment: Environment
+    ) -> None:
         self._rules, self._environment = rules, environment
-        self._keys = StorageKeys(catalog.properties)
+        self._keys = StorageKeys(properties)
         self._lock = threading.Lock()
         self._sessions: OrderedDict[tuple[str, str, bool, str | None], SessionKeys] = OrderedDict()
 

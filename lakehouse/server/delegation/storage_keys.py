@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.server.delegation.signable_requests import Endpoint, SignRequest
-from lakehouse.storage.s3_client import s3_endpoint, s3_region
+from lakehouse.storage.s3_client import s3_endpoint, s3_region, s3_told
 
 _PORTS = {"http": 80, "https": 443}
 _UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -43,7 +43,7 @@ class StorageKeys:
     """What the catalog's properties, or the environment, give the server for S3.
 
     Args:
-        properties: of the catalog.
+        properties: of the catalog, with the store's address as clients reach it.
 
     Attributes:
         endpoint: of the store.
@@ -71,12 +71,7 @@ class StorageKeys:
 
     def told(self) -> dict[str, str]:
         """What clients need beside credentials; no secrets."""
-        named = s3_endpoint(self._properties, os.environ)
-        return {
-            "s3.region": self.endpoint.region,
-            "client.region": self.endpoint.region,
-            **({} if named is None else {"s3.endpoint": named, "s3.path-style-access": "true"}),
-        }
+        return s3_told(self._properties, os.environ)
 
     def session(
         self, role: str, policy: str, seconds: int, name: str, endpoint: str | None

@@ -108,10 +108,9 @@ def create_table(served: Served, call: Call) -> Answer:
         first: list[Update] = [SetLocation(metadata.location), SetProperties(metadata.properties)]
         check_updates(served.catalog, served.tables, served.caller, identifier, None, first)
     if is_staged:
-        config = served.tables.config
-        body = b'{"metadata":%b,"config":%b}' % (serialize(metadata), orjson.dumps(dict(config)))
+        body = b'{"metadata":%b,"config":{}}' % serialize(metadata)
         access = _offered(served, call, identifier, metadata)
-        return Answer(200, body if access is None else access.spliced(body, config))
+        return Answer(200, body if access is None else access.spliced(body))
     made = served.catalog.create(identifier, metadata)
     served.tables.keep(made)
     return _table_answer(served, call, made)
@@ -143,7 +142,7 @@ def load_table(served: Served, call: Call) -> Answer:
     snapshots = _snapshots(call)
     version, body = served.tables.body(call.table(), snapshots)
     access = _access(served, call, version)
-    return _loaded(served, call, version, body, snapshots, access)
+    return _loaded(call, version, body, snapshots, access)
 
 
 def load_known_table(served: Served, call: Call) -> Answer | None:
@@ -152,7 +151,7 @@ def load_known_table(served: Served, call: Call) -> Answer | None:
     if served.files is not None and _DELEGATION in call.headers:
         return None
     known = served.tables.known_body(call.table(), snapshots)
-    return None if known is None else _loaded(served, call, *known, snapshots, None)
+    return None if known is None else _loaded(call, *known, snapshots, None)
 
 
 def _snapshots(call: Call) -> str:
@@ -163,7 +162,6 @@ def _snapshots(call: Call) -> str:
 
 
 def _loaded(
-    served: Served,
     call: Call,
     version: TableVersion,
     body: bytes,
@@ -175,7 +173,7 @@ def _loaded(
     if tag in (one.strip() for one in call.headers.get("if-none-match", "").split(",")):
         return Answer(304, headers={"ETag": tag})
     if access is not None:
-        body = access.spliced(body, served.tables.config)
+        body = access.spliced(body)
     return Answer(200, body, {"ETag": tag})
 
 
@@ -336,7 +334,7 @@ def _table_answer(served: Served, call: Call, version: TableVersion) -> Answer:
     if access is None:
         return Answer(200, body, {"ETag": etag(version, ALL)})
     tag = etag(version, f"{ALL} {access.epoch}")
-    return Answer(200, access.spliced(body, served.tables.config), {"ETag": tag})
+    return Answer(200, access.spliced(body), {"ETag": tag})
 
 
 _DELEGATION = "x-iceberg-access-delegation"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
-from lakehouse.server.access.doorkeeper import OAuthError
+from lakehouse.server.access.doorkeeper import OAuthError, client_secret
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.rest_operation import Operation, Served
 
@@ -23,7 +23,7 @@ def get_token(served: Served, call: Call) -> Answer:
             )
         )
     try:
-        form = dict(parse_qsl(call.body.decode(), max_num_fields=_FIELDS_MAX))
+        form = _form(call)
     except ValueError as error:
         return _refused(OAuthError(400, "invalid_request", f"The form cannot be read: {error}"))
     try:
@@ -31,6 +31,17 @@ def get_token(served: Served, call: Call) -> Answer:
     except OAuthError as error:
         return _refused(error)
     return json_answer(issued, headers=_HEADERS)
+
+
+def _secret(call: Call) -> tuple[str, str] | None:
+    try:
+        return client_secret(_form(call), call.headers.get("authorization"))
+    except ValueError:  # the answer says so
+        return None
+
+
+def _form(call: Call) -> dict[str, str]:
+    return dict(parse_qsl(call.body.decode(), max_num_fields=_FIELDS_MAX))
 
 
 def _refused(error: OAuthError) -> Answer:
@@ -45,7 +56,7 @@ TOKEN_OPERATIONS = (
         get_token,
         listed=False,
         for_anybody=True,
-        hashes=True,
+        secret=_secret,
         body_max=64 * 1024,
     ),
 )

@@ -91,12 +91,12 @@ def create_view(served: Served, call: Call) -> Answer:
         properties=properties,
         now_ms=served.environment.now_ms(),
     )
-    return _answer(served, served.catalog.views.create(identifier, metadata))
+    return _answer(served.catalog.views.create(identifier, metadata))
 
 
 def load_view(served: Served, call: Call) -> Answer:
     """Its metadata."""
-    return _answer(served, served.catalog.views.load(_view(call)))
+    return _answer(served.catalog.views.load(_view(call)))
 
 
 def view_exists(served: Served, call: Call) -> Answer:
@@ -122,7 +122,7 @@ def replace_view(served: Served, call: Call) -> Answer:
             check_location(served.catalog, served.caller, identifier, one.location)
         if isinstance(one, SetProperties):
             _check_path(served, identifier, one.updates)
-    return _answer(served, _change(served, identifier, requirements, updates))
+    return _answer(_change(served, identifier, requirements, updates))
 
 
 def _check_path(served: Served, identifier: Identifier, properties: Mapping[str, str]) -> None:
@@ -189,12 +189,12 @@ def register_view(served: Served, call: Call) -> Answer:
         made = catalog.views.register(_named(call), location)
     except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
         raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
-    return _answer(served, made)
+    return _answer(made)
 
 
 def named_view_is_there(served: Served, call: Call) -> Answer:
     """The view that the body names, as it is now."""
-    return _answer(served, served.catalog.views.load(_named(call)))
+    return _answer(served.catalog.views.load(_named(call)))
 
 
 def _view(call: Call) -> Identifier:
@@ -206,12 +206,12 @@ def _named(call: Call) -> Identifier:
     return Identifier(call.namespace(), call.read(lambda: require_str(document, "name", "body")))
 
 
-def _answer(served: Served, view: StoredView) -> Answer:
+def _answer(view: StoredView) -> Answer:
     return json_answer(
         {
             "metadata-location": view.metadata_location,
             "metadata": view_to_json(view.metadata),
-            "config": dict(served.tables.config),
+            "config": {},
         }
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 import orjson
@@ -49,8 +50,11 @@ def log_request(
 
 
 def open_log(path: str) -> None:
-    """Write the lines of this process to a file, or to standard error for `-`."""
-    handler = logging.StreamHandler() if path == "-" else logging.FileHandler(Path(path))
+    """Write the lines of this process to a file, or to standard error for `-`.
+
+    A file that was moved away is made anew.
+    """
+    handler = logging.StreamHandler() if path == "-" else WatchedFileHandler(Path(path))
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -30,7 +30,7 @@ from lakehouse.storage.bucket_clients import RETRY_TIMEOUT, WRITER_ID
 from lakehouse.storage.delegated.remote_signer import RemoteSigner
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.s3_client import s3_endpoint, s3_region
+from lakehouse.storage.s3_client import refusal_reason, s3_endpoint, s3_region
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 T = TypeVar("T")
@@ -363,7 +363,12 @@ def _fail(action: str, location: str, error: Any, **context: object) -> NoReturn
     if status in _ABSENT and action != "create":
         raise NoSuchFileError(f"No object at {location}.", location=location) from error
     told = {} if response is None else response.get("Error", {})
-    reason = f"{told.get('Code', type(error).__name__)} {told.get('Message', '')}".strip()[:500]
+    reason = refusal_reason(
+        told.get("Code", type(error).__name__),
+        told.get("Message", ""),
+        told.get("RequestTime", ""),
+        told.get("ServerTime", ""),
+    )
     raise StorageError(
         f"Cannot {action} {location}: {reason}",
         retryable=response is None or status in _BUSY,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lakehouse.catalog.filesystem import machine_turns
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
 
 HOLDS = """
@@ -81,3 +84,51 @@ def test_a_turn_is_of_the_machine_and_waited_for_no_longer_than_said():
     finally:
         other.kill()
         other.wait()
+
+
+TAKES = """
+import os, sys
+from lakehouse.catalog.filesystem.machine_turns import machine_turn
+for _ in range(30):
+    with machine_turn(sys.argv[1], wait_seconds_max=60):
+        os.close(os.open(sys.argv[2], os.O_CREAT | os.O_EXCL))  # fails where somebody is inside
+        os.unlink(sys.argv[2])
+"""
+
+
+def test_turns_leave_no_files_and_are_one_at_a_time(tmp_path):
+    """Also of a name whose file was there before, and whose holder was killed."""
+    folder = tmp_path / f"lakehouse-turns-{os.getuid()}"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, "key"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert killed.stdout.readline() == "held\n"
+    assert len([*folder.iterdir()]) == 1
+    killed.kill()
+    killed.communicate()
+    takers = [
+        subprocess.Popen(
+            [sys.executable, "-c", TAKES, key, str(tmp_path / f"inside-{key}")], env=environment
+        )
+        for key in ("key", "key", "key", "other")
+    ]
+    assert [one.wait(120) for one in takers] == [0] * 4
+    assert [*folder.iterdir()] == []
+
+
+def test_who_goes_on_without_a_turn_takes_it_from_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = machine_turns._path("key")
+    handle = machine_turns._take(path, 0.0)
+    with machine_turn("key", wait_seconds_max=0.01):
+        assert path.exists()
+    assert path.exists()
+    os.close(handle)
+    with machine_turn("key", wait_seconds_max=60):
+        pass
+    assert not path.exists()
