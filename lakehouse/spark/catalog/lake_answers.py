@@ -35,6 +35,7 @@ from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.table.table import Table
 
 PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
 """What tables are made `USING`; `parquet` is what Spark takes where a frame names nothing."""
@@ -91,6 +92,7 @@ class LakeAnswers(Answers):
         """Directly below a namespace."""
         return [list(one) for one in self._catalog.list_namespaces(tuple(told["namespace"]))]
 
+        self._branches: dict[str, str] = {}  # of tables that `spark.wap.branch` ever was about
     def namespace_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether the namespace exists."""
         return self._catalog.namespace_exists(tuple(told["namespace"]))
@@ -235,13 +237,15 @@ class LakeAnswers(Answers):
     def call(self, told: Arguments, _thing: object) -> dict[str, Any]:
         """The rows that a procedure gives."""
         given = {name: value for name, value in told["arguments"].items() if value is not None}
-        spark = self._session()
-        call = Call(self._lake, spark, self._name, given)
-        try:
-            return {"rows": PROCEDURES[told["name"]].rows(call)}
-        finally:
-            if "table" in given and self._lake.table_exists(call.name()):
-                refresh_cached(spark, self._name, call.table())
+        call = Call(self._lake, self._session(), self._name, given)
+        return {"rows": PROCEDURES[told["name"]].rows(call)}
+
+    def _read_branch(self, table: Table, branch: str) -> None:
+        """What was cached by the table's name is of the branch that the session read before."""
+        table_uuid = table.metadata.table_uuid
+        if self._branches.get(table_uuid, "main") != branch:
+            self._branches[table_uuid] = branch
+            refresh_cached(self._session(), table_uuid)
 
     def _find(self, told: Arguments) -> NamedTable | None:
         return find_table(self._lake, told["namespace"], told["name"])
@@ -252,7 +256,10 @@ class LakeAnswers(Answers):
             return MetadataTableAnswers(spark, found)
         by_workers = not hadoop_reads(spark, table.location, table.storage)
         if found.branch is not None:
-            branch = found.branch if found.ref else wap_branch(spark, table) or found.branch
+            branch = found.branch
+            if not found.ref:
+                branch = wap_branch(spark, table) or branch
+                self._read_branch(table, branch)
             return WritableTableAnswers(
                 self._session,
                 found.shown,
@@ -261,9 +268,6 @@ class LakeAnswers(Answers):
                 by_workers=by_workers,
                 ref=branch if found.ref or branch in table.refs() else "main",
                 inserts=inserts,
-                committed=lambda: refresh_cached(
-                    self._session(), self._name, self._lake.load_table(table.identifier)
-                ),
             )
         return TableAnswers(
             self._session,

@@ -45,7 +45,6 @@ class OperationAnswers(Answers):
         table: the table, at the version of `reading`.
         target: where the rows go.
         command: DELETE, UPDATE or MERGE.
-        committed: called when rows have changed.
     """
 
     def __init__(
@@ -55,8 +54,6 @@ class OperationAnswers(Answers):
         table: Table,
         target: WriteTarget,
         command: str,
-        *,
-        committed: Callable[[], None],
     ) -> None:
         super().__init__(
             f"{command} {table.name}",
@@ -74,7 +71,6 @@ class OperationAnswers(Answers):
         self._table = table
         self._target = target
         self._branch = target.branch
-        self._committed = committed
         self._command = command.lower()
         self._tasks: dict[str, FileScanTask] = {}
         self._where: Bound = FALSE
@@ -140,7 +136,6 @@ class OperationAnswers(Answers):
             self._add_delta(added, told["deletes"])
         else:
             self._replace(added, told["removed"])
-        self._committed()
 
     def discard(self, told: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""

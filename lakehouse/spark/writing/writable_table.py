@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,6 @@ from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, gi
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
-from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.table import Table
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ class WritableTableAnswers(TableAnswers):
         table: the table.
         branch: the branch written.
         ref: the branch read, another one where `branch` is not there yet.
-        committed: called when rows have changed.
         inserts: whether the statement adds rows and changes none, as far as is known.
         by_workers: whether Python workers read the files, because Spark cannot.
     """
@@ -62,7 +60,6 @@ class WritableTableAnswers(TableAnswers):
         branch: str,
         *,
         by_workers: bool,
-        committed: Callable[[], None] = lambda: None,
         ref: str | None = None,
         inserts: bool = False,
     ) -> None:
@@ -72,7 +69,6 @@ class WritableTableAnswers(TableAnswers):
         )
         self._table = table
         self._branch = branch
-        self._committed = committed
         self._ref = ref or branch
         self._accepts_any = inserts and accepts_any(table)
 
@@ -135,14 +131,7 @@ class WritableTableAnswers(TableAnswers):
         options = write_options(table, told["mode"], told["options"])
         commit = table_commit(table, target, told["mode"], condition, columns, options)
         request = options.request(table.write_request() if columns is None else columns.request())
-
-        def told_commit(files: Sequence[DataFile]) -> None:
-            commit(files)
-            self._committed()
-
-        return WriteAnswers(
-            f"write to {self.name}", self._spark, request, told_commit, table, columns
-        )
+        return WriteAnswers(f"write to {self.name}", self._spark, request, commit, table, columns)
 
     def drops_whole_files(self, told: Arguments, _thing: object) -> bool:
         """Whether the condition of `filters` is true of all rows of each file that has one."""
@@ -170,18 +159,10 @@ class WritableTableAnswers(TableAnswers):
             table_commit(self._table, target, "overwrite", condition)([])
         else:
             self._table.delete(condition, branch=target.branch, summary=target.summary)
-        self._committed()
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
-        return OperationAnswers(
-            self._spark,
-            self,
-            self._table,
-            self._target(),
-            told["command"],
-            committed=self._committed,
-        )
+        return OperationAnswers(self._spark, self, self._table, self._target(), told["command"])
 
     def can_change(self, told: Arguments, _thing: object) -> bool:
         """Whether a column may be added, or get another type, for rows that come."""
