@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,11 +32,14 @@ from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
+from lakehouse.spark.session_settings import check_settings
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.table.table import Table
+
+logger = logging.getLogger(__name__)
 
 PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
 """What tables are made `USING`; `parquet` is what Spark takes where a frame names nothing."""
@@ -77,6 +81,8 @@ class LakeAnswers(Answers):
                 "procedure": self.procedure,
                 "call": self.call,
                 "load_relation": self.load_relation,
+                "settings": self.settings,
+                "catalog_options": self.catalog_options,
                 **views.verbs(),
             },
         )
@@ -85,6 +91,7 @@ class LakeAnswers(Answers):
         self._lake = lake
         self._catalog = lake.catalog
         self._views = views
+        self._branches: dict[str, str] = {}  # of tables that `spark.wap.branch` ever was about
 
     # Namespaces
 
@@ -92,7 +99,6 @@ class LakeAnswers(Answers):
         """Directly below a namespace."""
         return [list(one) for one in self._catalog.list_namespaces(tuple(told["namespace"]))]
 
-        self._branches: dict[str, str] = {}  # of tables that `spark.wap.branch` ever was about
     def namespace_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether the namespace exists."""
         return self._catalog.namespace_exists(tuple(told["namespace"]))
@@ -217,6 +223,20 @@ class LakeAnswers(Answers):
         """To `to_namespace` and `to_name`."""
         to = Identifier(tuple(told["to_namespace"]), told["to_name"])
         self._catalog.rename(_identifier(told), to)
+
+    # Settings
+
+    def settings(self, told: Arguments, _thing: object) -> None:
+        """Those of the session that Iceberg's runtime has."""
+        check_settings(told)
+
+    def catalog_options(self, told: Arguments, _thing: object) -> None:
+        """Options of the catalog in the session (`spark.sql.catalog.<name>.*`), by `names`."""
+        logger.warning(
+            "catalog %s: nothing honours %s: the options of a lakehouse are those of load_catalog",
+            self._name,
+            ", ".join(f"spark.sql.catalog.{self._name}.{name}" for name in sorted(told["names"])),
+        )
 
     # Procedures
 

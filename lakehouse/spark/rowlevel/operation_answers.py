@@ -20,6 +20,7 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.reading.table_facts import FILE_HASH
+from lakehouse.spark.session_settings import properties_of_session
 from lakehouse.spark.spark_types import refuse_unreadable
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spark.writing.task_files import TaskFiles
@@ -79,11 +80,15 @@ class OperationAnswers(Answers):
         self._isolation: Literal["serializable", "snapshot"] = getattr(
             properties, f"{self._command}_isolation"
         )
-        self._distribution: str | None = getattr(properties, f"{self._command}_distribution")
+        of_session = properties_of_session(spark())
+        self._distribution: str | None = of_session.get(
+            "write.distribution-mode", getattr(properties, f"{self._command}_distribution")
+        )
         self._lineage = table.metadata.format_version >= 3
         request = table.write_request()
+        self._request = replace(request, properties={**request.properties, **of_session})
         lineage = with_lineage(request.schema, table.metadata.format_version)
-        self._files = TaskFiles(spark, replace(request, schema=lineage), table.storage)
+        self._files = TaskFiles(spark, replace(self._request, schema=lineage), table.storage)
         self._splits: SplitOptions
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
@@ -122,7 +127,7 @@ class OperationAnswers(Answers):
         if self._command == "delete" and self._mode == MERGE_ON_READ:
             order = AS_THEY_COME
         else:
-            order = row_order(self._table.write_request(), mode)
+            order = row_order(self._request, mode)
         return self._files.plan(order, lineage=self._lineage)
 
     def by_workers(self, _told: Arguments, rows: Any) -> Any:

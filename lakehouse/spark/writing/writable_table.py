@@ -21,7 +21,7 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Verb
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
-from lakehouse.spark.spark_types import to_iceberg_type
+from lakehouse.spark.spark_types import refuse_unwritable, to_iceberg_type
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_options import write_options
@@ -119,6 +119,7 @@ class WritableTableAnswers(TableAnswers):
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""
+        refuse_unwritable(self.name, self._table.schema())
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
@@ -128,7 +129,7 @@ class WritableTableAnswers(TableAnswers):
             )
         table, columns = self._table, self._columns(told)
         target = self._target(told["options"])
-        options = write_options(table, told["mode"], told["options"])
+        options = write_options(self._spark(), table, told["mode"], told["options"])
         commit = table_commit(table, target, told["mode"], condition, columns, options)
         request = options.request(table.write_request() if columns is None else columns.request())
         return WriteAnswers(f"write to {self.name}", self._spark, request, commit, table, columns)
@@ -162,6 +163,8 @@ class WritableTableAnswers(TableAnswers):
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
+        if told["command"] != "DELETE":
+            refuse_unwritable(self.name, self._table.schema())
         return OperationAnswers(self._spark, self, self._table, self._target(), told["command"])
 
     def can_change(self, told: Arguments, _thing: object) -> bool:
