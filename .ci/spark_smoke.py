@@ -48,6 +48,9 @@ def main() -> int:
         rows("CALL lake.system.rewrite_data_files(table => 'raw.t', "
              "options => map('rewrite-all', 'true'))")  # fmt: skip
         expect(rows(now), [(0, "N0"), (2, "n2"), (3, "m"), (4, "m")])
+        rows(f"CACHE TABLE {TABLE}")
+        rows(f"CALL lake.system.rollback_to_snapshot('raw.t', {first})")
+        expect(rows(now), [(0, "n0"), (1, "n1"), (2, "n2"), (3, "n3")])
         sys.stdout.write(f"Spark {spark.version}: statements do what they should\n")
         spark.stop()
     return 0

@@ -73,6 +73,28 @@ logger = logging.getLogger(__name__)
 
 NAME = "lakehouse"
 _PREFIX = "catalog."
+_KNOWN = frozenset(
+    {"catalog", "warehouse", "name", "path", "table", "snapshot-id", "as-of-timestamp", "ref"}
+)
+_CHOOSES_ROWS = frozenset(
+    {
+        "branch",
+        "tag",
+        "versionasof",
+        "timestampasof",
+        "start-snapshot-id",
+        "end-snapshot-id",
+        "start-timestamp",
+        "end-timestamp",
+        "scan-task-set-id",
+        "overwrite-mode",
+        "isolation-level",
+        "validate-from-snapshot-id",
+        "output-spec-id",
+        "write-format",
+    }
+)
+"""Options of Iceberg's readers and writers without which other rows would be read or replaced."""
 _COMPARED: Mapping[type[ds.Filter], Any] = {
     ds.EqualTo: EqualTo,
     ds.EqualNullSafe: EqualTo,
@@ -121,6 +143,7 @@ def open_table(options: Mapping[str, str]) -> Table:
         InvalidInputError: `catalog` or the table's name is missing.
         NoSuchTableError: it does not exist.
     """
+    _check_options(options)
     name, catalog = options.get("table") or options.get("path"), options.get("catalog")
     if not name or not catalog:
         raise InvalidInputError(
@@ -136,6 +159,20 @@ def open_table(options: Mapping[str, str]) -> Table:
         catalog, warehouse=options.get("warehouse"), name=options.get("name"), **properties
     )
     return lake.load_table(name)
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    """Warn of options that nothing honours. Raises InvalidInputError: one that chooses rows."""
+    rest = {key.lower() for key in options} - _KNOWN
+    unknown = sorted(key for key in rest if not key.startswith(_PREFIX))
+    refused = [key for key in unknown if key in _CHOOSES_ROWS]
+    if refused:
+        raise InvalidInputError(
+            f'format("{NAME}") does not have the option {", ".join(refused)}: use the catalog of '
+            "an attached lakehouse (docs/spark.md)"
+        )
+    if unknown:
+        logger.warning('format("%s"): nothing honours the option %s', NAME, ", ".join(unknown))
 
 
 def _scan_request(table: Table, options: Mapping[str, str]) -> ScanRequest:

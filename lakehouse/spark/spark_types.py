@@ -146,6 +146,17 @@ def refuse_unreadable(schema: Schema, columns: Iterable[str]) -> None:
     shown_schema(Schema(*(field for field in schema.fields if field.name in named)))
 
 
+def refuse_unwritable(table: str, schema: Schema) -> None:
+    """Raise UnsupportedTypeError for a table with an `unreadable` column: no file has its rows."""
+    for name in unreadable(schema):
+        raise UnsupportedTypeError(
+            f"{table}: column {name!r} is of type {schema.find_type(name)}, of which neither Spark "
+            "nor this library writes files. Add rows with another engine, or drop the column",
+            table=table,
+            column=name,
+        )
+
+
 def shown_type(kind: ice.IcebergType, path: str) -> sp.DataType:
     """The Spark type that users see for a column at `path`. Raises UnsupportedTypeError."""
     return _spark_type(kind, path, _SHOWN)

@@ -249,7 +249,11 @@ class TableProperties:
 
     # Reading
     split_target_size = Property(
-        "read.split.target-size", positive, 128 * _MIB, "Bytes that one read task aims at."
+        "read.split.target-size",
+        positive,
+        128 * _MIB,
+        "Bytes that one read task aims at; Spark's are as spark.sql.files.* says where no "
+        "read.split.* is set.",
     )
     split_lookback = Property(
         "read.split.planning-lookback",

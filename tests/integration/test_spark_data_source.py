@@ -9,7 +9,13 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyspark.sql import datasource as ds
 
-from lakehouse.spark.data_source import LakehouseDataSource, LakehouseReader, pushed_filter
+from lakehouse.errors import InvalidInputError
+from lakehouse.spark.data_source import (
+    LakehouseDataSource,
+    LakehouseReader,
+    open_table,
+    pushed_filter,
+)
 from lakehouse.spec.types.arrow_types import schema_from_arrow
 from tests.integration.spark_support import collected, configured, lake, session
 
@@ -60,6 +66,17 @@ def test_pushed_filters_prune_partitions(lake):
     assert [
         task.data_file.partition for part in reader.partitions() for task in part.group.tasks
     ] == [(3,)]
+
+
+def test_options_are_honoured_refused_or_warned_of(lake, caplog):
+    lake.create_table("d.asked", DATA.schema)
+    given = {"catalog": lake.warehouse, "path": "d.asked"}
+    open_table({**given, "catalog.a": "b", "splitsize": "1"})
+    assert caplog.text.count("the option") == 1
+    assert "honours the option splitsize" in caplog.text
+    for name in ("overwrite-mode", "branch", "versionAsOf"):
+        with pytest.raises(InvalidInputError, match=name.lower()):
+            open_table({**given, name: "x"})
 
 
 @pytest.mark.parametrize(

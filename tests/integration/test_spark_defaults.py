@@ -237,7 +237,23 @@ def test_a_column_that_nobody_reads_leaves_the_others_readable(table, sql, kind)
     for statement in (
         "SELECT * FROM lake.d.t",
         "SELECT g FROM lake.d.t",
-        "UPDATE lake.d.t SET i = 9",
     ):
         with pytest.raises(Exception, match=r"column 'g.*select other columns"):
             sql(statement)
+    for statement in (
+        "UPDATE lake.d.t SET i = 9",
+        "INSERT INTO lake.d.t (i) VALUES (4)",
+        "INSERT INTO lake.d.t BY NAME SELECT 4L AS i",
+        "INSERT INTO lake.d.t VALUES (4, NULL)",
+        "INSERT OVERWRITE lake.d.t (i) VALUES (4)",
+        "MERGE INTO lake.d.t t USING (SELECT 4L AS i) s ON t.i = s.i "
+        "WHEN NOT MATCHED THEN INSERT (i) VALUES (s.i)",
+    ):
+        with pytest.raises(Exception, match=r"column 'g'.*drop the column"):
+            sql(statement)
+    with pytest.raises(Exception, match="CANNOT_SAFELY_CAST"):
+        sql("INSERT INTO lake.d.t VALUES (4, X'01')")
+    sql("TRUNCATE TABLE lake.d.t")
+    sql("ALTER TABLE lake.d.t DROP COLUMN g")
+    sql("INSERT INTO lake.d.t VALUES (4)")
+    assert sql("SELECT * FROM lake.d.t") == [(4,)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.integration.spark_support import lake, session, sql
+from lakehouse.spark.session_settings import AS_PROPERTIES, PREFIX, SWITCHES, WITHOUT_EFFECT
+from tests.integration.spark_support import configured, lake, session, sql
 
 __all__ = ["lake", "session", "sql"]
 
@@ -121,3 +125,157 @@ def test_options_that_nothing_honours_are_warned_of(spark, sql, table, new, capl
 def test_a_read_option_that_chooses_rows_is_refused(spark, table):
     with pytest.raises(Exception, match="create_changelog_view"):
         spark.read.option("start-timestamp", "1").table(table).collect()
+
+
+SIZE = 3000
+
+
+@pytest.fixture
+def sized(lake):
+    """A table of seven files of some kilobytes, and their sizes."""
+    schema = pa.schema({"id": pa.int64(), "text": pa.string()})
+    made = lake.create_table("o.sized", schema, format_version=3)
+    for file in range(7):
+        values = [hashlib.sha256(f"{file}.{one}".encode()).hexdigest() for one in range(40)]
+        made.append(pa.table({"id": range(40), "text": values}))
+    return made
+
+
+def expected_tasks(table, size, cost, lookback):
+    """Tasks of slices of at most `size` bytes, by brute force."""
+    done, bins = 0, []
+    for file in table.refresh().scan().plan().files:
+        for start in range(0, file.file_size_in_bytes, size):
+            weight = max(min(size, file.file_size_in_bytes - start), cost)
+            at = next((one for one, filled in enumerate(bins) if filled + weight <= size), None)
+            if at is None:
+                bins.append(weight)
+                if len(bins) > lookback:
+                    bins.remove(max(bins))
+                    done += 1
+            else:
+                bins[at] += weight
+    return done + len(bins)
+
+
+SPLITS = [
+    (SIZE, 0, 10),
+    (10 * SIZE, 0, 10),
+    (10 * SIZE, 6 * SIZE, 10),
+    (SIZE, 0, 1),
+    (100 * SIZE, 0, 10),
+    (SIZE // 5, 0, 10),
+]
+
+
+@pytest.mark.parametrize("said", ["options", "properties"])
+@pytest.mark.parametrize(("size", "cost", "lookback"), SPLITS)
+def test_tasks_are_as_large_as_it_is_said(spark, session, sized, said, size, cost, lookback):
+    reader = spark.read
+    if said == "options":
+        reader = reader.option("split-size", size).option("file-open-cost", cost)
+        reader = reader.option("lookback", lookback)
+    else:
+        sized.set_properties(
+            {
+                "read.split.target-size": str(size),
+                "read.split.open-file-cost": str(cost),
+                "read.split.planning-lookback": str(lookback),
+            }
+        )
+    frame = reader.table("lake.o.sized")
+    assert frame.rdd.getNumPartitions() == expected_tasks(sized, size, cost, lookback)
+    assert frame.count() == len(frame.collect()) == 280
+
+
+def test_python_workers_make_tasks_of_that_size(spark, sql, session, sized):
+    """They cut files between row groups alone, and these files have one."""
+    sql("ALTER TABLE lake.o.sized ADD COLUMN at BINARY DEFAULT X'00'")
+    sizes = [file.file_size_in_bytes for file in sized.refresh().scan().plan().files]
+    reader = spark.read.option("file-open-cost", 0)
+    for size, tasks in ((1, 7), (2 * max(sizes), 4), (100 * max(sizes), 1)):
+        frame = reader.option("split-size", size).table("lake.o.sized")
+        assert frame.rdd.getNumPartitions() == tasks
+        assert len(frame.collect()) == 280
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("split-size", "0"), ("split-size", "64MB"), ("lookback", "0"), ("file-open-cost", "-1")],
+)
+def test_a_size_that_is_none_is_refused(spark, table, option, text):
+    with pytest.raises(Exception, match=f"{option}={text}"):
+        spark.read.option(option, text).table(table).collect()
+
+
+def test_settings_of_the_session_stand_for_properties(spark, sql, lake, table, new):
+    import pyarrow.parquet as pq
+
+    settings = {"spark.sql.iceberg.compression-codec": "gzip"}
+    with configured(spark, settings):
+        new.writeTo(table).append()
+        sql("UPDATE lake.o.t SET id = 11 WHERE id = 1")
+        new.writeTo("lake.o.made").create()
+        new.writeTo(table).option("compression-codec", "snappy").append()
+    found = sorted(
+        pq.read_metadata(file.file_path.removeprefix("file://")).row_group(0).column(0).compression
+        for name in ("o.t", "o.made")
+        for file in lake.load_table(name).scan().plan().files
+    )
+    assert found == ["GZIP", "GZIP", "GZIP", "SNAPPY", "ZSTD"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("compression-codec", "magic"),
+        ("compression-level", "high"),
+        ("distribution-mode", "magic"),
+        ("advisory-partition-size", "-1"),
+        ("merge-schema", "yes"),
+        ("aggregate-push-down.enabled", "1"),
+    ],
+)
+def test_a_setting_that_cannot_be_honoured_is_refused(spark, sql, table, setting, text):
+    with configured(spark, {f"spark.sql.iceberg.{setting}": text}):
+        for statement in (f"SELECT * FROM {table}", f"INSERT INTO {table} VALUES (3, 'a')"):
+            with pytest.raises(Exception, match=f"iceberg.{setting}={text} is refused"):
+                sql(statement)
+    assert rows(sql) == [(1, "a"), (2, "b")]
+
+
+def test_settings_that_nothing_honours_are_warned_of(spark, sql, table, caplog):
+    with (
+        caplog.at_level(logging.WARNING, "lakehouse.spark"),
+        configured(
+            spark,
+            {
+                "spark.sql.iceberg.merge-shema": "true",
+                "spark.sql.iceberg.compression-strategy": "s",
+                "spark.sql.iceberg.locality.enabled": "true",
+            },
+        ),
+    ):
+        sql(f"SELECT * FROM {table}")
+    assert "compression-strategy, spark.sql.iceberg.merge-shema" in caplog.text
+    assert "locality" not in caplog.text
+
+
+def test_options_of_the_catalog_are_warned_of(spark, lake, table, caplog):
+    from lakehouse.spark import attach
+
+    other = spark.newSession()
+    other.conf.set("spark.sql.catalog.second.default-namespace", "o")
+    other.conf.set("spark.sql.catalog.second.cache-enabled", "false")
+    attach(other, lake, "second")
+    with caplog.at_level(logging.WARNING, "lakehouse.spark"):
+        other.sql("USE second")
+        assert other.sql("SELECT count(*) FROM t").collect()[0][0] == 2
+    assert "spark.sql.catalog.second.cache-enabled" in caplog.text
+    assert "default-namespace" not in caplog.text
+
+
+def test_every_setting_is_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    names = (*AS_PROPERTIES, *SWITCHES, *WITHOUT_EFFECT)
+    assert [one for one in names if f"`{one.removeprefix(PREFIX)}`" not in page] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,10 +32,14 @@ from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
+from lakehouse.spark.session_settings import check_settings
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.table.table import Table
+
+logger = logging.getLogger(__name__)
 
 PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
 """What tables are made `USING`; `parquet` is what Spark takes where a frame names nothing."""
@@ -76,6 +81,8 @@ class LakeAnswers(Answers):
                 "procedure": self.procedure,
                 "call": self.call,
                 "load_relation": self.load_relation,
+                "settings": self.settings,
+                "catalog_options": self.catalog_options,
                 **views.verbs(),
             },
         )
@@ -84,6 +91,7 @@ class LakeAnswers(Answers):
         self._lake = lake
         self._catalog = lake.catalog
         self._views = views
+        self._branches: dict[str, str] = {}  # of tables that `spark.wap.branch` ever was about
 
     # Namespaces
 
@@ -216,6 +224,20 @@ class LakeAnswers(Answers):
         to = Identifier(tuple(told["to_namespace"]), told["to_name"])
         self._catalog.rename(_identifier(told), to)
 
+    # Settings
+
+    def settings(self, told: Arguments, _thing: object) -> None:
+        """Those of the session that Iceberg's runtime has."""
+        check_settings(told)
+
+    def catalog_options(self, told: Arguments, _thing: object) -> None:
+        """Options of the catalog in the session (`spark.sql.catalog.<name>.*`), by `names`."""
+        logger.warning(
+            "catalog %s: nothing honours %s: the options of a lakehouse are those of load_catalog",
+            self._name,
+            ", ".join(f"spark.sql.catalog.{self._name}.{name}" for name in sorted(told["names"])),
+        )
+
     # Procedures
 
     def procedures(self, _told: Arguments, _thing: object) -> list[str]:
@@ -235,13 +257,15 @@ class LakeAnswers(Answers):
     def call(self, told: Arguments, _thing: object) -> dict[str, Any]:
         """The rows that a procedure gives."""
         given = {name: value for name, value in told["arguments"].items() if value is not None}
-        spark = self._session()
-        call = Call(self._lake, spark, self._name, given)
-        try:
-            return {"rows": PROCEDURES[told["name"]].rows(call)}
-        finally:
-            if "table" in given and self._lake.table_exists(call.name()):
-                refresh_cached(spark, self._name, call.table())
+        call = Call(self._lake, self._session(), self._name, given)
+        return {"rows": PROCEDURES[told["name"]].rows(call)}
+
+    def _read_branch(self, table: Table, branch: str) -> None:
+        """What was cached by the table's name is of the branch that the session read before."""
+        table_uuid = table.metadata.table_uuid
+        if self._branches.get(table_uuid, "main") != branch:
+            self._branches[table_uuid] = branch
+            refresh_cached(self._session(), table_uuid)
 
     def _find(self, told: Arguments) -> NamedTable | None:
         return find_table(self._lake, told["namespace"], told["name"])
@@ -252,7 +276,10 @@ class LakeAnswers(Answers):
             return MetadataTableAnswers(spark, found)
         by_workers = not hadoop_reads(spark, table.location, table.storage)
         if found.branch is not None:
-            branch = found.branch if found.ref else wap_branch(spark, table) or found.branch
+            branch = found.branch
+            if not found.ref:
+                branch = wap_branch(spark, table) or branch
+                self._read_branch(table, branch)
             return WritableTableAnswers(
                 self._session,
                 found.shown,
@@ -261,9 +288,6 @@ class LakeAnswers(Answers):
                 by_workers=by_workers,
                 ref=branch if found.ref or branch in table.refs() else "main",
                 inserts=inserts,
-                committed=lambda: refresh_cached(
-                    self._session(), self._name, self._lake.load_table(table.identifier)
-                ),
             )
         return TableAnswers(
             self._session,

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
+from lakehouse.spark.catalog.cached_tables import refreshing
 from lakehouse.spark.catalog.lake_answers import LakeAnswers
 from lakehouse.spark.jvm.janino import java_object
 
@@ -22,6 +23,8 @@ _lock = threading.Lock()
 
 def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
     """Make a lakehouse the catalog `name` of a running session, replacing one of that name.
+
+    From then on the session is told of commits to tables that are loaded through the lakehouse.
 
     Raises:
         InvalidInputError: a name that is none, or belongs to Spark, or to a catalog of another
@@ -42,6 +45,7 @@ def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
                 f"catalog {name} of this session is a {known}: choose another name"
             )
         key = spark.conf.get(f"{setting}.lake", None) or uuid.uuid4().hex
+        lake.catalog = refreshing(lake.catalog, spark)
         java.register(key, LakeAnswers(_Session(spark), lake, name))
         spark.conf.set(f"{setting}.lake", key)
         spark.conf.set(setting, PLUGIN)

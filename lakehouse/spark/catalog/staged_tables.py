@@ -178,7 +178,8 @@ class StagedTableAnswers(WritableTableAnswers):
                 table=self.name,
             )
         self._summary = target.summary
-        request = write_options(table, "append", told["options"]).request(table.write_request())
+        options = write_options(self._spark(), table, "append", told["options"])
+        request = options.request(table.write_request())
         return WriteAnswers(
             f"write to {self.name}", self._spark, request, self._files.extend, table
         )

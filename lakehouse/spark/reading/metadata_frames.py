@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.catalog.table_names import NamedTable
 from lakehouse.spark.jvm.answers import Answers, Arguments
-from lakehouse.spark.reading.read_options import check_read_options
+from lakehouse.spark.reading.read_options import read_options
 from lakehouse.spark.shown_values import shown_array
 from lakehouse.spark.spark_types import quoted
 
@@ -26,7 +26,7 @@ class MetadataTableAnswers(Answers):
                 "facts": self.facts,
                 "rows": self.rows,
                 "at": self.at,
-                "check_options": self.check_options,
+                "options": self.options,
             },
         )
         self._found = found
@@ -49,6 +49,7 @@ class MetadataTableAnswers(Answers):
             "bytes": self._bytes,
             "rows": -1,
             "distinct": {},
+            "splits": {},
             "misleading": [],
             "for_workers": [],
             "by_workers": True,
@@ -67,9 +68,9 @@ class MetadataTableAnswers(Answers):
             table=self._found.shown,
         )
 
-    def check_options(self, told: Arguments, _thing: object) -> None:
-        """Refuse options of a read that would choose rows, and warn of the others."""
-        check_read_options(self._found.shown, told)
+    def options(self, told: Arguments, _thing: object) -> dict[str, int]:
+        """Options of a read, of which none matters: a metadata table is made in one piece."""
+        return read_options(self._found.shown, told)
 
 
 def as_text(table: pa.Table) -> pa.Table:

@@ -31,7 +31,7 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
 from lakehouse.spark.reading.catalyst_filters import translate_filters
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
-from lakehouse.spark.reading.read_options import check_read_options
+from lakehouse.spark.reading.read_options import read_options
 from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
 from lakehouse.spark.spark_types import quoted, refuse_unreadable, shown_schema
@@ -86,7 +86,7 @@ class TableAnswers(Answers):
             "whole_files": self.whole_files,
             "rows": self.rows,
             "at": self.at,
-            "check_options": self.check_options,
+            "options": self.options,
         }
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
@@ -136,7 +136,8 @@ class TableAnswers(Answers):
     def rows(self, told: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of the planned files, read by Python workers."""
         plan = self.plan(told["filters"])
-        return self.frame(list(combine(plan.tasks, plan.split_options)), told["columns"])._jdf
+        splits = replace(plan.split_options, **told["splits"])
+        return self.frame(list(combine(plan.tasks, splits)), told["columns"])._jdf
 
     def frame(self, groups: Sequence[TaskGroup], columns: Sequence[str]) -> DataFrame:
         """A frame of these columns of the groups' rows, read by Python workers."""
@@ -154,9 +155,9 @@ class TableAnswers(Answers):
             table=self.name,
         )
 
-    def check_options(self, told: Arguments, _thing: object) -> None:
-        """Refuse options of a read that would choose rows, and warn of the others."""
-        check_read_options(self.name, told)
+    def options(self, told: Arguments, _thing: object) -> dict[str, int]:
+        """What options of a read that say no point in time say of splits."""
+        return read_options(self.name, told)
 
     def condition(self, filters: str) -> Bound:
         """What is true of every row that the filters of a query leave, and perhaps of more."""

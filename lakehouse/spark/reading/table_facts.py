@@ -41,7 +41,7 @@ from lakehouse.spark.spark_types import for_workers, listed_schema, quoted, show
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
-from lakehouse.spec.table_properties import NAME_MAPPING
+from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
 UNKNOWN_SIZE = 1 << 40
 PARTITION = "_partition"
@@ -106,6 +106,7 @@ def table_facts(
         "misleading": sorted(misleading_columns(schema, metadata)),
         "by_workers": by_workers,
         "for_workers": for_workers(schema),
+        "splits": _splits(metadata),
         "knows_aggregates": True,
         "may_be_for_workers": _may_have_equality_deletes(snapshot)
         or NAME_MAPPING in metadata.properties,
@@ -192,6 +193,17 @@ def partition_term(field: PartitionField, schema: Schema) -> dict[str, Any] | No
 def _version(metadata: TableMetadata, snapshot: Snapshot | None, schema: Schema) -> str:
     shown = 0 if snapshot is None else snapshot.snapshot_id
     return f"{shown}.{schema.schema_id}.{metadata.last_updated_ms}"
+
+
+def _splits(metadata: TableMetadata) -> dict[str, int]:
+    """What properties of the table say of splits (`SplitOptions`); empty: Spark's settings hold."""
+    given = TableProperties(metadata.properties).usable().raw
+    known = {
+        "target_size_bytes": TableProperties.split_target_size,
+        "lookback": TableProperties.split_lookback,
+        "open_file_cost_bytes": TableProperties.split_open_file_cost,
+    }
+    return {name: one.read(given) for name, one in known.items() if one.name in given}
 
 
 def _may_have_deletes(snapshot: Snapshot | None) -> bool:

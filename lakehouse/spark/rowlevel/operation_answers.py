@@ -20,6 +20,7 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.reading.table_facts import FILE_HASH
+from lakehouse.spark.session_settings import properties_of_session
 from lakehouse.spark.spark_types import refuse_unreadable
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spark.writing.task_files import TaskFiles
@@ -45,7 +46,6 @@ class OperationAnswers(Answers):
         table: the table, at the version of `reading`.
         target: where the rows go.
         command: DELETE, UPDATE or MERGE.
-        committed: called when rows have changed.
     """
 
     def __init__(
@@ -55,8 +55,6 @@ class OperationAnswers(Answers):
         table: Table,
         target: WriteTarget,
         command: str,
-        *,
-        committed: Callable[[], None],
     ) -> None:
         super().__init__(
             f"{command} {table.name}",
@@ -74,7 +72,6 @@ class OperationAnswers(Answers):
         self._table = table
         self._target = target
         self._branch = target.branch
-        self._committed = committed
         self._command = command.lower()
         self._tasks: dict[str, FileScanTask] = {}
         self._where: Bound = FALSE
@@ -83,11 +80,15 @@ class OperationAnswers(Answers):
         self._isolation: Literal["serializable", "snapshot"] = getattr(
             properties, f"{self._command}_isolation"
         )
-        self._distribution: str | None = getattr(properties, f"{self._command}_distribution")
+        of_session = properties_of_session(spark())
+        self._distribution: str | None = of_session.get(
+            "write.distribution-mode", getattr(properties, f"{self._command}_distribution")
+        )
         self._lineage = table.metadata.format_version >= 3
         request = table.write_request()
+        self._request = replace(request, properties={**request.properties, **of_session})
         lineage = with_lineage(request.schema, table.metadata.format_version)
-        self._files = TaskFiles(spark, replace(request, schema=lineage), table.storage)
+        self._files = TaskFiles(spark, replace(self._request, schema=lineage), table.storage)
         self._splits: SplitOptions
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
@@ -126,7 +127,7 @@ class OperationAnswers(Answers):
         if self._command == "delete" and self._mode == MERGE_ON_READ:
             order = AS_THEY_COME
         else:
-            order = row_order(self._table.write_request(), mode)
+            order = row_order(self._request, mode)
         return self._files.plan(order, lineage=self._lineage)
 
     def by_workers(self, _told: Arguments, rows: Any) -> Any:
@@ -140,7 +141,6 @@ class OperationAnswers(Answers):
             self._add_delta(added, told["deletes"])
         else:
             self._replace(added, told["removed"])
-        self._committed()
 
     def discard(self, told: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""

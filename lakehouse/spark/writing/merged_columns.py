@@ -13,6 +13,7 @@ from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.spark.session_settings import MERGE_SCHEMA
 from lakehouse.spark.spark_types import shown_schema, to_iceberg_schema
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.table.table import Table
@@ -20,7 +21,6 @@ from lakehouse.transaction.transaction import Transaction
 
 ACCEPTS_ANY = "write.spark.accept-any-schema"
 _OPTIONS = ("merge-schema", "mergeschema")
-_SETTING = "spark.sql.iceberg.merge-schema"
 
 
 def accepts_any(table: Table) -> bool:
@@ -85,7 +85,7 @@ def given_columns(
     """
     asked = {key.lower(): value for key, value in options.items()}
     wanted = next((asked[key] for key in _OPTIONS if key in asked), None)
-    if (wanted or spark.conf.get(_SETTING, None) or "").lower() != "true":
+    if (wanted or spark.conf.get(MERGE_SCHEMA, None) or "").lower() != "true":
         return GivenColumns(table, told, Changes())
     update = UpdateSchema(table.metadata)
     folds = spark.conf.get("spark.sql.caseSensitive") != "true"

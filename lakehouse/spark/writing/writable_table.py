@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -21,12 +21,11 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Verb
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
-from lakehouse.spark.spark_types import to_iceberg_type
+from lakehouse.spark.spark_types import refuse_unwritable, to_iceberg_type
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
-from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.table import Table
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ class WritableTableAnswers(TableAnswers):
         table: the table.
         branch: the branch written.
         ref: the branch read, another one where `branch` is not there yet.
-        committed: called when rows have changed.
         inserts: whether the statement adds rows and changes none, as far as is known.
         by_workers: whether Python workers read the files, because Spark cannot.
     """
@@ -62,7 +60,6 @@ class WritableTableAnswers(TableAnswers):
         branch: str,
         *,
         by_workers: bool,
-        committed: Callable[[], None] = lambda: None,
         ref: str | None = None,
         inserts: bool = False,
     ) -> None:
@@ -72,7 +69,6 @@ class WritableTableAnswers(TableAnswers):
         )
         self._table = table
         self._branch = branch
-        self._committed = committed
         self._ref = ref or branch
         self._accepts_any = inserts and accepts_any(table)
 
@@ -123,6 +119,7 @@ class WritableTableAnswers(TableAnswers):
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""
+        refuse_unwritable(self.name, self._table.schema())
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
@@ -132,17 +129,10 @@ class WritableTableAnswers(TableAnswers):
             )
         table, columns = self._table, self._columns(told)
         target = self._target(told["options"])
-        options = write_options(table, told["mode"], told["options"])
+        options = write_options(self._spark(), table, told["mode"], told["options"])
         commit = table_commit(table, target, told["mode"], condition, columns, options)
         request = options.request(table.write_request() if columns is None else columns.request())
-
-        def told_commit(files: Sequence[DataFile]) -> None:
-            commit(files)
-            self._committed()
-
-        return WriteAnswers(
-            f"write to {self.name}", self._spark, request, told_commit, table, columns
-        )
+        return WriteAnswers(f"write to {self.name}", self._spark, request, commit, table, columns)
 
     def drops_whole_files(self, told: Arguments, _thing: object) -> bool:
         """Whether the condition of `filters` is true of all rows of each file that has one."""
@@ -170,18 +160,12 @@ class WritableTableAnswers(TableAnswers):
             table_commit(self._table, target, "overwrite", condition)([])
         else:
             self._table.delete(condition, branch=target.branch, summary=target.summary)
-        self._committed()
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
-        return OperationAnswers(
-            self._spark,
-            self,
-            self._table,
-            self._target(),
-            told["command"],
-            committed=self._committed,
-        )
+        if told["command"] != "DELETE":
+            refuse_unwritable(self.name, self._table.schema())
+        return OperationAnswers(self._spark, self, self._table, self._target(), told["command"])
 
     def can_change(self, told: Arguments, _thing: object) -> bool:
         """Whether a column may be added, or get another type, for rows that come."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError
+from lakehouse.spark.session_settings import properties_of_session
 from lakehouse.table.table import Table
 from lakehouse.transaction.table_change import Isolation
 
@@ -66,8 +68,12 @@ class WriteOptions:
 NO_OPTIONS = WriteOptions({})
 
 
-def write_options(table: Table, mode: str, given: Mapping[str, str]) -> WriteOptions:
-    """The options of a write in a `mode`; a warning names those that nothing honours.
+def write_options(
+    spark: SparkSession, table: Table, mode: str, given: Mapping[str, str]
+) -> WriteOptions:
+    """The options of a write in a `mode`, before those the settings of the session.
+
+    A warning names options that nothing honours.
 
     Raises:
         InvalidInputError: a value that an option does not have, and what is not honoured though
@@ -97,7 +103,8 @@ def write_options(table: Table, mode: str, given: Mapping[str, str]) -> WriteOpt
     _warn(table, given)
     return WriteOptions(
         properties={
-            name: options[option] for option, name in _AS_PROPERTIES.items() if option in options
+            **properties_of_session(spark),
+            **{name: options[one] for one, name in _AS_PROPERTIES.items() if one in options},
         },
         dynamic=options.get("overwrite-mode") == "dynamic",
         isolation=cast("Isolation | None", options.get("isolation-level")),

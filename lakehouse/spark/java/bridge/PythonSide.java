@@ -29,4 +29,9 @@ public final class PythonSide {
     public String condition(SparkSession session, String columns, String name, String text) {
         return StatedCondition.of(session, (StructType) DataType.fromJson(columns), name, text);
     }
+
+    /** Has the session read again what is cached of the table with this id. */
+    public void recache(SparkSession session, String id) throws Exception {
+        CachedRows.recache(session, id);
+    }
 }

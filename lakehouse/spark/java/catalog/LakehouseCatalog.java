@@ -48,6 +48,7 @@ public final class LakehouseCatalog extends ViewsOfLake
 
     private StagedTable staged(Identifier ident, TableInfo info) throws NoSuchNamespaceException {
         mustExist(ident.namespace());
+        checkSettings();
         return (StagedTable) LakehouseTable.of(lake().answerer("stage", described(ident, info)));
     }
 

@@ -97,11 +97,18 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
         }
         HashMap others = new HashMap(options);
         others.keySet().removeAll(point.keySet());
-        if (!others.isEmpty()) {
-            answerer.text("check_options", others);
-        }
-        return new LakehouseScanBuilder(
-            point.isEmpty() ? this : of(answerer.answerer("at", point)), null);
+        Map splits = others.isEmpty() ? new HashMap() : answerer.map("options", others);
+        LakehouseTable read = point.isEmpty() ? this : of(answerer.answerer("at", point));
+        return new LakehouseScanBuilder(splits.isEmpty() ? read : read.cut(splits), null);
+    }
+
+    /** The same, whose files are cut and packed as a read asks for (`Slicing`). */
+    private LakehouseTable cut(Map splits) {
+        HashMap asked = new HashMap((Map) facts.get("splits"));
+        asked.putAll(splits);
+        HashMap told = new HashMap(facts);
+        told.put("splits", asked);
+        return new LakehouseTable(answerer, told);
     }
 
     boolean is(String fact) {

@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.FunctionCatalog;
@@ -28,16 +29,48 @@ import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** Namespaces and tables of a lakehouse. Every question goes to Python, which knows the catalog. */
 abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, FunctionCatalog {
+    private static final String SETTINGS = "spark.sql.iceberg.";
     private String name;
     private String key;
+    private String[] namespace = new String[0];
+    private Map settings = new HashMap();
 
     public void initialize(String catalog, CaseInsensitiveStringMap options) {
         this.name = catalog;
         this.key = options.get("lake");
-        lake();
+        if (options.containsKey("default-namespace")) {
+            this.namespace = options.get("default-namespace").split("\\.");
+        }
+        ArrayList others = new ArrayList(options.keySet());
+        others.removeAll(Arrays.asList(new String[] {"lake", "default-namespace"}));
+        Answerer found = lake();
+        if (!others.isEmpty()) {
+            found.text("catalog_options", question("names", others));
+        }
+    }
+
+    public String[] defaultNamespace() {
+        return namespace;
+    }
+
+    /** Has the session's settings of Iceberg's runtime looked at, when they have changed. */
+    void checkSettings() {
+        HashMap found = new HashMap();
+        Map all = CollectionConverters.asJava(
+            SparkSession.active().sessionState().conf().getAllConfs());
+        for (Object one : all.entrySet()) {
+            if (((String) ((Map.Entry) one).getKey()).startsWith(SETTINGS)) {
+                found.put(((Map.Entry) one).getKey(), ((Map.Entry) one).getValue());
+            }
+        }
+        if (!found.equals(settings)) {
+            lake().text("settings", found);
+            settings = found;
+        }
     }
 
     public String name() {
@@ -155,6 +188,7 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
     }
 
     Table load(Identifier ident, Map asked) throws NoSuchTableException {
+        checkSettings();
         Answerer found = lake().answerer("load", asked);
         if (found == null) {
             throw new NoSuchTableException(ident);

@@ -65,15 +65,13 @@ final class GroupedScan extends LakehouseScan implements SupportsReportPartition
         if (found == null) {
             return super.planInputPartitions();
         }
-        SparkSession session = SparkSession.active();
-        long most = Slicing.most(files(), session);
+        Slicing slicing = Slicing.of(table, files(), SparkSession.active());
         ArrayList out = new ArrayList();
         for (Object one : found.entrySet()) {
             List files = (List) ((Map.Entry) one).getValue();
-            DataFileSlice[] slices = Slicing.slices(
-                (DataFileSlice[]) files.toArray(new DataFileSlice[0]), most);
             InternalRow key = PartitionValues.row(type, (Map) ((Map.Entry) one).getKey());
-            for (Object group : Slicing.packed(slices, most, session)) {
+            for (Object group : slicing.packed(
+                    (DataFileSlice[]) files.toArray(new DataFileSlice[0]))) {
                 out.add(new OfPartition((DataFileSlice[]) group, key));
             }
         }

@@ -87,7 +87,7 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
     }
 
     public InputPartition[] planInputPartitions() {
-        return Slicing.groups(files(), SparkSession.active());
+        return Slicing.of(table, files(), SparkSession.active()).groups(files());
     }
 
     /**

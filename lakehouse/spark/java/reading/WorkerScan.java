@@ -50,6 +50,7 @@ final class WorkerScan implements V1Scan, SupportsReportStatistics {
         HashMap question = new HashMap();
         question.put("filters", filters);
         question.put("columns", Arrays.asList(required.fieldNames()));
+        question.put("splits", table.facts.get("splits"));
         return (Dataset) table.answerer.object("rows", question);
     }
 

@@ -19,6 +19,7 @@ abstract class ViewsOfLake extends TableCatalogOfLake implements RelationCatalog
     private static final String[] NAMES = new String[0];
 
     public Relation loadRelation(Identifier ident) throws NoSuchTableException {
+        checkSettings();
         Object found = lake().answererOrMap("load_relation", named(ident));
         if (found == null) {
             throw new NoSuchTableException(ident);
