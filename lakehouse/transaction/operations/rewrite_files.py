@@ -50,6 +50,14 @@ class RewriteFiles:
 
     def apply(self, attempt: Attempt) -> None:
         """Validate, then one snapshot."""
+        latest = attempt.metadata.next_sequence_number()
+        if self.data_sequence_number > latest:
+            raise InvalidInputError(
+                f"Table {attempt.table}: rewritten files cannot have sequence number "
+                f"{self.data_sequence_number}, above {latest}, the commit's: later deletes would "
+                "not reach them.",
+                table=attempt.table,
+            )
         subject, changes = subject_of(attempt, "rewrite"), concurrent_changes(attempt)
         data = tuple(file for file in self.removed if file.content == CONTENT_DATA)
         added = tuple(file for file in self.added if file.content == CONTENT_DATA)
