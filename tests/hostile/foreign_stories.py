@@ -257,9 +257,11 @@ class Layout:
     otherwise: bool = False
     shuffled: bool = False
     renamed: bool = False
+    ids: bool = True
 
     def field(self, column: Column, kind: pa.DataType, *, named: bool = True) -> pa.Field:
         name = f"f{column.field_id}" if self.renamed else column.name
+        named = named and self.ids
         ids = {b"PARQUET:field_id": str(column.field_id).encode()} if named else None
         return pa.field(name, kind, metadata=ids)
 
@@ -418,15 +420,16 @@ class Story:
             return Pairs(self._id(), self._id(), self._kind(depth + 1))
         return self.rng.choice(sorted(VALUES))
 
-    def _value(self, kind: Kind) -> Any:
+    def value(self, kind: Kind) -> Any:
+        """One that is often null."""
         if self.chance(0.2):
             return None
         if isinstance(kind, Struct):
-            return {one.field_id: self._value(one.kind) for one in kind.fields}
+            return {one.field_id: self.value(one.kind) for one in kind.fields}
         if isinstance(kind, Many):
-            return [self._value(kind.element) for _ in range(self.rng.randint(0, 3))]
+            return [self.value(kind.element) for _ in range(self.rng.randint(0, 3))]
         if isinstance(kind, Pairs):
-            return [(key, self._value(kind.value)) for key in "xyz"[: self.rng.randint(0, 3)]]
+            return [(key, self.value(kind.value)) for key in "xyz"[: self.rng.randint(0, 3)]]
         return self.rng.choice(VALUES[kind])
 
     # evolution
@@ -553,6 +556,8 @@ class Story:
             codec=self.rng.choice(["null", "deflate"]),
             backwards=self.chance(0.2),
             extra=self.chance(0.2),
+            null_last=self.chance(0.2),
+            summaries=self.chance(0.7),
         )
 
     def _manifests(self) -> list[Manifest]:
@@ -630,8 +635,8 @@ class Story:
             or one.field_id in pinned.keys() - constants.keys()
         ]
         rows = [
-            {one.field_id: self._value(one.kind) for one in has} | {1: self.rng.randint(0, 99)}
-            for _ in range(self.rng.randint(1, 8))
+            {one.field_id: self.value(one.kind) for one in has} | {1: self.rng.randint(0, 99)}
+            for _ in range(0 if self.chance(0.04) and self.files else self.rng.randint(1, 8))
         ]
         for row in rows:
             row.update({key: value for key, value in pinned.items() if key in row})
@@ -654,7 +659,7 @@ class Story:
         constants: dict[int, Any] = {}
         for one in spec["fields"]:
             column = next(c for c in columns if c.field_id == one["source-id"])
-            value = self._value(column.kind)
+            value = self.value(column.kind)
             pinned[column.field_id] = value
             if one["transform"] == "identity":
                 constants[column.field_id] = value
@@ -749,14 +754,14 @@ class Story:
     # deletes
 
     def _positions(self) -> None:
-        target = self.rng.choice(self.files)
-        if self.now > 2:
+        target = self.rng.choice([file for file in self.files if file.rows] or self.files)
+        if self.now > 2 or not target.rows:
             self._vectors(target)
             return
         beside = [
             file
             for file in self.files
-            if (file.spec_id, file.partition) == (target.spec_id, target.partition)
+            if file.rows and (file.spec_id, file.partition) == (target.spec_id, target.partition)
         ]
         targets = [target] if self.chance(0.5) else beside
         named = [
@@ -800,7 +805,9 @@ class Story:
 
     def _vectors(self, target: Written) -> None:
         """Deletion vectors of some files of a spec, in one Puffin file."""
-        same = [file for file in self.files if file.spec_id == target.spec_id]
+        same = [file for file in self.files if file.rows and file.spec_id == target.spec_id]
+        if self.now < 3 or not same:
+            return
         targets = self.rng.sample(same, self.rng.randint(1, len(same)))
         for file in targets:
             file.positions |= {self.rng.randrange(len(file.rows)) for _ in range(2)}
@@ -840,8 +847,8 @@ class Story:
         paths = [ways[one] for one in ids]
         rows: list[list[Any]] = []
         for _ in range(self.rng.randint(1, 3)):
-            row = self.rng.choice(self._as_keys(target, paths))
-            drawn = [self._value(str(path[-1].kind)) for path in paths]
+            row = self.rng.choice(self._as_keys(target, paths) or [[None] * len(paths)])
+            drawn = [self.value(str(path[-1].kind)) for path in paths]
             rows.append(row if self.chance(0.7) else drawn)
         spec = next(one for one in self.specs if one["spec-id"] == target.spec_id)
         everywhere = not spec["fields"]
