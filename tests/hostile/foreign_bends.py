@@ -27,6 +27,7 @@ from tests.hostile.foreign_stories import (
     Story,
     Struct,
     Written,
+    field_json,
     leaves,
     serialized,
     token,
@@ -804,6 +805,31 @@ def a_type_that_nobody_knows(rng: random.Random, story: Story) -> bool:
     return _metadata(story, lambda table: table["schemas"][-1]["fields"][0].update({"type": kind}))
 
 
+@bend("right")
+def types_of_places(rng: random.Random, story: Story) -> bool:
+    """A reference system is a name, in any case, with commas and quotes of its own."""
+    kinds = ["geometry", "geometry(projjson:MyCrs)", "geography(EPSG:1, karney)"]
+    kinds += ["geometry(a, B)", "geography(a, B, vincenty)", "geography(OGC:crs84x)"]
+    return _of_type(story, rng.choice(kinds))
+
+
+@bend("error")
+def an_algorithm_that_nobody_knows(rng: random.Random, story: Story) -> bool:
+    return _of_type(story, "geography(EPSG:1, of_ours)")
+
+
+def _of_type(story: Story, kind: str) -> bool:
+    """A column more, without values; `binary` is how its values come."""
+    if story.version < 3:
+        return False
+    story.table.last_column_id += 1
+    column = Column(story.table.last_column_id, "place", "binary")
+    story.columns = (*story.columns, column)
+    schema = max(story.table.schemas, key=lambda one: one["schema-id"])
+    schema["fields"].append({**field_json(column), "type": kind})
+    return True
+
+
 @bend("either")
 def a_spec_of_what_is_not_there(rng: random.Random, story: Story) -> bool:
     if not story.specs[-1]["fields"]:
@@ -969,7 +995,7 @@ def a_manifest_listed_twice(rng: random.Random, story: Story) -> bool:
 
 @bend("either")
 def a_file_listed_twice(rng: random.Random, story: Story) -> bool:
-    """Its rows are there as often, as for Java."""
+    """Its rows are there as often."""
     file = rng.choice(story.files)
     manifest = next(
         one for one in story.table.manifests if any(file.entry is entry for entry in one.entries)

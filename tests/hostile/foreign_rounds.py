@@ -22,7 +22,9 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 import lakehouse as lh
+from lakehouse.spec.schema.schema_json import schema_to_json
 from tests.hostile.foreign_bends import BENDS, Bend
+from tests.hostile.foreign_mutants import Mutant
 from tests.hostile.foreign_stories import (
     VALUES,
     Column,
@@ -74,6 +76,12 @@ class Strangers:
             f"sqlite:///{folder}/catalog.db", warehouse=(folder / "warehouse").as_uri()
         )
         self._lake.create_namespace("a")
+
+    @classmethod
+    def of(cls, folder: Path, mutant: Mutant) -> Strangers:
+        """Those that can show a fault."""
+        bent, taken = float(bool(mutant.bends)), float(mutant.taken)
+        return cls(folder, bent=bent, bends=mutant.bends, taken=taken)
 
     def round(self, seed: int, found: Found) -> None:
         """Write a table, read it, throw it away."""
@@ -164,6 +172,9 @@ class Strangers:
                 raise
             return f"refused: {type(error).__name__}"
         try:
+            schema = max(story.table.schemas, key=lambda one: one["schema-id"])
+            types = lambda: schema_to_json(table.schema())["fields"]  # noqa: E731
+            answer("schema", types, schema["fields"])
             rows = lambda one: shown_arrow(one.to_arrow())  # noqa: E731
             answer("rows", lambda: rows(table.scan()), expected)
             if bend is None or not bend.counts_lie:
@@ -179,7 +190,7 @@ class Strangers:
                 answer(where, lambda: rows(table.scan(where=where)), kept)  # noqa: B023
                 if bend is None or not bend.counts_lie:
                     answer(f"count {where}", lambda: table.scan(where=where).count(), len(kept))  # noqa: B023
-            if story.version > 1 and rng.random() < 0.3:
+            if story.version > 1 and rng.random() < (0.3 if bend is None else 0.6):
                 self._change(rng, table, story, answer)
         finally:
             self._lake.drop_table(name)
@@ -194,7 +205,9 @@ class Strangers:
 
         def run() -> Any:
             if verb == "compact":
-                table.compact(lh.CompactionOptions(rewrite_all=True))
+                stopped = table.compact(lh.CompactionOptions(rewrite_all=True)).stopped
+                if stopped is not None:  # there is nobody else
+                    raise AssertionError(stopped)
             elif verb == "delete":
                 table.delete(where="id < 30")
             else:

@@ -386,7 +386,7 @@ class Story:
             self.now += 1
         deletes = [self._equality, self._equality, self._positions] if self.now > 1 else []
         evolve = [self._rename, self._drop, self._add, self._add, self._promote, self._respec]
-        evolve.append(self._take_again)
+        evolve += [self._take_again, self._outlived]
         act = [self._append, self._rewrite, self._remove, *deletes, *deletes, *evolve]
         self.rng.choice(act)()
 
@@ -498,6 +498,25 @@ class Story:
         self.files += made
         manifest = self._new([file.entry for file in made], spec["spec-id"])
         self._commit([*self._manifests(), manifest])
+
+    def _outlived(self) -> None:
+        """A column is widened, written and dropped, then rows go by what it held."""
+        sources = self._sources()
+        choice = [
+            one
+            for one in self._anywhere()
+            if one.field_id not in sources
+            and isinstance(one.kind, str)
+            and PROMOTED.get(one.kind, "timestamp") != "timestamp"
+        ]
+        if not choice or self.now == 1:
+            return
+        column = self.rng.choice(choice)
+        wider = replace(column, kind=PROMOTED[str(column.kind)])
+        self._evolved(changed(self.columns, column.field_id, wider))
+        self._append()
+        self._evolved(changed(self.columns, column.field_id, None))
+        self._equality(column.field_id)
 
     def _renumbered(self, kind: Kind) -> Kind:
         if isinstance(kind, str):
@@ -834,16 +853,20 @@ class Story:
         manifest = self._new(entries, target.spec_id, deletes=True)
         self._commit([*manifests, manifest])
 
-    def _equality(self) -> None:
-        """Rows by the values of one or two fields, also dropped ones, wherever these stand."""
+    def _equality(self, by: int | None = None) -> None:
+        """Rows by the values of one or two fields, also dropped ones, wherever these stand.
+
+        Rows of the same commit stay.
+        """
         ways: dict[int, tuple[Column, ...]] = {}
         for columns in self.schemas:
             ways |= {path[-1].field_id: path for path in leaves(columns)}
-        target = self.rng.choice(self.files)
+        target = self.files[-1] if by else self.rng.choice(self.files)
         has = {path[-1].field_id for path in leaves(target.columns)}
         lacking = sorted(ways.keys() - has)
         choice = lacking if lacking and self.chance(0.3) else sorted(ways)
         ids = self.rng.sample(choice, min(len(choice), self.rng.choice([1, 1, 2])))
+        ids = [by] if by else ids
         paths = [ways[one] for one in ids]
         rows: list[list[Any]] = []
         for _ in range(self.rng.randint(1, 3)):
@@ -871,7 +894,13 @@ class Story:
             "equality_ids": self.rng.sample(ids, len(ids)),
         }
         entry = self._entry(self._stored("equality", table), record)
-        self._commit([*self._manifests(), self._new([entry], target.spec_id, deletes=True)])
+        manifests = [*self._manifests(), self._new([entry], target.spec_id, deletes=True)]
+        known = {one.field_id for one in self.columns}
+        if self.chance(0.3) and {one["source-id"] for one in spec["fields"]} <= known:
+            beside = self._data_file(spec)
+            self.files.append(beside)
+            manifests.append(self._new([beside.entry], target.spec_id))
+        self._commit(manifests)
 
     def _as_keys(self, file: Written, paths: Sequence[tuple[Column, ...]]) -> list[list[Any]]:
         return [

@@ -370,7 +370,11 @@ class EvolvingHistory(History):
         """We delete and upsert by a handle opened before the other commit."""
         rids, table = self._sample(), self._both.table()
         between = self._between(
-            self._append, self._spec, self._compact, self._equality_delete, self._expire
+            self._append,
+            self._spec,
+            self._compact,
+            self._equality_delete,
+            lambda: f"{self._append()}, then {self._expire()}",
         )
         rows = [self._pools.row(table.schema(), rid) for rid in rids]
         verb = self.random.choice(("delete", "upsert"))
