@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes
 from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     STATUS_ADDED,
@@ -97,15 +97,16 @@ def _range(summary: FieldSummary, kind: IcebergType | None) -> Callable[[Any], b
     # engines disagree on the order of UUIDs
     if not isinstance(kind, PrimitiveType) or isinstance(kind, UUIDType):
         return lambda _: True
-    lower = None if summary.lower_bound is None else from_bytes(kind, summary.lower_bound)
-    upper = None if summary.upper_bound is None else from_bytes(kind, summary.upper_bound)
+    ends = pa.array([summary.lower_bound, summary.upper_bound], pa.binary())
+    lower, upper = decode_bounds(ends, kind).to_pylist()
+    known = lower is not None and upper is not None and lower <= upper
 
     def holds(value: Any) -> bool:
         if value is None:
             return summary.contains_null
         if isinstance(value, float) and value != value:
             return summary.contains_nan is not False
-        return lower is not None and upper is not None and bool(lower <= value <= upper)
+        return not known or bool(lower <= value <= upper)
 
     return holds
 

@@ -260,6 +260,9 @@ class Transaction:
             added_deletes: rewritten delete files.
             data_sequence_number: the sequence number given to `added`; None: the base snapshot's,
                 so that equality deletes committed meanwhile still apply.
+
+        Raises:
+            InvalidInputError: at the commit, `data_sequence_number` is above the commit's.
         """
         if data_sequence_number is None:
             head = head_of(self.base.metadata, self.branch)

@@ -153,7 +153,9 @@ COUNTS = st.dictionaries(st.sampled_from(sorted(VALUES)), st.integers(0, 2**40))
 def entries(draw: st.DrawFn) -> ManifestEntry:
     status = draw(st.sampled_from([STATUS_EXISTING, STATUS_ADDED, STATUS_DELETED]))
     number = st.integers(0, 2**40)
-    inherited = st.none() if status == STATUS_ADDED else number
+    inherited, sequence = (
+        (st.none(), st.none()) if status == STATUS_ADDED else (number, st.integers(0, 42))
+    )
     file = DataFile(
         file_path=draw(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)),
         file_format=draw(st.sampled_from(["parquet", "orc", "avro"])),
@@ -176,8 +178,8 @@ def entries(draw: st.DrawFn) -> ManifestEntry:
     return ManifestEntry(
         status=status,
         snapshot_id=draw(inherited),
-        sequence_number=draw(inherited),
-        file_sequence_number=draw(inherited),
+        sequence_number=draw(sequence),
+        file_sequence_number=draw(sequence),
         data_file=file,
     )
 

@@ -63,7 +63,7 @@ def foreign(seeds: range) -> int:
     """Rounds over tables of strangers; the exit code."""
     found = Found()
     with tempfile.TemporaryDirectory() as folder:
-        strangers = Strangers(Path(folder) / "strangers")
+        strangers = Strangers(Path(folder) / "strangers", taken=0.1)
         for seed in seeds:
             strangers.round(seed, found)
     for (kind, outcome), count in sorted(found.outcomes.items()):
@@ -80,7 +80,7 @@ def planted(seeds: range) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for number, mutant in enumerate(MUTANTS):
             found = Found()
-            strangers = Strangers(Path(folder) / f"m{number}")
+            strangers = Strangers.of(Path(folder) / f"m{number}", mutant)
             with mutant.planted_in():
                 for seed in seeds:
                     strangers.round(seed, found)
@@ -88,7 +88,7 @@ def planted(seeds: range) -> int:
                         break
             missed += not found.faults
             when = f"round {seed - seeds.start + 1}" if found.faults else "not found"
-            say(f"{mutant.fault:70} {when}")
+            say(f"{mutant.fault:78} {when}")
     return int(missed > 0)
 
 

@@ -6,6 +6,7 @@ there, an error has to say so.
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from tests.hostile.foreign_stories import (
     Story,
     Struct,
     Written,
+    field_json,
     leaves,
     serialized,
     token,
@@ -746,4 +748,426 @@ def position_deletes_without_positions(rng: random.Random, story: Story) -> bool
     stored.table = stored.table.set_column(
         at, pa.field("somewhere", pa.int64(), metadata=metadata), stored.table.column(at)
     )
+    return True
+
+
+# table metadata
+
+
+def _metadata(story: Story, change: Callable[[dict[str, Any]], Any]) -> bool:
+    story.table.last.append(change)
+    return True
+
+
+@bend("error")
+def a_current_schema_that_is_not_there(rng: random.Random, story: Story) -> bool:
+    return _metadata(story, lambda table: table.update({"current-schema-id": 77}))
+
+
+@bend("error")
+def a_current_snapshot_that_is_not_there(rng: random.Random, story: Story) -> bool:
+    def change(table: dict[str, Any]) -> None:
+        table["current-snapshot-id"] = table["refs"]["main"]["snapshot-id"] = 99_999
+
+    return _metadata(story, change)
+
+
+@bend("error")
+def main_is_not_the_current_snapshot(rng: random.Random, story: Story) -> bool:
+    if len(story.table.snapshots) < 2:
+        return False
+    other = story.table.snapshots[0].snapshot_id
+    return _metadata(story, lambda table: table["refs"]["main"].update({"snapshot-id": other}))
+
+
+@bend("error")
+def two_fields_of_one_id(rng: random.Random, story: Story) -> bool:
+    def change(table: dict[str, Any]) -> None:
+        fields = table["schemas"][-1]["fields"]
+        fields.append({**fields[0], "name": "once_more"})
+
+    return _metadata(story, change)
+
+
+@bend("error")
+def two_fields_of_one_name(rng: random.Random, story: Story) -> bool:
+    def change(table: dict[str, Any]) -> None:
+        fields = table["schemas"][-1]["fields"]
+        fields.append({**fields[0], "id": table["last-column-id"] + 1})
+        table["last-column-id"] += 1
+
+    return _metadata(story, change)
+
+
+@bend("error")
+def a_type_that_nobody_knows(rng: random.Random, story: Story) -> bool:
+    kind = rng.choice(["int128", "decimal(99, 2)", "fixed[-1]", "list", "", "STRING[]", None, 7])
+    return _metadata(story, lambda table: table["schemas"][-1]["fields"][0].update({"type": kind}))
+
+
+@bend("right")
+def types_of_places(rng: random.Random, story: Story) -> bool:
+    """A reference system is a name, in any case, with commas and quotes of its own."""
+    kinds = ["geometry", "geometry(projjson:MyCrs)", "geography(EPSG:1, karney)"]
+    kinds += ["geometry(a, B)", "geography(a, B, vincenty)", "geography(OGC:crs84x)"]
+    return _of_type(story, rng.choice(kinds))
+
+
+@bend("error")
+def an_algorithm_that_nobody_knows(rng: random.Random, story: Story) -> bool:
+    return _of_type(story, "geography(EPSG:1, of_ours)")
+
+
+def _of_type(story: Story, kind: str) -> bool:
+    """A column more, without values; `binary` is how its values come."""
+    if story.version < 3:
+        return False
+    story.table.last_column_id += 1
+    column = Column(story.table.last_column_id, "place", "binary")
+    story.columns = (*story.columns, column)
+    schema = max(story.table.schemas, key=lambda one: one["schema-id"])
+    schema["fields"].append({**field_json(column), "type": kind})
+    return True
+
+
+@bend("either")
+def a_spec_of_what_is_not_there(rng: random.Random, story: Story) -> bool:
+    if not story.specs[-1]["fields"]:
+        return False
+    part = rng.choice([{"source-id": 5555}, {"transform": "of_ours[3]"}, {"transform": "bucket"}])
+    return _metadata(story, lambda table: table["partition-specs"][-1]["fields"][0].update(part))
+
+
+@bend("either")
+def a_default_that_is_not_there(rng: random.Random, story: Story) -> bool:
+    name = rng.choice(["default-spec-id", "default-sort-order-id"])
+    return _metadata(story, lambda table: table.update({name: 88}))
+
+
+@bend("either")
+def last_numbers_that_are_too_low(rng: random.Random, story: Story) -> bool:
+    names = ["last-column-id", "last-partition-id", "last-sequence-number", "next-row-id"]
+
+    def change(table: dict[str, Any]) -> None:
+        for name in rng.sample(names, 2):
+            if name in table:
+                table[name] = rng.choice([0, 1, -5])
+
+    return _metadata(story, change)
+
+
+@bend("right")
+def what_readers_do_not_need(rng: random.Random, story: Story) -> bool:
+    """Unknown parts, logs of what is gone, statistics that are not there, another order."""
+
+    def change(table: dict[str, Any]) -> None:
+        table["of-ours"] = {"deep": [1, None, {"x": 2.5}]}
+        gone = {"timestamp-ms": table["last-updated-ms"], "metadata-file": "file:///gone.json"}
+        table["metadata-log"] = [gone]
+        about = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
+        file = {"snapshot-id": table["current-snapshot-id"], "statistics-path": "file:///gone"}
+        table["statistics"] = [{**file, **about}]
+        rng.shuffle(table["snapshots"])
+        rng.shuffle(table["schemas"])
+        rng.shuffle(table["partition-specs"])
+        for snapshot in table["snapshots"]:
+            snapshot["summary"] |= {"total-records": "of ours", "of-ours": ""}
+
+    return _metadata(story, change)
+
+
+@bend("either")
+def properties_that_nobody_understands(rng: random.Random, story: Story) -> bool:
+    story.table.properties |= {
+        "commit.retry.num-retries": rng.choice(["many", "", "-1"]),
+        "commit.manifest.target-size-bytes": "8 MB",
+        "write.metadata.metrics.default": "of_ours(3)",
+        "read.split.target-size": "half",
+        "of.ours": "\U0001f600" * 40,
+    }
+    return True
+
+
+@bend("either")
+def properties_that_are_no_text(rng: random.Random, story: Story) -> bool:
+    value = rng.choice([3, True, None, ["a"], {"a": 1}])
+    return _metadata(story, lambda table: table["properties"].update({"of.ours": value}))
+
+
+@bend("either")
+def metadata_in_another_encoding(rng: random.Random, story: Story) -> bool:
+    codec = rng.choice(["utf-16", "utf-8-sig", "utf-32", "latin-1", "gzip", "twice"])
+
+    def encode(text: str) -> bytes:
+        if codec == "gzip":
+            return gzip.compress(text.encode())
+        return text.encode() * 2 if codec == "twice" else text.encode(codec)
+
+    story.table.encode = encode
+    return True
+
+
+@bend("either")
+def numbers_that_are_no_integers(rng: random.Random, story: Story) -> bool:
+    value = rng.choice([1.5, "3", None, True, 2**70, -(2**63), [], {}])
+    names = ["last-column-id", "current-schema-id", "last-updated-ms", "current-snapshot-id"]
+    name = rng.choice([*names, "format-version"])
+    return _metadata(story, lambda table: table.update({name: value}))
+
+
+@bend("either")
+def parts_that_are_missing(rng: random.Random, story: Story) -> bool:
+    names = ["schemas", "current-schema-id", "partition-specs", "default-spec-id", "location"]
+    names += ["table-uuid", "snapshots", "current-snapshot-id", "refs", "last-column-id"]
+    names += ["format-version", "sort-orders", "properties", "last-sequence-number"]
+    name = rng.choice(names)
+    # a table without snapshots, or without a current one, is a table without rows
+    if name in ("snapshots", "current-snapshot-id"):
+        return False
+    return _metadata(story, lambda table: table.pop(name, None))
+
+
+@bend("either")
+def snapshots_that_contradict(rng: random.Random, story: Story) -> bool:
+    part = rng.choice(
+        [
+            {"schema-id": 66},
+            {"sequence-number": 0},
+            {"timestamp-ms": -1},
+            {"parent-snapshot-id": 4},
+            {"summary": None},
+            {"manifest-list": "file:///nowhere.avro"},
+            {"snapshot-id": "1001"},
+        ]
+    )
+    return _metadata(story, lambda table: table["snapshots"][-1].update(part))
+
+
+@bend("error")
+def a_snapshot_twice(rng: random.Random, story: Story) -> bool:
+    if len(story.table.snapshots) < 2:
+        return False
+
+    def change(table: dict[str, Any]) -> None:
+        first, last = table["snapshots"][0], table["snapshots"][-1]
+        twice = {**last, "manifest-list": first["manifest-list"]}
+        table["snapshots"].insert(rng.choice([0, len(table["snapshots"])]), twice)
+
+    return _metadata(story, change)
+
+
+# lists
+
+
+@bend("right")
+def summaries_of_partitions_that_are_wrong(rng: random.Random, story: Story) -> bool:
+    """Inverted, of a wrong length, too few, too many."""
+    manifests = [one for one in story.table.manifests if one.spec["fields"]]
+    if not manifests:
+        return False
+    manifest = rng.choice(manifests)
+    known = manifest.summaries()
+    bent = rng.choice(
+        [
+            [{**one, "lower_bound": one["upper_bound"], "upper_bound": one["lower_bound"]}
+             for one in known if one["lower_bound"] != one["upper_bound"]],
+            [{**one, "lower_bound": b"\x01\x02\x03", "upper_bound": b"\x01\x02\x03"}
+             for one, kind in zip(known, manifest.partition_types, strict=True)
+             if kind != "string"],
+            [],
+            None,
+            [*known, *known],
+        ]
+    )  # fmt: skip
+    if bent is not None and 0 < len(bent) < len(known):
+        return False
+    manifest.style = replace(manifest.style, summaries=False)
+    manifest.listed["partitions"] = bent
+    return True
+
+
+@bend("error")
+def a_manifest_listed_twice(rng: random.Random, story: Story) -> bool:
+    data = [one for one in story.table.manifests if any(e.status < 2 for e in one.entries)]
+    story.table.manifests.insert(0, rng.choice(data))
+    return True
+
+
+@bend("either")
+def a_file_listed_twice(rng: random.Random, story: Story) -> bool:
+    """Its rows are there as often."""
+    file = rng.choice(story.files)
+    manifest = next(
+        one for one in story.table.manifests if any(file.entry is entry for entry in one.entries)
+    )
+    manifest.entries.insert(rng.randrange(len(manifest.entries)), file.entry)
+    story.files.append(file)
+    return True
+
+
+@bend("either")
+def manifests_from_the_future(rng: random.Random, story: Story) -> bool:
+    """Sequence numbers above those of the table."""
+    manifests = [one for one in story.table.manifests if one.version > 1]
+    if not manifests:
+        return False
+    rng.choice(manifests).listed["sequence_number"] = story.table.snapshots[-1].sequence + 50
+    return True
+
+
+@bend("either")
+def entries_from_the_future(rng: random.Random, story: Story) -> bool:
+    manifests = [one for one in story.table.manifests if one.version > 1 and one.entries]
+    if not manifests:
+        return False
+    rng.choice(rng.choice(manifests).entries).sequence = story.table.snapshots[-1].sequence + 50
+    return True
+
+
+@bend("right")
+def numbers_of_lists_that_readers_do_not_need(rng: random.Random, story: Story) -> bool:
+    manifest = rng.choice(story.table.manifests)
+    manifest.listed |= {
+        "min_sequence_number": rng.choice([0, 10**6]),
+        "added_snapshot_id": rng.choice([0, 5, -1]),
+    }
+    return True
+
+
+@bend("either")
+def a_length_of_a_manifest_that_is_wrong(rng: random.Random, story: Story) -> bool:
+    rng.choice(story.table.manifests).listed["manifest_length"] = rng.choice([0, 1, -1, 10**9])
+    return True
+
+
+@bend("error")
+def a_manifest_that_is_not_there(rng: random.Random, story: Story) -> bool:
+    manifests = [
+        one for one in story.table.manifests if any(entry.status < 2 for entry in one.entries)
+    ]
+    rng.choice(manifests).listed["manifest_path"] = "file:///nowhere/m.avro"
+    return True
+
+
+# entries
+
+
+@bend("right")
+def parts_of_entries_that_readers_do_not_need(rng: random.Random, story: Story) -> bool:
+    entry = rng.choice(story.table.entries)
+    _says(
+        entry,
+        sort_order_id=rng.choice([77, -1]),
+        split_offsets=rng.choice([[], [10**9], [-4, 4], [9, 4], [4, 4]]),
+        column_sizes={1: -1, 9999: 2**62},
+    )
+    return True
+
+
+@bend("right")
+def a_key_that_is_said_twice(rng: random.Random, story: Story) -> bool:
+    files = _live(story, 2)
+    for entry in files:
+        _says(entry, equality_ids=[*entry.record["equality_ids"], entry.record["equality_ids"][0]])
+    return bool(files)
+
+
+@bend("right")
+def equality_ids_of_a_data_file(rng: random.Random, story: Story) -> bool:
+    _says(rng.choice(story.files).entry, equality_ids=[1])
+    return story.version > 1
+
+
+@bend("either")
+def a_file_that_says_it_is_encrypted(rng: random.Random, story: Story) -> bool:
+    _says(rng.choice(story.table.entries), key_metadata=b"of ours")
+    return True
+
+
+@bend("either")
+def partitions_of_another_type(rng: random.Random, story: Story) -> bool:
+    manifests = [
+        one
+        for one in story.table.manifests
+        if one.spec["fields"] and one.partition_types[0] in ("int", "long") and one.entries
+    ]
+    if not manifests:
+        return False
+    manifest = rng.choice(manifests)
+    manifest.partition_types = ["string", *manifest.partition_types[1:]]
+    for entry in manifest.entries:
+        first, *others = entry.record["partition"]
+        _says(entry, partition=(None if first is None else str(first), *others))
+    return True
+
+
+@bend("either")
+def row_ids_that_overlap(rng: random.Random, story: Story) -> bool:
+    if story.now < 3:
+        return False
+    for file in story.files:
+        _says(file.entry, first_row_id=rng.choice([0, 1, -3, None]))
+    return True
+
+
+# files
+
+
+@bend("right")
+def a_mapping_that_is_not_needed(rng: random.Random, story: Story) -> bool:
+    """Every column has its id; what the property says of names is asked by nobody."""
+    junk = ["", "{", "[]", "{}", '[{"names": ["id"]}]', '[{"field-id": "x", "names": ["id"]}]']
+    story.table.properties["schema.name-mapping.default"] = rng.choice(junk)
+    return True
+
+
+@bend("error", counts_lie=True)
+def a_mapping_that_is_none(rng: random.Random, story: Story) -> bool:
+    junk = ["", "{", "{}", "7", '[{"field-id": "x", "names": ["id"]}]', '[{"names": "id"}]']
+    file = rng.choice([one for one in story.files if one.rows])
+    story.table.properties["schema.name-mapping.default"] = rng.choice(junk)
+    return bool(file.alive(story.columns)) and _partly(rng, file.entry)
+
+
+@bend("error", counts_lie=True)
+def a_required_column_that_is_lacking(rng: random.Random, story: Story) -> bool:
+    for column in story.columns:
+        lacking = [
+            file
+            for file in story.files
+            if all(one.field_id != column.field_id for one in file.columns)
+            and file.constants.get(column.field_id) is None
+            and file.alive(story.columns)
+        ]
+        if lacking and column.default is None:
+            for field in story.table.schemas[-1]["fields"]:
+                field["required"] = field["required"] or field["id"] == column.field_id
+            return True
+    return False
+
+
+@bend("right")
+def a_footer_of_vectors_that_lies(rng: random.Random, story: Story) -> bool:
+    """Readers go by the entry; what the Puffin file says of its blobs is for others."""
+    file = _with_vector(rng, story)
+    if file is None:
+        return False
+    blob = vector(file.positions)
+    data, (start,) = puffin([(blob, "file:///another.parquet", 77)])
+    entry = file.vector
+    entry.stored = replace(entry.stored, name=f"lies-{entry.stored.name}", blob=data)
+    place = str(entry.record["file_path"]).rsplit("/", maxsplit=1)[0]
+    _says(
+        entry, file_path=f"{place}/{entry.stored.name}", content_offset=start,
+        content_size_in_bytes=len(blob),
+    )  # fmt: skip
+    return True
+
+
+@bend("either")
+def a_delete_file_that_is_not_there(rng: random.Random, story: Story) -> bool:
+    files = [one for one in story.table.entries if one.record["content"] > 0]
+    if not files:
+        return False
+    _says(rng.choice(files), file_path="file:///nowhere/deletes.parquet")
     return True

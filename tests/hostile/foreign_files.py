@@ -10,7 +10,7 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,18 @@ _LIST_FIELDS: list[tuple[str, int, Avro, bool, tuple[int, ...]]] = [
     ("deleted_rows_count", 514, "long", False, (1, 2, 3)),
     ("first_row_id", 520, "long", False, (3,)),
 ]
+_SUMMARY: Avro = {
+    "type": "record",
+    "name": "r508",
+    "fields": [
+        {"name": "contains_null", "field-id": 509, "type": "boolean"},
+        {"name": "contains_nan", "field-id": 518, "type": ["null", "boolean"], "default": None},
+        {"name": "lower_bound", "field-id": 510, "type": ["null", "bytes"], "default": None},
+        {"name": "upper_bound", "field-id": 511, "type": ["null", "bytes"], "default": None},
+    ],
+}
+_LIST_FIELDS.append(("partitions", 507, _items(508, _SUMMARY), False, (1, 2, 3)))
+_PACKED = {"int": "<i", "long": "<q", "boolean": "<?"}
 
 
 def _fields(
@@ -108,17 +120,28 @@ class Style:
         backwards: whether records list their fields in the other order: ids say which is which.
         without: optional fields that this writer does not know.
         extra: whether records have a field that nobody else knows.
+        null_last: whether unions of what is optional end with null.
+        summaries: whether lists say which partitions a manifest has.
     """
 
     codec: str = "deflate"
     backwards: bool = False
     without: tuple[str, ...] = ()
     extra: bool = False
+    null_last: bool = False
+    summaries: bool = True
 
     def laid_out(self, fields: list[Avro]) -> list[Avro]:
         if self.extra:
             unknown: Avro = {"name": "of_ours", "type": ["null", "string"], "default": None}
             fields = [*fields, {**unknown, "field-id": 9_001}]
+        if self.null_last:
+            fields = [
+                {"name": one["name"], "field-id": one["field-id"], "type": one["type"][::-1]}
+                if isinstance(one["type"], list)
+                else one
+                for one in fields
+            ]
         return fields[::-1] if self.backwards else fields
 
 
@@ -253,8 +276,24 @@ class Manifest:
             "min_sequence_number": min(known, default=sequence),
             "added_snapshot_id": snapshot,
             **counts,
+            **({"partitions": self.summaries()} if self.style.summaries else {}),
             **self.listed,
         }
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """What a list says about each partition field of the manifest."""
+        result = []
+        for number, kind in enumerate(self.partition_types):
+            values = [one.record["partition"][number] for one in self.entries]
+            there = [value for value in values if value is not None]
+            ends = [_packed(end(there), kind) if there else None for end in (min, max)]
+            about = {"contains_null": len(there) < len(values), "contains_nan": False}
+            result.append({**about, "lower_bound": ends[0], "upper_bound": ends[1]})
+        return result
+
+
+def _packed(value: Any, kind: Avro) -> bytes:
+    return value.encode() if kind == "string" else struct.pack(_PACKED[kind], value)
 
 
 def encoded_avro(
@@ -282,7 +321,13 @@ class Snapshot:
 
 @dataclass
 class ForeignTable:
-    """All parts of a table, in memory; `write` puts them into a folder."""
+    """All parts of a table, in memory; `write` puts them into a folder.
+
+    Attributes:
+        metadata: parts of the metadata file that override what follows from the rest.
+        last: changes of the metadata file as it would be written.
+        encode: from its text to its bytes.
+    """
 
     version: int
     schemas: list[dict[str, Any]]
@@ -291,6 +336,8 @@ class ForeignTable:
     properties: dict[str, str] = field(default_factory=dict)
     last_column_id: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
+    last: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
+    encode: Callable[[str], bytes] = str.encode
 
     @property
     def entries(self) -> list[Entry]:
@@ -399,8 +446,11 @@ class ForeignTable:
             document["last-sequence-number"] = self.snapshots[-1].sequence
         if self.version > 2:
             document["next-row-id"] = next_row
+        document |= self.metadata
+        for change in self.last:
+            change(document)
         path = folder / "metadata/v1.metadata.json"
-        path.write_text(json.dumps({**document, **self.metadata}))
+        path.write_bytes(self.encode(json.dumps(document)))
         return path.as_uri()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from lakehouse.data.reading import scan_columns
+from lakehouse.spec.metadata import metadata_json
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Mutant:
         text: what stands there; `planted` is put into its place.
         bends: those that can show it; none: legal tables do.
         seed: where the suite begins to look, close to one that shows it.
+        taken: whether files that we take in show it.
     """
 
     fault: str
@@ -34,6 +36,7 @@ class Mutant:
     planted: str
     bends: tuple[str, ...] = ()
     seed: int = 0
+    taken: bool = False
 
     @contextlib.contextmanager
     def planted_in(self) -> Iterator[None]:
@@ -71,6 +74,7 @@ class Mutant:
 def forget() -> None:
     """What was made of schemas by a mutant, or before it."""
     scan_columns._SHARED.kept.clear()
+    metadata_json._schema_from_text.cache_clear()
 
 
 MUTANTS = [
@@ -109,6 +113,25 @@ MUTANTS = [
         "data.reading.scan_reader:RowReader._schema_with",
         "key=lambda one: -one.schema_id",
         "key=lambda one: one.schema_id",
+    ),
+    Mutant(
+        "1: equality deletes of no partition reach their own spec alone",
+        "scan.delete_index:DeleteIndex._add",
+        "if is_unpartitioned(specs[file.spec_id]):",
+        "if False:",
+    ),
+    Mutant(
+        "1: equality deletes reach rows of their own commit",
+        "scan.delete_index:DeleteIndex.deletes_for",
+        "if sequence_number < one.sequence_number]",
+        "if sequence_number <= one.sequence_number]",
+    ),
+    Mutant(
+        "1: null keys delete nothing",
+        "data.deletes.delete_loader:EqualityKeys.matches",
+        "found &= here.is_valid().to_numpy(zero_copy_only=False)",
+        "found &= here.is_valid().to_numpy(zero_copy_only=False) & "
+        "columns[field_id].is_valid().to_numpy(zero_copy_only=False)",
     ),
     Mutant(
         "1: the default of a dropped field is forgotten",
@@ -222,33 +245,83 @@ MUTANTS = [
         "if False and",
         ("a negative position",),
     ),
+    Mutant(
+        "1: a field that is named twice is two",
+        "data.deletes.delete_loader:DeleteLoader.equality",
+        "tuple(sorted(set(one.equality_ids)))",
+        "tuple(sorted(one.equality_ids))",
+        ("a key that is said twice",),
+    ),
+    Mutant(
+        "3: manifests whose counts contradict each other are dropped by commits",
+        "spec.manifests.manifest_list:has_counts",
+        "return all(files or not rows",
+        "return True or all(files or not rows",
+        ("a status that nobody knows",),
+    ),
+    Mutant(
+        "3: summaries of partitions that cannot be read hide manifests from commits",
+        "transaction.attempt.removed_files:_range",
+        "not known or",
+        "known and",
+        ("summaries of partitions that are wrong",),
+    ),
+    Mutant(
+        "3: entries are newer than their manifest",
+        "spec.manifests.inheritance:_check_numbers",
+        "if manifest.sequence_number is not None and",
+        "if False and",
+        ("entries from the future",),
+    ),
+    Mutant(
+        "3: manifests are newer than their snapshot",
+        "scan.manifests.manifest_reader:listed_manifests",
+        "if newest is not None and",
+        "if False and",
+        ("manifests from the future",),
+    ),
+    Mutant(
+        "3: one of two snapshots with an id is taken",
+        "spec.metadata.lazy_json_list:_Segment._search",
+        "or raw.find(key) < at",
+        "",
+        ("a snapshot twice",),
+    ),
+    Mutant(
+        "6: values beyond the column are taken in",
+        "data.writing.foreign_file:_Facts._fits",
+        "if not unsigned and ticks <= 1:",
+        "if True:",
+        taken=True,
+    ),
+    Mutant(
+        "6: nulls in required columns are taken in",
+        "data.writing.foreign_file:_Facts._doubtful",
+        "return (required and (nulls is None or nulls > 0)) or",
+        "return",
+        taken=True,
+    ),
+    Mutant(
+        "13c: names of reference systems are in lower case",
+        "spec.schema.iceberg_types:primitive_from_string",
+        "_GEOSPATIAL.fullmatch(text)",
+        "_GEOSPATIAL.fullmatch(text.lower())",
+        ("types of places",),
+    ),
 ]
 
 OF_HISTORIES = [
-    Mutant(
-        "1: equality deletes of no partition reach their own spec alone",
-        "scan.delete_index:DeleteIndex._add",
-        "if is_unpartitioned(specs[file.spec_id]):",
-        "if False:",
-    ),
-    Mutant(
-        "1: equality deletes reach rows of their own commit",
-        "scan.delete_index:DeleteIndex.deletes_for",
-        "if sequence_number < one.sequence_number]",
-        "if sequence_number <= one.sequence_number]",
-    ),
-    Mutant(
-        "1: null keys delete nothing",
-        "data.deletes.delete_loader:EqualityKeys.matches",
-        "found &= here.is_valid().to_numpy(zero_copy_only=False)",
-        "found &= here.is_valid().to_numpy(zero_copy_only=False) & "
-        "columns[field_id].is_valid().to_numpy(zero_copy_only=False)",
-    ),
     Mutant(
         "5: a compaction into another spec overlooks equality deletes beside it",
         "transaction.conflicts.conflict_rules:reaches_moved_rows_alike",
         "if len({spec_id for spec_id, *_ in keys}) > 1 else",
         "if False else",
+    ),
+    Mutant(
+        "19a: a handle whose snapshot has expired finds a file missing",
+        "table.decisions.row_write:RowWrite._expired",
+        "head is not None",
+        "False",
     ),
 ]
 """Those that only histories of several writers show (`tests.conformance.java --planted`)."""

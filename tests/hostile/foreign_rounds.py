@@ -16,11 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
 
 import lakehouse as lh
+from lakehouse.spec.schema.schema_json import schema_to_json
 from tests.hostile.foreign_bends import BENDS, Bend
-from tests.hostile.foreign_stories import Column, Many, Pairs, Row, Story, Struct, at, leaves, token
+from tests.hostile.foreign_mutants import Mutant
+from tests.hostile.foreign_stories import (
+    VALUES,
+    Column,
+    Layout,
+    Many,
+    Pairs,
+    Row,
+    Story,
+    Struct,
+    at,
+    field_json,
+    leaves,
+    token,
+)
 
 COMPARED = ("int", "long", "string", "date", "boolean", "double")
 
@@ -44,11 +62,14 @@ class Strangers:
     Args:
         folder: a new one.
         bent: share of the tables that are bent.
+        taken: share of rounds in which we take in a file without ids instead.
         bends: names of the ways to bend them; all when empty.
     """
 
-    def __init__(self, folder: Path, bent: float = 0.6, bends: Sequence[str] = ()) -> None:
-        self._folder, self._bent = folder, bent
+    def __init__(
+        self, folder: Path, bent: float = 0.6, bends: Sequence[str] = (), taken: float = 0
+    ) -> None:
+        self._folder, self._bent, self._taken = folder, bent, taken
         self._bends = [bend for bend in BENDS if not bends or bend.name in bends]
         folder.mkdir(parents=True, exist_ok=True)
         self._lake = lh.load_catalog(
@@ -56,10 +77,19 @@ class Strangers:
         )
         self._lake.create_namespace("a")
 
+    @classmethod
+    def of(cls, folder: Path, mutant: Mutant) -> Strangers:
+        """Those that can show a fault."""
+        bent, taken = float(bool(mutant.bends)), float(mutant.taken)
+        return cls(folder, bent=bent, bends=mutant.bends, taken=taken)
+
     def round(self, seed: int, found: Found) -> None:
         """Write a table, read it, throw it away."""
         rng = random.Random(f"round {seed}")
         name = f"t{seed}"
+        if self._taken and rng.random() < self._taken:
+            self._take_in(rng, seed, found)
+            return
         place = self._folder / "warehouse" / "a" / name
         story = Story(seed, place)
         bend = self._bend(rng, story) if rng.random() < self._bent else None
@@ -73,6 +103,41 @@ class Strangers:
             found.faults.append(f"seed {seed}, {kind}: {error!r:.1500}\n{trace:.1500}")
         found.outcomes[kind, outcome] += 1
         shutil.rmtree(place)
+
+    def _take_in(self, rng: random.Random, seed: int, found: Found) -> None:
+        """A file without ids: refused by name, or there and read right."""
+        story = Story(seed, self._folder / "none", steps=0)
+        how, rows, file = landed(rng, story)
+        required = [rng.random() < 0.1 for _ in story.columns]
+        fields = [
+            {**field_json(one), "required": its}
+            for one, its in zip(story.columns, required, strict=True)
+        ]
+        table = self._lake.create_table(
+            f"a.t{seed}",
+            Schema.model_validate({"type": "struct", "fields": fields}),
+            format_version=story.version if story.version > 1 else 2,
+        )
+        path = Path(table.location.removeprefix("file://"), "landed.parquet")
+        pq.write_table(file, path, store_schema=rng.random() < 0.5)
+        try:
+            table.add_files([path.as_uri()])
+        except lh.LakehouseError as error:
+            outcome = f"refused: {type(error).__name__}"
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            outcome = "fault"
+            found.faults.append(f"seed {seed}, {how}: add_files raises {error!r:.1500}")
+        else:
+            outcome = "right"
+            try:
+                got, right = shown_arrow(table.scan().to_arrow()), shown(rows, story.columns)
+                if got != right:
+                    raise AssertionError(f"gives {got}\n right {right}")  # noqa: TRY301
+            except Exception as error:  # noqa: BLE001 - likewise
+                outcome = "fault"
+                found.faults.append(f"seed {seed}, {how}, taken in: {error!r:.1500}")
+        found.outcomes[how, outcome] += 1
+        self._lake.drop_table(f"a.t{seed}")
 
     def _bend(self, rng: random.Random, story: Story) -> Bend | None:
         """A way that the table has something for."""
@@ -107,6 +172,9 @@ class Strangers:
                 raise
             return f"refused: {type(error).__name__}"
         try:
+            schema = max(story.table.schemas, key=lambda one: one["schema-id"])
+            types = lambda: schema_to_json(table.schema())["fields"]  # noqa: E731
+            answer("schema", types, schema["fields"])
             rows = lambda one: shown_arrow(one.to_arrow())  # noqa: E731
             answer("rows", lambda: rows(table.scan()), expected)
             if bend is None or not bend.counts_lie:
@@ -122,7 +190,7 @@ class Strangers:
                 answer(where, lambda: rows(table.scan(where=where)), kept)  # noqa: B023
                 if bend is None or not bend.counts_lie:
                     answer(f"count {where}", lambda: table.scan(where=where).count(), len(kept))  # noqa: B023
-            if story.version > 1 and rng.random() < 0.3:
+            if story.version > 1 and rng.random() < (0.3 if bend is None else 0.6):
                 self._change(rng, table, story, answer)
         finally:
             self._lake.drop_table(name)
@@ -137,7 +205,9 @@ class Strangers:
 
         def run() -> Any:
             if verb == "compact":
-                table.compact(lh.CompactionOptions(rewrite_all=True))
+                stopped = table.compact(lh.CompactionOptions(rewrite_all=True)).stopped
+                if stopped is not None:  # there is nobody else
+                    raise AssertionError(stopped)
             elif verb == "delete":
                 table.delete(where="id < 30")
             else:
@@ -147,6 +217,50 @@ class Strangers:
         if verb == "delete":
             left = [row for row in left if not (row[1] is not None and row[1] < 30)]
         answer(f"rows after {verb}", run, shown(left, story.columns))
+
+
+def landed(rng: random.Random, story: Story) -> tuple[str, list[Row], pa.Table]:
+    """A file as it lies somewhere: what is odd about it, its rows, and its columns."""
+    columns = story.columns
+    rows = [{one.field_id: story.value(one.kind) for one in columns} for _ in range(4)]
+    plain = {kind: [one for one in columns if one.kind == kind] for kind in VALUES}
+    bits = rng.choice([8, 31, 31])
+    odd: list[tuple[str, Column, Any, pa.DataType]] = [
+        ("unsigned", one, 2**bits + 5, pa.uint32()) for one in plain["int"]
+    ]
+    odd += [("unsigned", one, 2 ** (2 * bits + 1) + 5, pa.uint64()) for one in plain["long"]]
+    odd += [("wider", one, 2**40, pa.int64()) for one in plain["int"]]
+    odd += [("half floats", one, 0.25, pa.float16()) for one in plain["float"]]
+    odd += [("no text", one, b"a\xff", pa.binary()) for one in plain["string"]]
+    odd += [("far", one, 2**53, pa.timestamp("s")) for one in plain["timestamp"]]
+    layout = Layout(rng, ids=False)
+    how = rng.choice(["plain", "twice", "lacking", "odd", "odd"])
+    if how == "lacking":
+        gone = rng.choice(columns)
+        columns = tuple(one for one in columns if one is not gone)
+        rows = [{**row, gone.field_id: None} for row in rows]
+    if how != "odd" or not odd:
+        file = layout.table(rows, columns)
+        if how == "twice" and columns:
+            file = file.append_column(file.schema.field(0), file.column(0))
+        return f"taken in: {how}", rows, file
+    how, column, value, kind = rng.choice(odd)
+    numbers = {one: n for n, one in enumerate(columns)}
+    file = layout.table(rows, columns)
+    cells = [None if row[column.field_id] is None else value for row in rows]
+    for row, cell in zip(rows, cells, strict=True):
+        row[column.field_id] = cell
+    half = kind == pa.float16()
+    if half:
+        cells = [None if one is None else np.float16(one) for one in cells]
+    array = pa.array(cells, kind)
+    if how == "no text":
+        array = array.cast(pa.string(), safe=False)
+    return (
+        f"taken in: {how}",
+        rows,
+        file.set_column(numbers[column], pa.field(column.name, array.type), array),
+    )
 
 
 def named(value: Any, kind: Any) -> Any:

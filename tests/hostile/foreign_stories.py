@@ -257,9 +257,11 @@ class Layout:
     otherwise: bool = False
     shuffled: bool = False
     renamed: bool = False
+    ids: bool = True
 
     def field(self, column: Column, kind: pa.DataType, *, named: bool = True) -> pa.Field:
         name = f"f{column.field_id}" if self.renamed else column.name
+        named = named and self.ids
         ids = {b"PARQUET:field_id": str(column.field_id).encode()} if named else None
         return pa.field(name, kind, metadata=ids)
 
@@ -384,7 +386,7 @@ class Story:
             self.now += 1
         deletes = [self._equality, self._equality, self._positions] if self.now > 1 else []
         evolve = [self._rename, self._drop, self._add, self._add, self._promote, self._respec]
-        evolve.append(self._take_again)
+        evolve += [self._take_again, self._outlived]
         act = [self._append, self._rewrite, self._remove, *deletes, *deletes, *evolve]
         self.rng.choice(act)()
 
@@ -418,15 +420,16 @@ class Story:
             return Pairs(self._id(), self._id(), self._kind(depth + 1))
         return self.rng.choice(sorted(VALUES))
 
-    def _value(self, kind: Kind) -> Any:
+    def value(self, kind: Kind) -> Any:
+        """One that is often null."""
         if self.chance(0.2):
             return None
         if isinstance(kind, Struct):
-            return {one.field_id: self._value(one.kind) for one in kind.fields}
+            return {one.field_id: self.value(one.kind) for one in kind.fields}
         if isinstance(kind, Many):
-            return [self._value(kind.element) for _ in range(self.rng.randint(0, 3))]
+            return [self.value(kind.element) for _ in range(self.rng.randint(0, 3))]
         if isinstance(kind, Pairs):
-            return [(key, self._value(kind.value)) for key in "xyz"[: self.rng.randint(0, 3)]]
+            return [(key, self.value(kind.value)) for key in "xyz"[: self.rng.randint(0, 3)]]
         return self.rng.choice(VALUES[kind])
 
     # evolution
@@ -496,6 +499,25 @@ class Story:
         manifest = self._new([file.entry for file in made], spec["spec-id"])
         self._commit([*self._manifests(), manifest])
 
+    def _outlived(self) -> None:
+        """A column is widened, written and dropped, then rows go by what it held."""
+        sources = self._sources()
+        choice = [
+            one
+            for one in self._anywhere()
+            if one.field_id not in sources
+            and isinstance(one.kind, str)
+            and PROMOTED.get(one.kind, "timestamp") != "timestamp"
+        ]
+        if not choice or self.now == 1:
+            return
+        column = self.rng.choice(choice)
+        wider = replace(column, kind=PROMOTED[str(column.kind)])
+        self._evolved(changed(self.columns, column.field_id, wider))
+        self._append()
+        self._evolved(changed(self.columns, column.field_id, None))
+        self._equality(column.field_id)
+
     def _renumbered(self, kind: Kind) -> Kind:
         if isinstance(kind, str):
             return kind
@@ -553,6 +575,8 @@ class Story:
             codec=self.rng.choice(["null", "deflate"]),
             backwards=self.chance(0.2),
             extra=self.chance(0.2),
+            null_last=self.chance(0.2),
+            summaries=self.chance(0.7),
         )
 
     def _manifests(self) -> list[Manifest]:
@@ -630,8 +654,8 @@ class Story:
             or one.field_id in pinned.keys() - constants.keys()
         ]
         rows = [
-            {one.field_id: self._value(one.kind) for one in has} | {1: self.rng.randint(0, 99)}
-            for _ in range(self.rng.randint(1, 8))
+            {one.field_id: self.value(one.kind) for one in has} | {1: self.rng.randint(0, 99)}
+            for _ in range(0 if self.chance(0.04) and self.files else self.rng.randint(1, 8))
         ]
         for row in rows:
             row.update({key: value for key, value in pinned.items() if key in row})
@@ -654,7 +678,7 @@ class Story:
         constants: dict[int, Any] = {}
         for one in spec["fields"]:
             column = next(c for c in columns if c.field_id == one["source-id"])
-            value = self._value(column.kind)
+            value = self.value(column.kind)
             pinned[column.field_id] = value
             if one["transform"] == "identity":
                 constants[column.field_id] = value
@@ -749,14 +773,14 @@ class Story:
     # deletes
 
     def _positions(self) -> None:
-        target = self.rng.choice(self.files)
-        if self.now > 2:
+        target = self.rng.choice([file for file in self.files if file.rows] or self.files)
+        if self.now > 2 or not target.rows:
             self._vectors(target)
             return
         beside = [
             file
             for file in self.files
-            if (file.spec_id, file.partition) == (target.spec_id, target.partition)
+            if file.rows and (file.spec_id, file.partition) == (target.spec_id, target.partition)
         ]
         targets = [target] if self.chance(0.5) else beside
         named = [
@@ -800,7 +824,9 @@ class Story:
 
     def _vectors(self, target: Written) -> None:
         """Deletion vectors of some files of a spec, in one Puffin file."""
-        same = [file for file in self.files if file.spec_id == target.spec_id]
+        same = [file for file in self.files if file.rows and file.spec_id == target.spec_id]
+        if self.now < 3 or not same:
+            return
         targets = self.rng.sample(same, self.rng.randint(1, len(same)))
         for file in targets:
             file.positions |= {self.rng.randrange(len(file.rows)) for _ in range(2)}
@@ -827,21 +853,25 @@ class Story:
         manifest = self._new(entries, target.spec_id, deletes=True)
         self._commit([*manifests, manifest])
 
-    def _equality(self) -> None:
-        """Rows by the values of one or two fields, also dropped ones, wherever these stand."""
+    def _equality(self, by: int | None = None) -> None:
+        """Rows by the values of one or two fields, also dropped ones, wherever these stand.
+
+        Rows of the same commit stay.
+        """
         ways: dict[int, tuple[Column, ...]] = {}
         for columns in self.schemas:
             ways |= {path[-1].field_id: path for path in leaves(columns)}
-        target = self.rng.choice(self.files)
+        target = self.files[-1] if by else self.rng.choice(self.files)
         has = {path[-1].field_id for path in leaves(target.columns)}
         lacking = sorted(ways.keys() - has)
         choice = lacking if lacking and self.chance(0.3) else sorted(ways)
         ids = self.rng.sample(choice, min(len(choice), self.rng.choice([1, 1, 2])))
+        ids = [by] if by else ids
         paths = [ways[one] for one in ids]
         rows: list[list[Any]] = []
         for _ in range(self.rng.randint(1, 3)):
-            row = self.rng.choice(self._as_keys(target, paths))
-            drawn = [self._value(str(path[-1].kind)) for path in paths]
+            row = self.rng.choice(self._as_keys(target, paths) or [[None] * len(paths)])
+            drawn = [self.value(str(path[-1].kind)) for path in paths]
             rows.append(row if self.chance(0.7) else drawn)
         spec = next(one for one in self.specs if one["spec-id"] == target.spec_id)
         everywhere = not spec["fields"]
@@ -864,7 +894,13 @@ class Story:
             "equality_ids": self.rng.sample(ids, len(ids)),
         }
         entry = self._entry(self._stored("equality", table), record)
-        self._commit([*self._manifests(), self._new([entry], target.spec_id, deletes=True)])
+        manifests = [*self._manifests(), self._new([entry], target.spec_id, deletes=True)]
+        known = {one.field_id for one in self.columns}
+        if self.chance(0.3) and {one["source-id"] for one in spec["fields"]} <= known:
+            beside = self._data_file(spec)
+            self.files.append(beside)
+            manifests.append(self._new([beside.entry], target.spec_id))
+        self._commit(manifests)
 
     def _as_keys(self, file: Written, paths: Sequence[tuple[Column, ...]]) -> list[list[Any]]:
         return [

@@ -22,18 +22,25 @@ def test_legal_tables_give_the_right_answer(tmp_path):
     assert found.outcomes == {("legal", "right"): ROUNDS}
 
 
+def test_files_that_are_taken_in_are_read_right(tmp_path):
+    strangers, found = Strangers(tmp_path / "strangers", taken=1), Found()
+    for seed in range(2 * ROUNDS):
+        strangers.round(seed, found)
+    assert found.faults == []
+
+
 @pytest.mark.parametrize("name", [bend.name for bend in BENDS])
 def test_bent_tables_are_refused_or_answered_right(tmp_path, name):
     strangers, found = Strangers(tmp_path / "strangers", bent=1, bends=[name]), Found()
     tried = iter(range(MOST_ROUNDS))
-    while sum(count for (kind, _), count in found.outcomes.items() if kind == name) < 2:
+    while sum(count for (kind, _), count in found.outcomes.items() if kind == name) < 1:
         strangers.round(next(tried), found)
     assert found.faults == []
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
 def test_a_fault_that_we_had_is_found(tmp_path, mutant: Mutant):
-    strangers = Strangers(tmp_path / "strangers", bent=bool(mutant.bends), bends=mutant.bends)
+    strangers = Strangers.of(tmp_path / "strangers", mutant)
     found = Found()
     with mutant.planted_in():
         for seed in range(mutant.seed, mutant.seed + MOST_ROUNDS):

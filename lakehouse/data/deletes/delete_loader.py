@@ -134,7 +134,7 @@ class DeleteLoader:
                         f"equality delete file {one.file_path} has no equality ids",
                         file=one.file_path,
                     )
-                groups.setdefault(tuple(sorted(one.equality_ids)), []).append(one)
+                groups.setdefault(tuple(sorted(set(one.equality_ids))), []).append(one)
         return [self._keys(ids, files, fields) for ids, files in groups.items()]
 
     def _keys(

@@ -48,7 +48,8 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests of a snapshot, data and delete, in the order of its manifest list.
 
     Raises:
-        CorruptMetadataError: the manifest list is damaged.
+        CorruptMetadataError: the manifest list is damaged, or one of its manifests has a sequence
+            number above the snapshot's.
         NoSuchFileError: it is missing.
     """
     return list(listed_manifests(storage, snapshot))
@@ -57,8 +58,21 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
 def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
     """`load_manifests`, with what earlier plans worked out of the same list."""
     if snapshot.manifest_list:
-        return LISTS.listed(fetch(storage, snapshot.manifest_list), snapshot.manifest_list)
+        listed = LISTS.listed(fetch(storage, snapshot.manifest_list), snapshot.manifest_list)
+        newest = listed.derive("newest", _newest, lambda _: _TYPE_BYTES) if listed else None
+        if newest is not None and (newest.sequence_number or 0) > snapshot.sequence_number:
+            raise CorruptMetadataError(
+                f"{snapshot.manifest_list} lists {newest.manifest_path} with sequence number "
+                f"{newest.sequence_number}, above that of its snapshot, "
+                f"{snapshot.sequence_number}",
+                location=snapshot.manifest_list,
+            )
+        return listed
     return Listed(_v1_manifest(storage, location, snapshot) for location in snapshot.manifests)
+
+
+def _newest(listed: Listed) -> ManifestFile:
+    return max(listed, key=lambda one: one.sequence_number or 0)
 
 
 @dataclass(frozen=True, slots=True)

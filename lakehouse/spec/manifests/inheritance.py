@@ -44,7 +44,8 @@ def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
 
     Raises:
         CorruptMetadataError: an existing or deleted entry lacks a sequence number, an entry has a
-            status that is none, or is of another content than its manifest.
+            status that is none, a sequence number above its manifest's, or is of another content
+            than its manifest.
     """
     table = entries.table
     names = set(table.column_names)
@@ -101,6 +102,8 @@ def inherit_alike(
         numbers = np.repeat([one.sequence_number or 0 for one in manifests], counts)
         if (np.asarray(pc.is_null(column)) & ~added & (numbers != 0)).any():
             raise CorruptMetadataError(f"An existing or deleted entry lacks its {name}.")
+        if (np.asarray(pc.fill_null(column, 0)) > numbers)[listed].any():
+            raise CorruptMetadataError(f"An entry has a {name} above that of its manifest.")
         filled = pc.coalesce(column, pa.array(numbers, mask=~listed))
         table = _set(table, name, filled)
     default = first.content if first.content == CONTENT_DATA_MANIFEST else 1
@@ -133,6 +136,17 @@ def _check(table: pa.Table, content: int, path: str) -> None:
                 )
 
 
+def _check_numbers(column: pa.ChunkedArray, name: str, manifest: ManifestFile) -> None:
+    """None is above its manifest's: which deletes reach which files would not be known."""
+    highest = pc.max(column).as_py()
+    if manifest.sequence_number is not None and (highest or 0) > manifest.sequence_number:
+        raise CorruptMetadataError(
+            f"{manifest.manifest_path} has an entry with {name} {highest}, above that of the "
+            f"manifest, {manifest.sequence_number}",
+            location=manifest.manifest_path,
+        )
+
+
 def _first_row_ids_of_each(
     table: pa.Table, manifests: Sequence[ManifestFile], counts: Sequence[int]
 ) -> pa.Table:
@@ -161,6 +175,7 @@ def _set(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
 
 def _sequence(table: pa.Table, name: str, manifest: ManifestFile) -> pa.Array:
     column = table[name]
+    _check_numbers(column, name, manifest)
     if not column.null_count:
         return column
     inherited = manifest.sequence_number or 0

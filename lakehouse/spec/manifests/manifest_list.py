@@ -238,8 +238,11 @@ def _as_read(manifest: ManifestFile, format_version: int) -> ManifestFile:
 
 
 def has_counts(manifest: ManifestFile) -> bool:
-    """Whether all counts are known; in v1 lists they are optional."""
-    return None not in _ROW_COUNTS(manifest)
+    """Whether all counts are known and can be true; in v1 lists they are optional."""
+    counts = _ROW_COUNTS(manifest)
+    if None in counts or min(counts) < 0:
+        return False
+    return all(files or not rows for files, rows in zip(counts[:3], counts[3:], strict=True))
 
 
 def _assign_sequence(

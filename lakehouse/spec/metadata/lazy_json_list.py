@@ -144,6 +144,10 @@ class _Segment(Generic[T]):
         if found is None:
             position = self.index().get(item_id)
             found = None if position is None else self.item(position)
+            if len(self._index or ()) < len(self.spans()):
+                raise CorruptMetadataError(
+                    f"{self._where}: an id occurs twice, {item_id} or another."
+                )
         if found is not None:
             self._by_id[item_id] = found
         return found
@@ -157,11 +161,11 @@ class _Segment(Generic[T]):
         return item_id in self.index()
 
     def _search(self, item_id: int) -> T | None:
-        """The item, if its text is found where it is expected; None says nothing."""
+        """The item, if its text alone is found where it is expected; None says nothing."""
         raw = self.raw
         key = b'"%s":%d' % (self._id_key.encode(), item_id)
         at = raw.rfind(key)
-        if at < 0:
+        if at < 0 or raw.find(key) < at:
             return None
         cut = _BOUNDARY.search(raw, at)
         end = cut.start() + 1 if cut else len(raw)

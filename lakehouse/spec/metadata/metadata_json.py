@@ -109,15 +109,19 @@ def parse(data: bytes, location: str) -> TableMetadata:
         ),
         schemas=schemas,
         current_schema_id=_current(
-            document, "current-schema-id", location, schemas[0].schema_id, version
+            document, "current-schema-id", location, schemas[0].schema_id, version, "schemas"
         ),
         partition_specs=specs,
-        default_spec_id=_current(document, "default-spec-id", location, specs[0].spec_id, version),
+        default_spec_id=_current(
+            document, "default-spec-id", location, specs[0].spec_id, version, "partition-specs"
+        ),
         last_partition_id=max(
             optional_int(document, "last-partition-id", location) or 0, _highest_field_id(specs)
         ),
         sort_orders=orders,
-        default_sort_order_id=_current(document, "default-sort-order-id", location, 0, version),
+        default_sort_order_id=_current(
+            document, "default-sort-order-id", location, 0, version, "sort-orders"
+        ),
         properties=string_map(document.get("properties"), f"{location}: properties"),
         snapshots=snapshots,
         current_snapshot_id=current,
@@ -346,9 +350,11 @@ def _schema_from_text(text: bytes) -> tuple[Schema, bool]:
 
 
 def _current(
-    document: Mapping[str, Any], key: str, location: str, default: int, version: int
+    document: Mapping[str, Any], key: str, location: str, default: int, version: int, among: str
 ) -> int:
-    return require_int(document, key, location) if version > 1 or key in document else default
+    """Which of a list is the current one; v1 may have neither list nor that."""
+    named = version > 1 or document.get(among)
+    return require_int(document, key, location) if named else default
 
 
 def _refs(

@@ -242,6 +242,14 @@ class RewriteFiles(FileChange):
 
     def apply(self, staged: Staged) -> None:
         """Validate, then one snapshot."""
+        latest = staged.metadata.next_sequence_number()
+        if self.data_sequence_number > latest:
+            raise InvalidInputError(
+                f"Table {staged.table}: rewritten files cannot have sequence number "
+                f"{self.data_sequence_number}, above {latest}, the commit's: later deletes would "
+                "not reach them.",
+                table=staged.table,
+            )
         subject, changes = subject_of(staged, "rewrite"), concurrent_changes(staged)
         data, added = _data_files(self.removed), _data_files(self.added)
         alike = reaches_moved_rows_alike(data, added, self.data_sequence_number)
