@@ -56,7 +56,6 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 
 STATEMENTS = Path(flights.__file__).with_name("statements.yaml")
 _NUMBERS = frozenset({"rows", "files", "size", "files before", "after", "on disk", "seconds"})
-_WORTH_A_LINE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +326,7 @@ def _show_times(tour: Tour, seconds: float) -> None:
     told = 0.0
     for what, took in tour.runner.times:
         told += 0 if what.startswith(" ") else took
-        # a step of a second is not worth a line
-        if took >= (_WORTH_A_LINE if what.startswith(" ") else 0):
+        if not what.startswith(" ") or took >= seconds / 20:
             grid.add_row(what, f"{took:.1f}")
     grid.add_row("all else: making files, statements, these tables", f"{seconds - told:.1f}")
     tour.console.print(grid)

@@ -63,6 +63,9 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
 ) -> None:
     lake, counts, shown = shown_twice(tmp_path)
     assert all(": conserved" in one and "blizzard" in one for one in shown)
+    assert all("s went" in one and "all else:" in one for one in shown)
+    for said in ("raw__flights: staging ", "raw__flights: published: ", "clean__flights: comput"):
+        assert f"    {said}" in shown[0]
     assert "nothing new" in shown[1]
     assert counts[0] == counts[1]
     every_column_is_described(lake, counts[0])
