@@ -454,8 +454,10 @@ def _reason(error: Exception) -> str:
     code = _element(text, "Code")
     if code:
         said = f"{type(error).__name__}: {text.partition('<')[0]}"
-        told = (_element(text, name) for name in ("Message", "RequestTime", "ServerTime"))
-        return refusal_reason(code, *told, said=said)
+        message, asked_at, answered_at = (
+            _element(text, name) for name in ("Message", "RequestTime", "ServerTime")
+        )
+        return refusal_reason(code, message, asked_at, answered_at, said=said)
     with contextlib.suppress(ValueError):
         # the first line says what happened, the rest dumps the client's configuration
         text = text[: text.index("\n")]
