@@ -1,8 +1,9 @@
 """Break tables for as long as asked: `python -m tests.hostile --rounds 10000 [--seed 0]`.
 
 With `--foreign`, tables that strangers write take their place: legal ones and bent ones, the right
-answer or a typed error. With `--planted`, faults that we had are planted again, one at a time, and
-each has to be found within so many rounds.
+answer or a typed error. With `--landing`, landing files do: each record becomes the row that it
+says, or none, and each line is counted once. With `--planted` (and `--landing`), faults that we had
+are planted again, one at a time, and each has to be found within so many rounds.
 
 Prints what came of it, the slowest verb and the most memory; ends with 1 if anything came that must
 not: an error that is not ours, a wrong answer where a checksum stands guard, a file outside the
@@ -18,8 +19,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.hostile import landing_rounds
 from tests.hostile.foreign_mutants import MUTANTS
 from tests.hostile.foreign_rounds import Found, Strangers
+from tests.hostile.landing_mutants import LANDING_MUTANTS
 from tests.hostile.world import Tally, World
 
 SECONDS_MAX, MIB_MAX = 10, 1024
@@ -36,9 +39,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--foreign", action="store_true", help="tables that strangers write")
+    parser.add_argument("--landing", action="store_true", help="landing files of the public")
     parser.add_argument("--planted", action="store_true", help="find faults that we had")
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.rounds)
+    if arguments.landing:
+        return planted_landing(seeds) if arguments.planted else landing(seeds)
     if arguments.planted:
         return planted(seeds)
     if arguments.foreign:
@@ -72,6 +78,35 @@ def foreign(seeds: range) -> int:
     for fault in found.faults[:20]:
         say(f"\n{fault}")
     return int(bool(found.faults))
+
+
+def landing(seeds: range) -> int:
+    """Rounds over landing files; the exit code."""
+    tally = landing_rounds.Tally()
+    for seed in seeds:
+        landing_rounds.round_of(seed, tally)
+    for (kind, outcome), count in sorted(tally.outcomes.items()):
+        say(f"{kind:46} {outcome:34} {count:8,}")
+    say(f"{len(seeds):,} files, {len(tally.faults)} faults")
+    for fault in tally.faults[:20]:
+        say(f"\n{fault}")
+    return int(bool(tally.faults))
+
+
+def planted_landing(seeds: range) -> int:
+    """In which file each planted fault is found; the exit code is 1 if one is not."""
+    missed = 0
+    for mutant in LANDING_MUTANTS:
+        tally = landing_rounds.Tally()
+        with mutant.planted_in():
+            for seed in seeds:
+                landing_rounds.round_of(seed, tally)
+                if tally.faults:
+                    break
+        missed += not tally.faults
+        when = f"file {seed - seeds.start + 1}" if tally.faults else "not found"
+        say(f"{mutant.fault:70} {when}")
+    return int(missed > 0)
 
 
 def planted(seeds: range) -> int:

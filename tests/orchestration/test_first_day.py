@@ -54,6 +54,39 @@ def test_a_run_that_would_lose_most_publishes_nothing_and_says_why(pipe: Pipe, m
     assert pipe.rows() == before
 
 
+@pytest.mark.spark
+def test_lines_without_an_event_time_are_lost_as_others_are(pipe: Pipe) -> None:
+    pipe.source = dataclasses.replace(pipe.source, max_rejected=5.0)
+    pipe.land("1.jsonl.gz", [event(n, 1) for n in range(1, 100)])
+    pipe.index()
+    known = pipe.ledger()
+    pipe.land("2.jsonl.gz", [event(n, 1) for n in range(100, 120)])
+    undated = [event(n, 1, ts="01.06.2026 12:00") for n in range(70)]
+    undated += [event(n, 1, ts=None) for n in range(30)]
+    undated += [event(n, 1, ts="1999-06-01T12:00:00") for n in range(20)] + [b"no json"] * 10
+    pipe.land("3.jsonl.gz", undated)
+    with pytest.raises(MostRejectedError) as error:
+        pipe.index()
+    said = str(error.value)
+    assert "130 of 150 lines (86.7%)" in said
+    assert "70 x event time malformed" in said
+    assert "30 x event time missing: ts (3.jsonl.gz line 71" in said
+    assert "20 x event time out of range" in said
+    assert "Change first_day or last_day" in said
+    # the lines are there to be seen, and the files are still new
+    assert len(pipe.quarantine()) == 130
+    assert pipe.ledger() == known
+    # mended files are taken, and what was said of them is gone
+    pipe.land("3.jsonl.gz", [event(n, 2) for n in range(130)])
+    assert (pipe.index().lines, pipe.quarantine()) == (150, [])
+    # of few lines half may be lost
+    pipe.land("4.jsonl.gz", [event(1, 3), b""])
+    assert pipe.index().undated == 1
+    pipe.land("5.jsonl.gz", [event(1, 3), b"", b""])
+    with pytest.raises(MostRejectedError, match="2 of 3 lines"):
+        pipe.index()
+
+
 def test_a_declared_bucket_column_has_buckets() -> None:
     with pytest.raises(InvalidInputError, match="bucket column 'b' is double"):
         Source(

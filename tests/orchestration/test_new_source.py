@@ -81,6 +81,7 @@ def test_the_definition_is_written_and_found(command, tmp_path: Path) -> None:
     again = command("clicks", sample)
     assert again.exit_code == 1
     assert "exists already" in again.output
+    assert command("clicks", "../sample.jsonl.gz", "--dry-run").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -146,11 +147,98 @@ def test_what_it_says_of_a_sample_is_what_ingestion_does(command, spark, tmp_pat
     assert by_duck == (60,)
 
 
+NUMBERS = [n / 100 for n in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        # the second version of a feed begins late, and is a small part of the sample
+        ([f"{n / 100:.2f}" for n in range(2_900)] + [1.234] * 100, "decimal(12,3)"),
+        ([*range(3_000), "7"], "decimal(12,0)"),
+        ([*NUMBERS[:9], "00501"] * 10, "json"),
+        ([*NUMBERS[:9], "-"] * 10, "json"),
+        (NUMBERS * 10 + ["-"], "double"),
+        ([2**60 + n for n in range(40)] + NUMBERS[:60], "decimal(23,2)"),
+        ([True, False, 1] * 20, "json"),
+        ([1e-7, "5"] * 20, "decimal(12,7)"),
+        ([1e-30, "5"] * 20, "json"),
+        (["1" * 39, 1] * 20, "json"),
+        ([{"a": 1}, "b"] * 20, "json"),
+    ],
+)
+def test_the_type_takes_the_whole_sample(values, wanted, command, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.jsonl"
+    records = [{"n": n, "at": "2024-06-01T10:00:00Z", "x": one} for n, one in enumerate(values)]
+    sample.write_bytes(lines(records))
+    found = json.loads(command("events", sample, "--dry-run", "--json").stdout)
+    assert found["columns"]["x"] == wanted
+    assert found["rejected"] == ({"type conflict": 1} if wanted == "double" else {})
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (["1", "2", "n/a"] * 10, "string"),
+        (["1", "2", "2.5"] * 10, "double"),
+        (["1", "2", "007"] * 10, "string"),
+        (["9007199254740993", "2.5"] * 10, "string"),
+        (["true", "false", "unknown"] * 10, "string"),
+        (["1,50", "2"] * 10, "string"),
+    ],
+)
+def test_text_of_a_mixture_in_csv_stays_text(values, wanted, command, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.csv"
+    rows = [f"{n};2024-06-01 10:00:00Z;{one}" for n, one in enumerate(values)]
+    sample.write_text("\n".join(["n;at;x", *rows]) + "\n")
+    found = json.loads(command("events", sample, "--dry-run", "--json").stdout)
+    assert (found["columns"]["x"], found["rejected"]) == (wanted, {})
+
+
+def test_a_messy_feed_is_counted_to_the_line_and_told_in_proportion(
+    command, tmp_path: Path
+) -> None:
+    """Devices with reset clocks, keys that change their case, NaN, a rare field with times."""
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    records = []
+    for n in range(1_000):
+        at = 1_717_228_800_000 + n if n % 50 else n if n % 100 else 946_684_800_000 + n
+        device = "deviceId" if n < 600 else "DeviceID"
+        one = {"added_at": "2024-06-01T10:00:00Z"} if n % 40 == 0 else {}
+        records.append({**one, device: f"d{n % 7}", "epoch": at, "t": n / 4, f"f{n % 3}": n})
+    records[7]["t"] = float("nan")
+    (feed / "a.ndjson").write_bytes(lines(records))
+    (feed / "wide.ndjson").write_bytes(
+        lines([{"epoch": 1_717_228_800_000, **{f"c{n}": 1 for n in range(1_001)}}])
+    )
+    done = command("devices", feed, "--dry-run", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["event_time"] == {"column": "epoch", "zone": "UTC", "unit": "ms"}
+    assert found["records"] == 1_001 == found["rows"] + sum(found["rejected"].values())
+    assert found["rejected"] == {
+        "malformed JSON": 1, "event time out of range": 10, "unexpected column": 396,
+    }  # fmt: skip
+    notes = " ".join(found["notes"])
+    assert "10 events of 2000-01-01 to 2000-01-01 lie long before all others" in notes
+    assert "'DeviceID' cannot be a column: 400 records" in notes
+    assert "differs from 'deviceId' by case alone" in notes
+    assert "wide.ndjson: 1,002 fields" in notes
+    assert "max_rejected=5 lets no such run through" in notes
+    shown = command("devices", feed, "--dry-run").output
+    told = [line for line in shown.splitlines() if line.startswith("a.ndjson")]
+    assert [line.split()[2:4] for line in told] == [
+        ["unexpected", "column"], ["event", "time"], ["malformed", "JSON"],
+    ]  # fmt: skip
+
+
 def test_what_cannot_be_proposed_is_told(command, tmp_path: Path) -> None:
     sample = tmp_path / "sample.jsonl"
     for content, wanted in [
         (b'{"a": 1}\n', "no field tells when an event happened: a"),
         (b"\n\n", "there is no record"),
+        (b'{"day": "31.12.2024"}\n', "spelled otherwise: day ('31.12.2024')"),
         (lines(CLICKS), "no record has the field 'who'"),
     ]:
         sample.write_bytes(content)

@@ -51,7 +51,7 @@ def new_source(
     proposals: Any = load_module(f"{_ROOM}.source_proposal", "dagster")
     definitions: Any = load_module(f"{_ROOM}.source_definition", "dagster")
     target = None if dry_run else _target(name, to)
-    location = sample if "://" in sample else str(Path(sample).absolute())
+    location = sample if "://" in sample else str(Path(sample).resolve())
     proposal = proposals.propose_source(
         name,
         samples.find_sample(location, session.options.properties, most),

@@ -9,7 +9,8 @@ behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -45,7 +46,6 @@ from lakehouse.orchestration.ingestion.ingest_plan import (
     settled,
 )
 from lakehouse.orchestration.ingestion.landing_ledger import (
-    LandingFile,
     LedgerRow,
     LineCount,
     day_versions,
@@ -57,6 +57,7 @@ from lakehouse.orchestration.ingestion.landing_listing import (
     landing_files,
     list_landing,
 )
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import reject_kind
 from lakehouse.orchestration.ingestion.redefined_source import (
     check_all_there,
     check_ledger,
@@ -166,6 +167,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     Raises:
         NoSuchFileError: the landing folder or files vanished; whatever could be read is in the
             ledger all the same.
+        MostRejectedError: too many of the lines have no usable event time; the ledger is as it was.
     """
     ledger = ledger_table(work.lake, source)
     listing = list_landing(work.landing_root, source)
@@ -190,8 +192,11 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         for file in fresh
         if file.refused is not None
     ]
-    _quarantine_undated(work, source, fresh, found.rejects)
+    undated_here = _undated(one.path for one in fresh)
+    quarantine = quarantine_table(work.lake, source)
+    _quarantine(work, quarantine, found.rejects, undated_here, "undated")
     indexed = [row for one in found.found if one.lost is None for row in ledger_rows(one)]
+    _refuse_if_most_is_lost(work, source, undated_here, combined(indexed))
     rows: list[LedgerRow] = []
     if indexed:
         of_these = In(term=LANDING_FILE, literals={row.landing_file for row in indexed})
@@ -330,7 +335,8 @@ def _write(
     try:
         done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
         _quarantine_dated(work, plan, quarantine, taken)
-        _refuse_if_most_is_lost(work, source, plan, combined(done))
+        where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+        _refuse_if_most_is_lost(work, source, where, combined(done))
     except BaseException:
         raw.storage.delete([one.file_path for one in taken.rows])
         raise
@@ -365,9 +371,15 @@ class MostRejectedError(InvalidInputError):
 
 
 def _refuse_if_most_is_lost(
-    work: Workplace, source: Source, plan: IngestPlan, counts: LineCount
+    work: Workplace, source: Source, rejects: BooleanExpression, counts: LineCount
 ) -> None:
     """Raise before publication when a run lost too much; the lines are in quarantine to be seen.
+
+    Args:
+        work: where they are.
+        source: whose they are.
+        rejects: which of the quarantine are the run's.
+        counts: what became of its lines.
 
     Raises:
         MostRejectedError: more than `max_rejected` percent, of few lines more than half.
@@ -375,17 +387,19 @@ def _refuse_if_most_is_lost(
     most = source.max_rejected if counts.lines >= _FEW_LINES else max(source.max_rejected, 50.0)
     if counts.quarantined * 100 <= most * counts.lines:
         return
-    where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
     names = ["reason", "detail", LANDING_FILE, LANDING_LINE, "record"]
-    rejects = quarantine_table(work.lake, source).refresh().scan(where, names).to_arrow()
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for reject in rejects.to_pylist():
-        field = str(reject["detail"] or "").partition(":")[0]
-        groups.setdefault((reject["reason"], field), []).append(reject)
+    found: Counter[tuple[str, str]] = Counter()
+    firsts: dict[tuple[str, str], dict[str, Any]] = {}
+    table = quarantine_table(work.lake, source).refresh()
+    for batch in table.scan(rejects, names).to_batches():
+        reasons, details = batch["reason"].to_pylist(), batch["detail"].to_pylist()
+        for position, kind in enumerate(map(reject_kind, reasons, details)):
+            found[kind] += 1
+            if kind not in firsts:
+                (firsts[kind],) = batch.slice(position, 1).to_pylist()
     told = [
-        f"{len(found):,} x {reason}: {found[0]['detail']} ({found[0][LANDING_FILE]} line "
-        f"{found[0][LANDING_LINE]}: {str(found[0]['record'])[:120]}). {_remedy(reason, found[0])}"
-        for (reason, _), found in sorted(groups.items(), key=lambda one: -len(one[1]))[:3]
+        f"{count:,} x {kind[0]}: {_shown(firsts[kind])}. {_remedy(source, *kind, firsts[kind])}"
+        for kind, count in found.most_common(3)
     ]
     raise MostRejectedError(
         f"source {source.name!r}: {counts.quarantined:,} of {counts.lines:,} lines "
@@ -396,18 +410,27 @@ def _refuse_if_most_is_lost(
     )
 
 
-def _remedy(reason: str, reject: Mapping[str, Any]) -> str:
+def _shown(reject: Mapping[str, Any]) -> str:
+    """What is wrong with a line, or with a file as a whole, and where."""
+    if reject[LANDING_LINE] is None:
+        return f"{reject['detail']} ({reject[LANDING_FILE]})"
+    where = f"{reject[LANDING_FILE]} line {reject[LANDING_LINE]}"
+    return f"{reject['detail']} ({where}: {str(reject['record'])[:120]})"
+
+
+def _remedy(source: Source, reason: str, field: str, reject: Mapping[str, Any]) -> str:
     """The change of the source's definition that would take such lines."""
-    field, detail = str(reject["detail"] or "").partition(":")[::2]
+    detail, time = str(reject["detail"] or ""), source.event_time
     if "nanoseconds" in detail or "finer than a microsecond" in detail:
         return 'Source(nanoseconds="cut") takes them.'
-    if reason == "type conflict":
-        return f'Column({field!r}, "json") takes any value.'
-    if reason == "unexpected column":
-        return f'Declare {field!r}, or say drift="evolve".'
-    if reason == "null key":
-        return f"Take {field!r} out of natural_key, or have it delivered."
-    return "Mend the files, or raise max_rejected."
+    return {
+        "type conflict": f'Column({field!r}, "json") takes any value.',
+        "unexpected column": f'Declare {field!r}, or say drift="evolve".',
+        "null key": f"Take {field!r} out of natural_key, or have it delivered.",
+        "event time missing": f"Name the field that has it: EventTime({time.column!r}) now.",
+        "event time malformed": f"Name its unit, or another field: {time} now.",
+        "event time out of range": "Change first_day or last_day, or the unit of the event time.",
+    }.get(reason, "Mend the files, or raise max_rejected.")
 
 
 def _without_duplicates(
@@ -452,8 +475,7 @@ def _columns(
     current = source_columns(lake, source)
     asked = redeclared(source, current)
     current = _with(current, asked)
-    undated = And(IsNull(term="event_day"), In(term=LANDING_FILE, literals=plan.files))
-    observed = merge([row.observed() for row in read_ledger(ledger, undated)])
+    observed = merge([row.observed() for row in read_ledger(ledger, _undated(plan.files))])
     if not lake.table_exists(source.table) and not source.columns:
         source = replace(source, drift="evolve")
     drift = resolve(source, current, observed, partition_names(lake, source))
@@ -479,12 +501,9 @@ def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
     return lake.load_table(source.table).scan(of_these, [LANDING_FILE]).count() > 0
 
 
-def _quarantine_undated(
-    work: Workplace, source: Source, fresh: Sequence[LandingFile], rejects: Sequence[DataFile]
-) -> None:
-    files = In(term="landing_file", literals=sorted(file.path for file in fresh))
-    where = And(IsNull(term="event_day"), files)
-    _quarantine(work, quarantine_table(work.lake, source), rejects, where, "undated")
+def _undated(files: Iterable[str]) -> BooleanExpression:
+    """Lines of these files that have no day."""
+    return And(IsNull(term="event_day"), In(term=LANDING_FILE, literals=set(files)))
 
 
 def _quarantine_dated(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from typing import get_args
 
 from rich.console import Group, RenderableType
@@ -20,7 +23,9 @@ from lakehouse.orchestration.ingestion.proposal.sampled_records import (
     SampledRecords,
 )
 from lakehouse.orchestration.ingestion.reading.file_index import FileIndex, days_of
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import reject_kind
 from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.orchestration.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.orchestration.ingestion.reading.typing.value_kinds import fits, inferred
 from lakehouse.orchestration.ingestion.source import (
@@ -31,12 +36,18 @@ from lakehouse.orchestration.ingestion.source import (
     Source,
     TimeUnit,
 )
+from lakehouse.orchestration.ingestion.workers.landing_reader import AHEAD
 
 _FIRST = date(2000, 1, 1)
 _TIME_NAMES = re.compile(r"(?i)(^|_)(event_?)?(ts|time|timestamp|at|date|datetime|when)(_?ms)?$")
 _KEY_NAMES = re.compile(r"(?i)(^|_)(id|uuid|guid|key)$|[a-z](Id|ID|Uuid)$")
 _BUCKET_NAMES = re.compile(r"(?i)user|customer|account|client|device|session|visitor|member")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_DATE_LIKE = re.compile(r"\d{1,4}[-./]\w{1,9}[-./]\d{1,4}")
+# a code such as 007 is no number
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
+_INSTANTS = ("timestamptz", "timestamp", "date", "time")
+_MOST_SCALE, _MOST_DIGITS = 12, 38
+_MOST, _TOLD = 0.9, 3
 _HASHED = ("int", "long", "string")
 _BUCKET_BYTES = 128 << 20
 _MOST_BUCKETS = 64
@@ -103,7 +114,7 @@ class Proposal(Report):
         yield "partitions", f"day(event_ts), bucket({source.buckets}, {source.bucket})"
         yield "looked at", f"{self.records:,} lines of {self.files:,} files"
         yield "rows", f"{self.rows:,} on {len(self.days):,} days"
-        yield "duplicates", self.duplicates
+        yield "duplicates", f"{self.duplicates:,} of these rows: events that come again"
         yield "quarantined", sum(self.rejected.values())
         for note in self.notes:
             yield "note", note
@@ -172,13 +183,15 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     for _, chunk in sample.chunks(blank, today, found.problems):
         found.add(chunk)
     if not found.fields:
-        why = "; ".join(f"{path}: {text}" for path, text in found.problems.items())
+        told = [f"{path}: {text}" for path, text in found.problems.items()]
+        more = f"; and {len(told) - _TOLD:,} other files" if len(told) > _TOLD else ""
+        why = "; ".join(told[:_TOLD]) + more
         raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
     for wish in (wishes.event_time, wishes.bucket, *wishes.key):
         if wish is not None and wish not in found.fields:
             raise InvalidInputError(f"no record has the field {wish!r}: {', '.join(found.fields)}")
     notes: list[str] = []
-    time = _event_time(found.fields, wishes, today, notes)
+    time = _event_time(found, wishes, today, notes)
     columns, kinds = _columns(found, time.column, notes)
     key = wishes.key or _key(found, time.column, columns)
     source = Source(
@@ -192,10 +205,8 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     return _tried(source, sample, found, tuple(notes), kinds, today)
 
 
-def _event_time(
-    fields: Mapping[str, Field], wishes: Wishes, today: date, notes: list[str]
-) -> EventTime:
-    zone = wishes.zone or "UTC"
+def _event_time(found: SampledRecords, wishes: Wishes, today: date, notes: list[str]) -> EventTime:
+    zone, fields = wishes.zone or "UTC", found.fields
     names = [wishes.event_time] if wishes.event_time else list(fields)
     ranked = []
     for place, name in enumerate(names):
@@ -203,26 +214,40 @@ def _event_time(
             share = _share(fields[name], EventTime(name, zone, unit), today)
             if share >= (0.5 if unit == "iso" else 0.9) or (wishes.event_time and share):
                 named = bool(_TIME_NAMES.search(name))
-                ranked.append((unit == "iso" or named, named, share, -place, name, unit))
+                timed = share * fields[name].count / found.records
+                rank = (timed >= _MOST, unit == "iso" or named, named, timed, -place)
+                ranked.append((*rank, name, unit))
     if not ranked:
         raise InvalidInputError(
             f"no field tells when an event happened: {', '.join(names)}; times are ISO 8601 with a "
             "time of day, or numbers of seconds, milliseconds or microseconds since 1970"
+            + _spelled_otherwise({name: fields[name] for name in names})
         )
     *_, name, unit = max(ranked)
     if unit == "iso" and wishes.zone is None and _without_offset(fields[name]):
         notes.append(f"times of {name} carry no offset: UTC is assumed, say --zone Europe/Berlin")
-    others = sorted({one[4] for one in ranked} - {name})
+    others = sorted({one[-2] for one in ranked} - {name})
     if others:
         notes.append(f"other fields with times: {', '.join(others)}")
     return EventTime(name, zone, unit)
+
+
+def _spelled_otherwise(fields: Mapping[str, Field]) -> str:
+    """Which fields look like times that are spelled in another way, with one of each."""
+    found = [
+        f"{name} ({value!r})"
+        for name, field in fields.items()
+        for value in field.values[:1]
+        if isinstance(value, str) and _DATE_LIKE.match(value)
+    ]
+    return f"; spelled otherwise: {', '.join(found)}" if found else ""
 
 
 def _share(field: Field, time: EventTime, today: date) -> float:
     """How many of a field's values are usable event times."""
     if not field.values or "boolean" in field.kinds:
         return 0.0
-    _, bad = EventClock(time, _FIRST, today + timedelta(days=1)).instants(list(field.values))
+    _, bad = EventClock(time, _FIRST, today + AHEAD).instants(list(field.values))
     return 1 - len(bad) / len(field.values)
 
 
@@ -234,42 +259,76 @@ def _without_offset(field: Field) -> bool:
 def _columns(
     found: SampledRecords, time: str, notes: list[str]
 ) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
-    columns: dict[str, Column] = {}
+    columns: list[Column] = []
+    commonest: dict[str, str] = {}
     for name, field in found.fields.items():
-        kind = _fitting(name, field, notes)
-        folded = name.casefold()
-        reserved = name in RESERVED_COLUMNS and not name == time == EVENT_TS
-        if kind is None:
+        rival = commonest.setdefault(name.casefold(), name)
+        if field.count > found.fields[rival].count:
+            commonest[name.casefold()] = name
+    for name, field in found.fields.items():
+        lost = f"{name!r} cannot be a column: {field.count:,} records with it are quarantined"
+        spelling = commonest[name.casefold()]
+        if not field.kinds:
             notes.append(f"{name} has no value: it becomes a column with its first one")
-        elif not usable_name(name) or reserved or folded in columns:
-            notes.append(f"{name!r} cannot be a column: records with a value in it are quarantined")
+        elif spelling != name:
+            notes.append(f"{lost}; it differs from {spelling!r} by case alone")
+        elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
+            notes.append(lost)
         else:
-            columns[folded] = Column(name, kind)
-    known = [one.name for one in columns.values()]
-    return tuple(columns.values()), {name: dict(found.fields[name].kinds) for name in known}
+            columns.append(Column(name, _fitting(name, field, notes)))
+    return tuple(columns), {one.name: dict(found.fields[one.name].kinds) for one in columns}
 
 
-def _fitting(name: str, field: Field, notes: list[str]) -> str | None:
-    """The type that takes the field's values: of a mixture a decimal, else JSON text.
+def _fitting(name: str, field: Field, notes: list[str]) -> str:
+    """The type that takes the field's values: of a mixture a decimal or a time, else text.
 
     A twentieth of the values may be strangers, which are quarantined.
     """
-    kind = inferred(field.kinds)
-    if kind is None or field.untyped:
+    kind = inferred(field.kinds) or "string"
+    if _takes(kind, field):
         return kind
-    misfits = sum(count for one, count in field.kinds.items() if not fits(one, kind))
-    if misfits * 20 <= field.kinds.total():
-        return kind
-    numbers = [str(value) for value in field.values if not isinstance(value, bool)]
     mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
-    if all(_NUMBER.fullmatch(text) for text in numbers):
-        scale = max(len(text.partition(".")[2]) for text in numbers)
-        whole = max(len(text.lstrip("-").partition(".")[0]) for text in numbers)
-        kind = f"decimal({min(38, max(12, whole + scale))},{scale})"
-    else:
-        kind = "json"
+    exact = [*_decimal(field), *(one for one in _INSTANTS if one in field.kinds)]
+    whole = next((one for one in exact if _takes(one, field)), None)
+    any_text = "string" if field.untyped else "json"
+    strangers = sum(count for one, count in field.kinds.items() if not fits(one, kind))
+    if whole is None and 0 < strangers * 20 <= field.kinds.total():
+        notes.append(
+            f"{name} is mixed ({mixed}): {kind} leaves {strangers:,} values in quarantine, "
+            f"{any_text} would take them"
+        )
+        return kind
+    kind = whole or any_text
     notes.append(f"{name} is mixed ({mixed}): {kind} takes all of it")
     return kind
+
+
+def _takes(column_type: str, field: Field) -> bool:
+    """Whether a column of this type holds all values that were seen."""
+    if not all(fits(kind, column_type) for kind in field.kinds):
+        return False
+    if len(field.kinds) == 1 and not {"large", "huge"} & field.kinds.keys():
+        return True
+    seen = list(field.values if field.distinct is None else field.distinct)
+    return not typed_column(seen, column_type, from_text=field.untyped)[1]
+
+
+def _decimal(field: Field) -> list[str]:
+    """The decimal type of numbers some of which are text; none for codes (007) and other text."""
+    texts = [_plain(value) for value in field.distinct or ()]
+    if field.untyped or "boolean" in field.kinds or not all(map(_NUMBER.fullmatch, texts)):
+        return []
+    scale = max(len(text.partition(".")[2]) for text in texts)
+    whole = max(len(text.lstrip("-").partition(".")[0]) for text in texts)
+    if scale > _MOST_SCALE or whole + scale > _MOST_DIGITS:
+        return []
+    room = min(_MOST_DIGITS, max(12, whole + scale + 2))
+    return [f"decimal({room},{scale})"]
+
+
+def _plain(value: object) -> str:
+    """A number without an exponent."""
+    return f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
 
 
 def _key(found: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[str, ...]:
@@ -291,9 +350,10 @@ def _key(found: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[s
 def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str], time: str) -> str:
     """What queries are likely to ask for: who did it, else another id, else the key."""
 
-    def rank(column: Column) -> tuple[bool, bool, bool, int]:
+    def rank(column: Column) -> tuple[bool, bool, bool, bool, int]:
         name, different = column.name, found.fields[column.name].distinct or ()
         return (
+            found.fields[name].count * 2 >= found.records,
             bool(_BUCKET_NAMES.search(name)) and len(different) > 1,
             bool(_KEY_NAMES.search(name)) and name not in key,
             name in key,
@@ -309,12 +369,40 @@ def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str]
     return max(usable, key=rank).name
 
 
-def _warnings(rejected: int, records: int) -> list[str]:
+def _warnings(source: Source, rejected: int, records: int) -> list[str]:
     if rejected * 100 <= records:
         return []
+    fails = rejected * 100 > source.max_rejected * records
     return [
         f"WARNING: {rejected / records:.0%} of the lines would be quarantined ({rejected:,} of "
         f"{records:,}); the commonest reasons are below, one line of each"
+        + (f"; max_rejected={source.max_rejected:g} lets no such run through" if fails else "")
+    ]
+
+
+def _long_ago(by_day: Mapping[date, int]) -> list[str]:
+    """What to do about few events a year or more before all others: of clocks that were reset."""
+    days, few = sorted(by_day), 0
+    for before, after in pairwise(days):
+        few += by_day[before]
+        if few * 20 > sum(by_day.values()):
+            break
+        if after - before > timedelta(days=365):
+            return [
+                f"{few:,} events of {days[0]} to {before} lie long before all others: "
+                f"a first_day of {after} would leave them in quarantine"
+            ]
+    return []
+
+
+def _beyond_limits(source: Source, indexes: Mapping[str, FileIndex]) -> list[str]:
+    """Files of which nothing would be taken."""
+    limits = f"max_fields={source.max_fields:,} or max_rejects={source.max_rejects:,}"
+    return [
+        f"{path}: {len(index.kinds):,} fields, {index.undated:,} lines without an event time; "
+        f"more than {limits}, so it would be quarantined as a whole"
+        for path, index in indexes.items()
+        if len(index.kinds) > source.max_fields or index.undated > source.max_rejects
     ]
 
 
@@ -327,18 +415,22 @@ def _tried(
     today: date,
 ) -> Proposal:
     """The proposal with what becomes of the sample under it."""
-    clock, index, lines = EventClock(source.event_time, _FIRST, today), FileIndex(), Counter[date]()
+    clock = EventClock(source.event_time, _FIRST, today + AHEAD)
     typer = RowTyper(source, source.columns, clock)
     identity = list(source.natural_key) or [one.name for one in source.columns]
     rejected: Counter[str] = Counter()
     examples: dict[tuple[str, str], tuple[str, int | None, str, str]] = {}
     of_kind: Counter[tuple[str, str]] = Counter()
     events: set[tuple[object, ...]] = set()
+    by_day: Counter[date] = Counter()
+    indexes: dict[str, FileIndex] = {}
     rows = 0
+    limits = replace(source, max_rejects=sys.maxsize, max_fields=sys.maxsize)
     for path, chunk in sample.chunks(source, today, {}):
-        rejects = index.add(chunk, replace(source, max_rejects=sample.most_records), clock)
+        index = indexes.setdefault(path, FileIndex())
+        rejects = index.add(chunk, limits, clock)
         if chunk.records is not None:
-            batch = typer.rows(chunk.records, path, list(index.lines), lines, rejects)
+            batch = typer.rows(chunk.records, path, list(index.lines), by_day, rejects)
             if batch is not None:
                 rows += batch.num_rows
                 numbers = days_of(batch[EVENT_TS].cast("int64").to_numpy(zero_copy_only=False))
@@ -347,7 +439,7 @@ def _tried(
         rejected.update(rejects.reasons)
         found_here = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)
         for line, reason, detail in found_here:
-            kind = (reason, detail.partition(":")[0])
+            kind = reject_kind(reason, detail)
             of_kind[kind] += 1
             examples.setdefault(kind, (path, line, reason, detail))
     if any("nanoseconds" in detail for _, _, _, detail in examples.values()):
@@ -355,7 +447,7 @@ def _tried(
         note = 'times are finer than a microsecond: they are cut (nanoseconds="cut")'
         if source.nanoseconds != "cut":
             return _tried(finer, sample, found, (*notes, note), kinds, today)
-    days = tuple(sorted(index.lines))
+    days = tuple(sorted(by_day))
     per_day = sample.size_bytes / max(1, len(days))
     return Proposal(
         source=replace(
@@ -371,6 +463,11 @@ def _tried(
         rejected=dict(rejected),
         examples=tuple(examples[kind] for kind, _ in of_kind.most_common(10)),
         problems=found.problems,
-        notes=(*notes, *_warnings(rejected.total(), found.records + found.unreadable)),
+        notes=(
+            *notes,
+            *_long_ago(by_day),
+            *_beyond_limits(source, indexes),
+            *_warnings(source, rejected.total(), found.records + found.unreadable),
+        ),
         kinds=kinds,
     )

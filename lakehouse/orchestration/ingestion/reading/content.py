@@ -68,6 +68,7 @@ COMPRESSED = frozenset(
 )
 """How names of compressed files end."""
 _TAR_AT, _TAR = 257, b"ustar"
+_SOME_ZEROS = 20
 
 
 class _DamageError(Exception):
@@ -114,7 +115,7 @@ def kind_of(head: bytes) -> str:
         return "zstd"
     if _is_zlib(head):
         return "zlib"
-    if len(head) > 1 and any(not half.strip(b"\0") for half in (head[::2], head[1::2])):
+    if _is_wide(head):
         raise UnreadableContentError("unsupported file", "it is text in UTF-16, or none")
     return "text"
 
@@ -134,6 +135,16 @@ def refuse_binary(head: bytes, name: str) -> None:
         raise UnreadableContentError("unsupported file", f"it is no text, and is named {suffix}")
     if len(odd) * 20 > len(head) and len(set(odd)) > 2:
         raise UnreadableContentError("unsupported file", "it is no text")
+
+
+def _is_wide(head: bytes) -> bool:
+    """Whether it is UTF-16 or UTF-32 without a mark.
+
+    Every other byte of their digits, blanks and signs is 0, always on the same side.
+    """
+    most, least = sorted((head[::2].count(0), head[1::2].count(0)), reverse=True)
+    some = most >= _SOME_ZEROS and most * 20 > len(head) and least * 10 <= most
+    return some or most * 5 > len(head) * 2
 
 
 def _is_zlib(head: bytes) -> bool:

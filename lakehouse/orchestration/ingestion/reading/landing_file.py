@@ -23,6 +23,8 @@ from lakehouse.orchestration.ingestion.reading.content import (
 from lakehouse.orchestration.ingestion.reading.formats.csv_records import csv_chunks
 from lakehouse.orchestration.ingestion.reading.formats.json_lines import (
     JsonRecords,
+    MalformedElement,
+    elements_before_damage,
     exact_json,
     json_chunks,
 )
@@ -198,23 +200,34 @@ def _is_array(head: bytes) -> bool:
 
 
 def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
-    """The objects of a JSON array; the line is the element's number."""
+    """The objects of a JSON array, up to a damage; the line is the element's number."""
     pieces, size = [], 0
-    for block in blocks:
-        pieces.append(block)
-        size += len(block)
-        if size > _MOST_ARRAY_BYTES:
-            raise UnreadableContentError(
-                "unsupported file",
-                f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
-            )
+    problem: UnreadableContentError | None = None
     try:
-        values = exact_json(b"".join(pieces).removeprefix(BYTE_ORDER_MARK))
+        for block in blocks:
+            pieces.append(block)
+            size += len(block)
+            if size > _MOST_ARRAY_BYTES:
+                break
+    except UnreadableContentError as error:
+        problem = error
+    if size > _MOST_ARRAY_BYTES:
+        raise UnreadableContentError(
+            "unsupported file",
+            f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
+        )
+    text = b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
+    try:
+        values = exact_json(text)
     except ValueError as error:
-        raise UnreadableContentError("malformed JSON array", str(error)) from error
+        problem = problem or UnreadableContentError("malformed JSON array", str(error))
+        values = elements_before_damage(text)
     if not isinstance(values, list):
         raise UnreadableContentError("malformed JSON array", "it is no array")
     yield from _value_chunks(iter(values))
+    if problem is not None:
+        detail = f"after element {len(values)}: {problem.detail}".removesuffix(": ")
+        raise UnreadableContentError(problem.reason, detail) from problem
 
 
 def _avro_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
@@ -255,6 +268,8 @@ def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:
             if isinstance(value, dict):
                 numbers.append(number)
                 records.append(value)
+            elif isinstance(value, MalformedElement):
+                rejects.add(number, "malformed JSON", value.why, value.text)
             else:
                 rejects.add(number, "not a JSON object", type(value).__name__)
         first += len(some)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 
@@ -24,6 +25,7 @@ DELIMITERS = (",", ";", "\t", "|")
 # what the csv module says when a record ends within quotes
 _GOES_ON = "unexpected end of data"
 _MOST_TRIES = 64
+_QUOTES = re.compile(rb'"+')
 # lines are bounded already, and so are their fields
 csv.field_size_limit(1 << 30)
 
@@ -200,7 +202,7 @@ class _CsvReader:
 
     def _take_header(self, fields: list[str], wrong: str | None) -> None:
         if wrong:
-            raise UnreadableContentError("malformed CSV header", wrong)
+            raise UnreadableContentError("malformed CSV header", f"{wrong}; write it as UTF-8")
         names = [name.strip() for name in fields]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not any(names):
@@ -256,17 +258,18 @@ class _OpenRecord:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        self.size = self.too_long = self.tries = self._quotes = 0
+        self.size = self.too_long = self.tries = 0
 
     def add(self, line: bytes, too_long: int) -> None:
         self.lines.append(line)
         self.size += len(line) + 1
         self.too_long = max(self.too_long, too_long)
-        self._quotes += line.count(b'"')
 
     def may_end(self) -> bool:
-        """Whether to try: the quote that the first line opened is closed by a later one."""
-        if len(self.lines) > 1 and self._quotes % 2:
+        """Whether to try: a quote that is not doubled closes what an earlier line opened."""
+        if len(self.lines) > 1 and not any(
+            len(quotes) % 2 for quotes in _QUOTES.findall(self.lines[-1])
+        ):
             return False
         self.tries += 1
         return True

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.orchestration.ingestion.reading.formats.json_text import shown_json
+from lakehouse.orchestration.ingestion.reading.formats.json_text import exact_float, shown_json
 from lakehouse.orchestration.ingestion.reading.formats.line_blocks import LineBlock, LineReader
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
@@ -23,10 +24,14 @@ from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
     Values,
 )
 
-# what orjson reads as a double although it is an integer has at least so many digits
-_HUGE = re.compile(rb"-\d{19}|\d{20}")
-_HUGE_AT = 2.0**63
-_FLAT = frozenset({str, int, float, bool, type(None)})
+# what orjson reads as a double although it is an integer has at least so many digits; and so has a
+# fraction that says more than a double does
+_HUGE = re.compile(
+    rb"-\d{19}|\d{20}|\.0*[1-9]\d{17}|\d{18}[eE]|[eE]-\d{3}|"
+    + b"|".join(rb"[1-9]\d{%d}\.\d{%d}" % (before, 17 - before) for before in range(17))
+)
+_BLANK = re.compile(r"[ \t\r\n]*")
+_EXACT = frozenset({str, int, bool, type(None)})
 
 
 class JsonRecords:
@@ -76,21 +81,10 @@ class JsonRecords:
         return found
 
     def is_exact(self) -> bool:
-        """Whether it is certain that each number is that of the text.
-
-        What orjson reads as a double although it is an integer lies beyond 64 bits.
-        """
-        if not self._columns:
-            return False
-        for column in self._columns.values():
-            kinds = set(map(type, column))
-            if not kinds <= _FLAT:
-                return False
-            if float in kinds:
-                numbers = [one for one in column if type(one) is float]
-                if max(numbers) >= _HUGE_AT or min(numbers) <= -_HUGE_AT:
-                    return False
-        return True
+        """Whether it is certain that each number is that of the text: none is read as a double."""
+        return bool(self._columns) and all(
+            set(map(type, column)) <= _EXACT for column in self._columns.values()
+        )
 
     def only(self, positions: Sequence[int]) -> JsonRecords:
         """The records at these positions."""
@@ -120,7 +114,7 @@ def _columns(values: list[dict[str, object]]) -> dict[str, list[object]]:
 
 
 def exact_json(text: bytes) -> object:
-    """The value of a JSON text, integers of any size exact.
+    """The value of a JSON text, integers of any size and fractions of any length exact.
 
     Raises:
         ValueError: it is no JSON, or an integer has more than 4300 digits.
@@ -130,9 +124,49 @@ def exact_json(text: bytes) -> object:
         return value
     del value
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=exact_float)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+@dataclass(frozen=True)
+class MalformedElement:
+    """An element of an array that ends where it seems to, and is no JSON; why not."""
+
+    text: bytes
+    why: str
+
+
+def elements_before_damage(text: bytes) -> list[object]:
+    """The elements of a damaged JSON array that are complete, in order."""
+    try:
+        readable = text.decode()
+    except UnicodeDecodeError as error:
+        readable = text[: error.start].decode()
+    found: list[object] = []
+    at, decoder = readable.find("[") + 1, json.JSONDecoder()
+    while True:
+        begin = _after_blanks(readable, at)
+        try:
+            _, end = decoder.raw_decode(readable, begin)
+        except (ValueError, RecursionError):
+            return found
+        after = _after_blanks(readable, end)
+        if readable[after : after + 1] not in (",", "]"):
+            return found  # more of it may be missing
+        element = readable[begin:end].encode()
+        try:
+            found.append(exact_json(element))
+        except ValueError as error:
+            found.append(MalformedElement(element, str(error)))
+        if readable[after] == "]":
+            return found
+        at = after + 1
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return at if found is None else found.end()
 
 
 def json_chunks(lines: LineReader) -> Iterator[Chunk]:

@@ -12,6 +12,25 @@ import orjson
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 
 
+class LongFraction(float):
+    """The double nearest to a number of a text whose digits say more; `str` gives the text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def exact_float(text: str) -> float:
+    """The number of a JSON text, which a decimal or text column takes with all its digits."""
+    number = float(text)
+    if math.isinf(number) or Decimal(repr(number)) == Decimal(text):
+        return number
+    kept = LongFraction(number)
+    kept.text = text
+    return kept
+
+
 def json_text(value: object) -> str:
     """The value as JSON text.
 
@@ -52,6 +71,8 @@ def _written(value: object, *, strict: bool) -> str:
         if strict:
             raise ValueError(f"{value} is no number in JSON")
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, LongFraction):
+        return value.text
     if isinstance(value, bool) or not isinstance(value, int | Decimal | bytes):
         return orjson.dumps(value, option=_OPTIONS, default=str).decode()
     if isinstance(value, bytes):

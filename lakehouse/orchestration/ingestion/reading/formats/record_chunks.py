@@ -26,6 +26,7 @@ REJECTS_SCHEMA = pa.schema(
     ]
 )
 Values: TypeAlias = list[object] | pa.Array
+_OF_A_FIELD = frozenset({"type conflict", "unexpected column", "unusable column name", "null key"})
 
 
 class Records(Protocol):
@@ -63,6 +64,11 @@ def strangers_of(columns: Mapping[str, pa.Array], known: frozenset[str]) -> dict
             for position in pc.indices_nonzero(values.is_valid()).to_pylist():
                 found.setdefault(position, name)
     return found
+
+
+def reject_kind(reason: str, detail: str | None) -> tuple[str, str]:
+    """What rejects are grouped by: the reason, and the field where it is one field's, else ""."""
+    return reason, (detail or "").partition(": ")[0] if reason in _OF_A_FIELD else ""
 
 
 @dataclass(slots=True)

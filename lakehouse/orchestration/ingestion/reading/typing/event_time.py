@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Values
 from lakehouse.orchestration.ingestion.reading.typing.local_time import LocalTime, Micros
 from lakehouse.orchestration.ingestion.reading.typing.typed_columns import (
+    INTEGER,
+    NUMBER,
     certain_texts,
     picked,
     typed_column,
@@ -175,7 +177,9 @@ def _nothing(count: int) -> tuple[Micros, npt.NDArray[np.bool_]]:
 
 def _from_number(value: object, unit_us: int) -> datetime:
     if isinstance(value, str):
-        value = float(value) if "." in value else int(value)
+        if not NUMBER.fullmatch(value):
+            raise ValueError("not a number")
+        value = int(value) if INTEGER.fullmatch(value) else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("not a number")
     return _EPOCH + round(value * unit_us) * _MICROSECOND

@@ -26,8 +26,8 @@ from lakehouse.orchestration.ingestion.reading.typing.value_kinds import (
 )
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_INTEGER = re.compile(r"[+-]?\d{1,4000}")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # digits that Python drops where it reads a time
 _FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]")
 _NANOSECONDS = re.compile(r"([.,]\d{6})\d+")
@@ -290,6 +290,8 @@ def convert(value: object, column_type: str) -> object:
 
 
 def _decimal(value: object, precision: int, scale: int) -> Decimal:
+    if isinstance(value, str) and not NUMBER.fullmatch(value):
+        raise ValueError(f"{value!r} is no decimal")
     # a float's shortest text is what the file said
     number = Decimal(str(value)) if isinstance(value, int | float | str) else value
     if not isinstance(number, Decimal) or not number.is_finite():
@@ -345,9 +347,9 @@ def text_value(text: object, column_type: str) -> object:
         return text
     if column_type == "boolean":
         return _BOOLEANS.get(text.lower(), text)
-    if column_type in ("int", "long", "float", "double") and _INTEGER.fullmatch(text):
+    if column_type in ("int", "long", "float", "double") and INTEGER.fullmatch(text):
         return int(text)
-    if column_type in ("float", "double") and _NUMBER.fullmatch(text):
+    if column_type in ("float", "double") and NUMBER.fullmatch(text):
         number = float(text)
         return text if math.isinf(number) else number
     return text

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 
+from lakehouse.orchestration.ingestion.reading.formats.json_text import LongFraction
+
 _INT_MAX, _LONG_MAX, EXACT_IN_DOUBLE = 2**31 - 1, 2**63 - 1, 2**53
 INT_RANGE, LONG_RANGE = (-_INT_MAX - 1, _INT_MAX), (-_LONG_MAX - 1, _LONG_MAX)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
@@ -70,7 +72,7 @@ def _type_counts(values: list[object]) -> Iterable[tuple[type, int]]:
 
 _PYTHON_KINDS: Mapping[type, str] = {
     bool: "boolean", float: "double", str: "string", dict: "json", list: "json", date: "date",
-    time: "time", bytes: "binary",
+    time: "time", bytes: "binary", LongFraction: "double",
 }  # fmt: skip
 
 
