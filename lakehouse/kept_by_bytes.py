@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, Generic, TypeVar, cast
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -102,21 +104,22 @@ class MadeOnce(Generic[V]):
     """What is made of objects that never change, made once of each. Safe between threads.
 
     It is known by the objects themselves, not by what they equal, which would take longer to find
-    out; they stay in memory with it.
+    out; they stay in memory with it. All that a process makes of schemas and other definitions has
+    one bound together, `MADE.bytes_max`, unless it is said where to keep it.
 
     >>> columns = ("a", "b")
-    >>> kept = MadeOnce[str](100)
+    >>> kept = MadeOnce[str]()
     >>> kept.of((columns,), "first", lambda: columns[0].upper(), len)
     'A'
     >>> kept.of((columns,), "first", lambda: "made again", len)
     'A'
 
     Args:
-        bytes_max: bytes kept, least recently used ones dropped first.
+        kept: what to keep it in.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        self.kept: KeptByBytes[Hashable, tuple[tuple[object, ...], V]] = KeptByBytes(bytes_max)
+    def __init__(self, kept: Made | None = None) -> None:
+        self.kept = MADE if kept is None else kept
 
     def of(
         self,
@@ -131,12 +134,56 @@ class MadeOnce(Generic[V]):
             objects: none of them may ever change.
             beside: what else `make` depends on.
             make: makes it.
-            size: bytes that it takes, with the objects; asked once.
+            size: bytes that it takes at most, with the objects and what is beside; asked once.
         """
-        key = (*map(id, objects), beside)
+        key = (self, *map(id, objects), beside)
         found = self.kept.get(key)
         if found is not None:
-            return found[1]
+            return cast("V", found[1])
         made = make()
-        self.kept.put(key, (objects, made), size(made))
+        self.kept.put(key, (objects, made), _ENTRY_BYTES + size(made))
         return made
+
+
+Made = KeptByBytes[Hashable, tuple[tuple[object, ...], Any]]
+MADE_BYTES_MAX = 128 * 1024 * 1024
+MADE: Made = KeptByBytes(MADE_BYTES_MAX)
+_ENTRY_BYTES = 512
+_SHORT = 256
+
+
+def short_only(kept_max: int) -> Callable[[Callable[..., V]], Callable[..., V]]:
+    """As `lru_cache`, of functions of texts: of those whose arguments are short together.
+
+    What it keeps has bounds, 4 KiB an entry, whatever clients send.
+    """
+
+    def decorated(function: Callable[..., V]) -> Callable[..., V]:
+        kept = lru_cache(kept_max, typed=True)(function)
+
+        @wraps(function)
+        def called(*given: Any) -> V:
+            length = sum(len(one) for one in given if isinstance(one, str | bytes))
+            return (kept if length <= _SHORT else function)(*given)
+
+        return called
+
+    return decorated
+
+
+def bytes_of(*values: object) -> int:
+    """What JSON values take in memory: objects, lists, texts and numbers.
+
+    >>> bytes_of({"a": ["b"]}) > bytes_of({"a": []}) > bytes_of({})
+    True
+    """
+    found, pending = 0, [*values]
+    while pending:
+        one = pending.pop()
+        found += sys.getsizeof(one)
+        if isinstance(one, Mapping):
+            found += 104 * len(one)
+            pending += [*one.keys(), *one.values()]
+        elif not isinstance(one, str | bytes) and isinstance(one, Iterable):
+            pending += one
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
 from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
 from lakehouse.environment import Environment
@@ -13,6 +12,7 @@ from lakehouse.errors import (
     InvalidLocationError,
     MaintenanceRefusedError,
 )
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
@@ -181,10 +181,14 @@ def _left_metadata(location: str, storage: Storage) -> FileInfo | None:
     return None
 
 
-@lru_cache(1 << 16)
+_FOLDERS: MadeOnce[str] = MadeOnce()
+
+
 def _folder(location: str) -> str:
     """A table's folder in the spelling that aliases share, its slash at the end."""
-    return canonical(location).rstrip("/") + "/"
+    return _FOLDERS.of(
+        (), location, lambda: canonical(location).rstrip("/") + "/", lambda _: 8 * len(location)
+    )
 
 
 def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:

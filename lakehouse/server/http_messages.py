@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
 
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.kept_by_bytes import short_only
 from lakehouse.spec.identifier import Identifier, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_object, require_str
 
@@ -118,12 +118,12 @@ def identifier_to_json(identifier: Identifier) -> dict[str, object]:
     return {"namespace": list(identifier.namespace), "name": identifier.name}
 
 
-@lru_cache(_NAMES_MAX)
+@short_only(_NAMES_MAX)
 def _namespace(text: str) -> tuple[str, ...]:
     return parse_namespace(tuple(text.split(SEPARATOR)))
 
 
-@lru_cache(_NAMES_MAX)
+@short_only(_NAMES_MAX)
 def _identifier(namespace: str, name: str) -> Identifier:
     return Identifier(_namespace(namespace), name)
 

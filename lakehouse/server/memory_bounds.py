@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.kept_by_bytes import MADE, MADE_BYTES_MAX
 from lakehouse.scan.manifests.manifest_cache import (
     DEFAULT_CACHE,
     FETCHED,
@@ -14,7 +15,7 @@ from lakehouse.scan.manifests.manifest_cache import (
 )
 from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
-from lakehouse.spec.metadata.all_field_types import TYPES, TYPES_BYTES_MAX
+from lakehouse.spec.metadata.metadata_text import RECENT, RECENT_BYTES_MAX
 
 MIB = 1024 * 1024
 
@@ -35,7 +36,7 @@ class MemoryBounds:
         manifests: entries decoded from Avro.
         fetched: manifests and their lists as an object store gave them.
         twins: columns of columnar twins.
-        types: of the fields that filters may name.
+        types: schemas of tables and manifests, and all that is made of them and of filters.
         bodies: of large requests, all together; the values that they are read into, twice that.
         answers: large ones that clients have not taken yet.
     """
@@ -46,9 +47,14 @@ class MemoryBounds:
     manifests: int = MEMORY_BYTES_MAX
     fetched: int = FETCHED_BYTES_MAX
     twins: int = TWIN_BYTES_MAX
-    types: int = TYPES_BYTES_MAX
+    types: int = MADE_BYTES_MAX
     bodies: int = 128 * MIB
     answers: int = 128 * MIB
+
+    @property
+    def written(self) -> int:
+        """Of `tables`, for what was written last."""
+        return min(RECENT_BYTES_MAX, self.tables // 4)
 
     @classmethod
     def parse(cls, settings: Sequence[str]) -> MemoryBounds:
@@ -70,7 +76,8 @@ class MemoryBounds:
         DEFAULT_CACHE.kept.bytes_max = self.manifests
         FETCHED.bytes_max = self.fetched
         DEFAULT_CACHE.twins.bytes_max = self.twins
-        TYPES.kept.bytes_max = self.types
+        MADE.bytes_max = self.types
+        RECENT.bytes_max = self.written
 
 
 DEFAULT_BOUNDS = MemoryBounds()

@@ -57,7 +57,7 @@ class Served:
         memory: MemoryBounds = DEFAULT_BOUNDS,
     ) -> Served:
         """Serve a catalog."""
-        tables, meters = ServedTables(lake.catalog, memory.tables), Meters()
+        tables, meters = ServedTables(lake.catalog, memory.tables - memory.written), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
         appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
         return cls(lake, tables, commits, appends, meters, doorkeeper, files)

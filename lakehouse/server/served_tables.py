@@ -18,8 +18,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 from lakehouse.storage.location import parse
 from lakehouse.storage.storage_protocol import path_on_disk
 
-_TABLE_BYTES = 32_768
-"""What a table takes beside the text of its history: schemas, properties, statistics."""
+_TABLE_BYTES = 2048
 ALL, REFS, APPENDED = "all", "refs", "appended"
 """Which snapshots are told: all; those that a branch or tag names; these, and of the logs of
 snapshots and metadata files the newest file alone."""
@@ -44,11 +43,9 @@ class _Known:
         return True
 
     def size(self) -> int:
-        """Bytes that it takes: its history is text, and objects where somebody looked at it."""
-        metadata = self.version.metadata
-        history = (*metadata.snapshots.raw_parts(), *metadata.snapshot_log.raw_parts())
+        """Bytes that it takes, at most."""
         told = sum(len(one) for one in self.bodies.values())
-        return _TABLE_BYTES + 2 * sum(len(one) for one in history) + told
+        return _TABLE_BYTES + self.version.metadata.held_bytes() + told
 
 
 class ServedTables:
@@ -135,6 +132,7 @@ class ServedTables:
             raise _file_is_gone(identifier, error) from error
         if known is not None and version is known.version:
             known.mark = mark  # of before it was asked
+            self.known.resize(identifier, known, known.size())  # somebody looked at its history
             return known
         return self._keep(version, mark)
 

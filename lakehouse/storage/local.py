@@ -12,6 +12,7 @@ from typing import NoReturn
 import pyarrow.fs as pafs
 
 from lakehouse.errors import FileAlreadyExistsError, NoSuchFileError, StorageError
+from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.durable_disk import Disk, PosixDisk
 from lakehouse.storage.location import local_path
@@ -37,7 +38,7 @@ _CANNOT_SYNC = frozenset({errno.EROFS, errno.EINVAL, errno.EACCES, errno.ENOTSUP
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _BUFFER_BYTES = 1 << 20
 _CONCURRENT_SYNCS = 4
-_FOLDERS_MAX = 10_000
+_FOLDERS_BYTES_MAX = 4 * 1024 * 1024
 
 
 def is_temporary(name: str) -> bool:
@@ -65,7 +66,7 @@ class LocalStorage:
         self._disk: Disk = disk if disk is not None else PosixDisk()
         self._new_name = new_name
         self._native = disk is None
-        self._durable_folders: dict[str, int | None] = {}
+        self._durable_folders: KeptByBytes[str, int] = KeptByBytes(_FOLDERS_BYTES_MAX)
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -312,9 +313,10 @@ class LocalStorage:
             folder = _folder(folder)
         for path in reversed(unsure):
             self._make_folder(path)
-        if len(self._durable_folders) > _FOLDERS_MAX:
-            self._durable_folders.clear()
-        self._durable_folders.update((path, self._inode(path)) for path in unsure)
+        for path in unsure:
+            inode = self._inode(path)
+            if inode is not None:
+                self._durable_folders.put(path, inode, bytes_of(path, inode))
 
     def _make_folder(self, path: str) -> None:
         there = self._inode(path) is not None

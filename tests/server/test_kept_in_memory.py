@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.kept_by_bytes import MADE
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.server.error_answers import HttpError
@@ -25,7 +26,6 @@ from lakehouse.server.rest_app import rest_app
 from lakehouse.server.served_tables import APPENDED, REFS, ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.all_field_types import TYPES
 from tests.server.conftest import Rest, open_lake
 from tests.waiting import eventually
 
@@ -163,7 +163,7 @@ def test_tables_beyond_the_bound_are_read_again(lake):
         for which in ("all", REFS, APPENDED):
             assert large.body(name, which)[1] == small.body(name, which)[1]
             assert small.known.held <= 200_000
-    assert large.known.held > 20 * 32_768
+    assert large.known.held > 200_000
 
 
 def test_bounds_are_given_by_name(lake):
@@ -171,7 +171,7 @@ def test_bounds_are_given_by_name(lake):
     given = MemoryBounds.parse(names)
     assert (given.plans, given.tables) == (5 * MIB, MemoryBounds().tables)
     with HttpServer(rest_app(lake, memory=given), "127.0.0.1", 0):
-        shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins, TYPES.kept, FETCHED)
+        shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins, MADE, FETCHED)
         assert [one.bytes_max // MIB for one in shared] == [2, 3, 4, 6, 7]
     for wrong in ("plans", "plans=", "plans=-1", "plans=1.5", "planes=1", "=1", "plans=²"):
         with pytest.raises(InvalidInputError, match="NAME=MIB"):

@@ -64,6 +64,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
     UnsupportedFeatureError,
 )
+from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -77,6 +78,7 @@ from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)
 
+_SETTLED_BYTES_MAX = 4 * 1024 * 1024
 TURNS = "commit.turns.enabled"
 """Catalog property: `false`: writers of one machine do not queue (see Catalog.turn)."""
 
@@ -104,7 +106,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         super().__init__(warehouse, name, properties, environment, storage_factory)
         self._store = storage_factory(self._warehouse, self._properties)
         self._versions = VersionFiles(self._store, self._environment.new_uuid)
-        self._settled: dict[str, int] = {}
+        self._settled: KeptByBytes[str, int] = KeptByBytes(_SETTLED_BYTES_MAX)
         self._run: RequestRun | None = None
         self._takes_turns = (
             storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
@@ -272,7 +274,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             location = self._versions.location(folder, number, codec)
             data = metadata_bytes(new, codec)
         self._swap(identifier, location, data)
-        self._settled[folder] = number
+        self._settled.put(folder, number, bytes_of(folder, number))
         self._check_base_is_there(identifier, base)
         self._versions.write_hint(folder, number)
         after_the_swap(
@@ -452,7 +454,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         """
         if self._settled.get(folder) != number:
             self._store.settle(location)
-            self._settled[folder] = number
+            self._settled.put(folder, number, bytes_of(folder, number))
 
     def _folder(self, identifier: Identifier) -> str:
         """The folder of a name: its versions are in `metadata/` below."""

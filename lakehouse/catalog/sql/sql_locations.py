@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from sqlalchemy import Connection
 
@@ -14,13 +13,14 @@ from lakehouse.catalog.metadata_files import Described, metadata_folder, read_me
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.catalog.view_files import read_view
 from lakehouse.errors import LakehouseError
+from lakehouse.kept_by_bytes import KeptByBytes, bytes_of, short_only
 from lakehouse.spec.identifier import dotted, split_name
 from lakehouse.storage.location import parent
 from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)
 
-_KNOWN_MAX = 10_000
+_KNOWN_BYTES_MAX = 4 * 1024 * 1024
 _OWN_SUFFIX = re.compile("-[0-9a-f]{12}$")
 _OWN_CHARACTERS = 13
 
@@ -35,7 +35,7 @@ class TableLocations:
 
     def __init__(self, database: Database, storage: Callable[[str], Storage]) -> None:
         self._database, self._storage = database, storage
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._known: KeptByBytes[str, tuple[str, ...]] = KeptByBytes(_KNOWN_BYTES_MAX)
 
     def locations(
         self, connection: Connection, *, besides: str | None = None
@@ -67,11 +67,11 @@ class TableLocations:
         )
         if own and folder != parent(pointer):
             return (folder,)
-        if pointer not in self._known:
-            if len(self._known) > _KNOWN_MAX:
-                self._known.clear()
-            self._known[pointer] = self._read(pointer, folder, is_view=is_view)
-        return self._known[pointer]
+        found = self._known.get(pointer)
+        if found is None:
+            found = self._read(pointer, folder, is_view=is_view)
+            self._known.put(pointer, found, bytes_of(pointer, found))
+        return found
 
     def _read(self, pointer: str, folder: str, *, is_view: bool) -> tuple[str, ...]:
         read = read_view if is_view else read_metadata
@@ -85,7 +85,7 @@ class TableLocations:
         return tuple(dict.fromkeys((metadata.location, metadata_folder(metadata))))
 
 
-@lru_cache(1024)
+@short_only(1024)
 def _namespace_path(namespace: str) -> str:
     """The folders of a namespace, as the database has it, below the warehouse."""
     return "/".join(folder_name(level) for level in split_name(namespace))

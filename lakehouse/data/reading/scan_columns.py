@@ -32,7 +32,7 @@ from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.schema.iceberg_types import field_paths, fields_by_id, fields_of
+from lakehouse.spec.schema.iceberg_types import field_paths, fields_by_id, fields_of, schema_bytes
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 from lakehouse.spec.types.arrow_types import field_to_arrow, schema_to_arrow
 
@@ -42,8 +42,6 @@ _POSITION = "\x00position"
 _DELETED = "\x00deleted"
 _SHAPE_BYTES = 65_536
 """Of the footer that a shape holds, which takes about four times as much when it is parsed."""
-_FIELD_BYTES = 6_144
-"""What is held for a field: its schema, and how it is read (measured: 4,000)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ class ScanColumns:
             (schema, table_schema, *extra.values(), *(specs[one] for one in known)),
             (_asked(where), where == TRUE, tuple(known), tuple(extra)),
             lambda: cls(schema, table_schema, where, extra, specs),
-            lambda _: 4 * _SHAPE_BYTES + _FIELD_BYTES * len(fields_of(table_schema)),
+            lambda _: 4 * _SHAPE_BYTES + 2 * schema_bytes(table_schema) + schema_bytes(schema),
         )
         found = copy.copy(made)
         found.where, found._shape = where, made._last.shape  # noqa: SLF001 - of the same class
@@ -349,4 +347,4 @@ def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
     return list(prune_columns(schema, selected, select_full_types=False).fields)
 
 
-_SHARED: MadeOnce[ScanColumns] = MadeOnce(32 * 1024 * 1024)
+_SHARED: MadeOnce[ScanColumns] = MadeOnce()

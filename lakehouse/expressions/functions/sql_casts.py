@@ -5,7 +5,6 @@ Typed literals (`date '2026-06-01'`) are casts of text.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from pyiceberg.types import (
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.transforms.transformed_values import arrow_array, arrow_type
 from lakehouse.expressions.typed_literals import Days, Instant, TimeOfDay, cast_literal, instant
+from lakehouse.kept_by_bytes import short_only
 from lakehouse.spec.schema.iceberg_types import type_from_name
 
 _INTEGERS = (IntegerType, LongType)
@@ -54,7 +54,7 @@ def cast_data(data: Any, to: Any, *, strict: bool) -> Any:
     return found if isinstance(data, pa.Array) else found[0]
 
 
-@lru_cache(64)
+@short_only(64)
 def _kind(name: str) -> IcebergType:
     return type_from_name(name)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import InvalidExpressionError
+from lakehouse.kept_by_bytes import MadeOnce
 
 if TYPE_CHECKING:
     # loading sqlglot takes longer than a small scan: only filters that are text do
@@ -58,13 +59,22 @@ def _dialect() -> Any:
     return Filters()
 
 
-@lru_cache(maxsize=512)
+_PARSED: MadeOnce[exp.Expr] = MadeOnce()
+_SHAPED: MadeOnce[exp.Expr | None] = MadeOnce()
+_TREE_BYTES = 512
+"""What a character of a text takes as a tree, at most."""
+
+
 def parsed(text: str) -> exp.Expr:
     """The tree of a condition; not to be changed: trees are kept by their text.
 
     Raises:
         InvalidExpressionError: it does not parse; shows where.
     """
+    return _PARSED.of((), text, lambda: _parsed(text), lambda _: _TREE_BYTES * (8 + len(text)))
+
+
+def _parsed(text: str) -> exp.Expr:
     from sqlglot import exp  # noqa: PLC0415 - takes long to load
     from sqlglot.errors import ParseError, SqlglotError  # noqa: PLC0415
 
@@ -125,9 +135,17 @@ def shape_of(text: str) -> Shape | None:
     return None if tree is None else Shape(tree, shaped, stand_ins)
 
 
-@lru_cache(maxsize=512)
 def _shaped(text: str, stand_ins: tuple[str, ...]) -> exp.Expr | None:
     """The tree of a text with stand-ins; None unless each of them is a literal of it."""
+    return _SHAPED.of(
+        (),
+        (text, stand_ins),
+        lambda: _with_stand_ins(text, stand_ins),
+        lambda _: _TREE_BYTES * (8 + len(text)),
+    )
+
+
+def _with_stand_ins(text: str, stand_ins: tuple[str, ...]) -> exp.Expr | None:
     from sqlglot import exp  # noqa: PLC0415 - takes long to load
 
     try:

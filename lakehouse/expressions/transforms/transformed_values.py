@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import mmh3
@@ -21,6 +20,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.expressions.transforms.partition_transforms import transform_array
+from lakehouse.kept_by_bytes import short_only
 from lakehouse.spec.types.physical_types import from_physical, physical_type, to_physical
 
 Datum: TypeAlias = pa.Array | pa.Scalar
@@ -58,7 +58,7 @@ def constant_of(data: Datum, what: str) -> Any:
     return data.as_py()
 
 
-@lru_cache(4096, typed=True)
+@short_only(4096)
 def transform_value(transform: Transform[Any, Any], value: Any, kind: IcebergType) -> Any:
     """The partition value of an internal value, by the same code that partitions data.
 

@@ -13,6 +13,7 @@ from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.own_folders import table_folders
 from lakehouse.errors import MaintenanceRefusedError
+from lakehouse.kept_by_bytes import MadeOnce, bytes_of
 from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
@@ -21,8 +22,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.storage.storage_protocol import FileInfo
 
-_REMEMBERED_MAX = 100_000
-_NAMED: dict[tuple[str, int, tuple[str, ...]], frozenset[str]] = {}
+_NAMED: MadeOnce[frozenset[str]] = MadeOnce()
 """Manifest and folders -> keys of the files there that the manifest names.
 
 Manifests never change, and hardly any names one:
@@ -73,14 +73,12 @@ class Neighbours:
     def _named(self, walker: StorageWalker, manifest: ManifestFile) -> frozenset[str]:
         """Keys of the live files of a manifest that lie in the folders seen from."""
         identity = (manifest.manifest_path, manifest.manifest_length, self.around)
-        known = _NAMED.get(identity)
-        if known is None:
+
+        def make() -> frozenset[str]:
             keys = (self.keys.key(file.location) for file in walker.live_files(manifest))
-            known = frozenset(key for key in keys if key.startswith(self.around))
-            if len(_NAMED) > _REMEMBERED_MAX:
-                _NAMED.clear()
-            _NAMED[identity] = known
-        return known
+            return frozenset(key for key in keys if key.startswith(self.around))
+
+        return _NAMED.of((), identity, make, lambda made: bytes_of(identity, made))
 
 
 def find_neighbours(

@@ -15,7 +15,6 @@ import re
 import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -25,6 +24,7 @@ from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, LakehouseError
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import (
     INFLATED_FLOOR_BYTES,
     INFLATED_RATIO,
@@ -181,13 +181,20 @@ def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
         yield file.name
 
 
-@lru_cache(maxsize=64)
+_WITHOUT_EMPTY: MadeOnce[bytes] = MadeOnce()
+
+
 def _without_empty_records(schema: bytes) -> bytes:
     """The schema without records of no fields, such as an unpartitioned table's partition.
 
     They take no bytes, and DataFusion refuses them.
     """
-    return json.dumps(_kept(json.loads(schema))).encode()
+    return _WITHOUT_EMPTY.of(
+        (),
+        schema,
+        lambda: json.dumps(_kept(json.loads(schema))).encode(),
+        lambda _: 3 * len(schema),
+    )
 
 
 def _kept(schema: Any) -> Any:

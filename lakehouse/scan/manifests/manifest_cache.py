@@ -123,5 +123,5 @@ def _digest(types: FieldTypes) -> int:
 
 _FIELD_BYTES = 2048
 """What a field takes, its schema included."""
-_DIGESTS: MadeOnce[int] = MadeOnce(32 * 1024 * 1024)
+_DIGESTS: MadeOnce[int] = MadeOnce()
 DEFAULT_CACHE = ManifestCache()

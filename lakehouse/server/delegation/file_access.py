@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ import orjson
 
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
 from lakehouse.server.access.privileges import Caller, Privilege
 from lakehouse.server.delegation.session_policy import session_policy
 from lakehouse.server.delegation.signable_requests import SignRequest, check_signable
@@ -24,7 +23,7 @@ from lakehouse.storage.location import lies_within, parse
 
 VENDED, SIGNED = "vended-credentials", "remote-signing"
 _S3 = frozenset({"s3", "s3a", "s3n"})
-_TABLES_MAX = 4096
+_SESSIONS_BYTES_MAX = 16 * 1024 * 1024
 _NOT_OF_NAMES = re.compile(r"[^\w+=,.@-]")
 _NAME_MAX = 64
 _SEPARATOR = "%1F"
@@ -92,8 +91,8 @@ class FileAccess:
     ) -> None:
         self._rules, self._environment = rules, environment
         self._keys = StorageKeys(properties)
-        self._lock = threading.Lock()
-        self._sessions: OrderedDict[tuple[str, str, bool, str | None], SessionKeys] = OrderedDict()
+        self._sessions: KeptByBytes[tuple[str, str, bool, str | None], SessionKeys]
+        self._sessions = KeptByBytes(_SESSIONS_BYTES_MAX)
 
     def offered(
         self, wanted: str | None, caller: Caller, name: Identifier, metadata: TableMetadata
@@ -174,8 +173,7 @@ class FileAccess:
             raise UnsupportedFeatureError(f"No credentials are handed out for {name}.")
         key = (metadata.table_uuid, metadata.location, writes, caller.name)
         now_ms = self._environment.now_ms()
-        with self._lock:
-            known = self._sessions.get(key)
+        known = self._sessions.get(key)
         # those that were handed out before are good for half of their life, at least
         if known is not None and known.expires_ms - now_ms > rules.seconds * 500:
             return known
@@ -184,11 +182,7 @@ class FileAccess:
         made = self._keys.session(
             rules.role, policy, rules.seconds, session_name, rules.sts_endpoint
         )
-        with self._lock:
-            self._sessions[key] = made
-            self._sessions.move_to_end(key)
-            while len(self._sessions) > _TABLES_MAX:
-                self._sessions.popitem(last=False)
+        self._sessions.put(key, made, bytes_of(key, made.config))
         return made
 
 

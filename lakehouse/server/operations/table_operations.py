@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -24,6 +23,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
     UnsupportedFeatureError,
 )
+from lakehouse.kept_by_bytes import short_only
 from lakehouse.server.access.asked_privileges import (
     both,
     of_commit,
@@ -323,7 +323,7 @@ def etag(version: TableVersion, snapshots: str) -> str:
     return _tag(f"{version.metadata.table_uuid} {version.metadata_location} {snapshots}")
 
 
-@lru_cache(1024)
+@short_only(1024)
 def _tag(text: str) -> str:
     return f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 

@@ -18,6 +18,7 @@ import cramjam
 import zstandard
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+from lakehouse.kept_by_bytes import MadeOnce
 
 MAGIC = b"Obj\x01"
 _ENCRYPTED_MAGIC = b"AGS1"
@@ -66,8 +67,9 @@ class Header:
         return None if value is None else value.decode("utf-8", errors="replace")
 
 
-_SCHEMAS_KEPT = 64
-_SCHEMAS: dict[bytes, Any] = {}
+AVRO_SCHEMA = 16
+"""Times the bytes of a schema that its objects take."""
+_SCHEMAS: MadeOnce[Any] = MadeOnce()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,20 +311,18 @@ def _checked_schema(text: bytes, location: str) -> Any:
 
     Callers must not change it.
     """
-    kept = _SCHEMAS.get(text)
-    if kept is not None:
-        return kept
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptMetadataError(
-            f"{location} has no readable Avro schema: {error}", location=location
-        ) from error
-    _check_schema(schema, location)
-    if len(_SCHEMAS) >= _SCHEMAS_KEPT:
-        _SCHEMAS.clear()
-    _SCHEMAS[text] = schema
-    return schema
+
+    def make() -> Any:
+        try:
+            schema = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CorruptMetadataError(
+                f"{location} has no readable Avro schema: {error}", location=location
+            ) from error
+        _check_schema(schema, location)
+        return schema
+
+    return _SCHEMAS.of((), text, make, lambda _: AVRO_SCHEMA * len(text))
 
 
 def _check_schema(schema: Any, location: str) -> None:

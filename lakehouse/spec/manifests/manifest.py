@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import Any
 
 import fastavro
@@ -21,6 +20,7 @@ from pyiceberg.schema import Schema
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import (
+    AVRO_SCHEMA,
     Header,
     inflated_blocks,
     read_header,
@@ -40,14 +40,14 @@ from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldS
 from lakehouse.spec.manifests.manifest_rows import flatten, nested_type
 from lakehouse.spec.partitioning.spec_json import spec_to_json
 from lakehouse.spec.schema.field_types import FieldTypes, field_types
-from lakehouse.spec.schema.iceberg_types import fields_of
+from lakehouse.spec.schema.iceberg_types import schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike
 
 DEFLATE_LEVEL = 3
-_FIELD_BYTES = 2_048
-"""What a schema takes for a field."""
-_SCHEMAS: MadeOnce[str] = MadeOnce(32 * 1024 * 1024)
+_SCHEMAS: MadeOnce[str] = MadeOnce()
+_WITH_LENGTHS: MadeOnce[bytes | None] = MadeOnce()
+_READERS: MadeOnce[tuple[Any, pa.DataType]] = MadeOnce()
 _DAMAGE = (
     EOFError,
     IndexError,
@@ -88,7 +88,7 @@ def encode_manifest(
             (schema,),
             None,
             lambda: json.dumps(schema_to_json(schema)),
-            lambda text: len(text) + _FIELD_BYTES * (1 + len(fields_of(schema))),
+            lambda text: len(text) + schema_bytes(schema),
         ),
         "schema-id": str(schema.schema_id),
         "partition-spec": json.dumps(spec_to_json(entries.spec)["fields"]),
@@ -201,7 +201,6 @@ def _decode_rows(
     return _decode_as(schema, data, header, location, spec, types, wanted)
 
 
-@lru_cache(maxsize=64)
 def schema_with_lengths(schema: bytes) -> bytes | None:
     """What Java may mean by a manifest's Avro schema; None where it cannot mean anything else.
 
@@ -210,9 +209,13 @@ def schema_with_lengths(schema: bytes) -> bytes | None:
     right, else as its schema says. (The other way round a value that ends with a byte above 0x7f
     may swallow what follows it, and nobody notices.)
     """
-    plain = json.loads(schema)
-    changed = _fixed_as_bytes(plain, set())
-    return None if changed == plain else json.dumps(changed).encode()
+
+    def make() -> bytes | None:
+        plain = json.loads(schema)
+        changed = _fixed_as_bytes(plain, set())
+        return None if changed == plain else json.dumps(changed).encode()
+
+    return _WITH_LENGTHS.of((), schema, make, lambda _: 3 * len(schema))
 
 
 def _fixed_as_bytes(schema: Any, names: set[str]) -> Any:
@@ -264,14 +267,17 @@ def _records(schema: bytes, data: bytes, header: Header, location: str) -> list[
     return records
 
 
-@lru_cache(maxsize=64)
 def _reader(schema: bytes) -> tuple[Any, pa.DataType]:
     """What reads records of a writer's schema, and the type that holds them.
 
     Manifests of one writer share it.
     """
-    plain = _without_logical_types(json.loads(schema))
-    return fastavro.parse_schema(plain), nested_type(plain)
+
+    def make() -> tuple[Any, pa.DataType]:
+        plain = _without_logical_types(json.loads(schema))
+        return fastavro.parse_schema(plain), nested_type(plain)
+
+    return _READERS.of((), schema, make, lambda _: AVRO_SCHEMA * len(schema))
 
 
 def _without_logical_types(schema: Any) -> Any:

@@ -14,13 +14,16 @@ import fastavro
 from fastavro.schema import SchemaParseException
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
 from lakehouse.spec.manifests.avro_schema import manifest_list_schema
 
 CONTENT_DATA_MANIFEST = 0
 CONTENT_DELETE_MANIFEST = 1
 
-_BLOCK_MANIFESTS, _ENCODED_ROWS_KEPT = 4096, 16_384
+_BLOCK_MANIFESTS = 4096
+_ENCODED_ROWS: MadeOnce[bytes] = MadeOnce()
+_ROW_BYTES, _SUMMARY_BYTES = 1536, 512
 _DAMAGE = (
     AttributeError,
     EOFError,
@@ -271,9 +274,17 @@ def _encode(rows: Sequence[ManifestFile], format_version: int) -> tuple[int, byt
     return len(rows), b"".join(_encoded(row, format_version) for row in rows)
 
 
-@functools.lru_cache(maxsize=_ENCODED_ROWS_KEPT)
 def _encoded(row: ManifestFile, format_version: int) -> bytes:
     """The Avro of one row. Lists that follow each other share most rows."""
+    return _ENCODED_ROWS.of(
+        (),
+        (row, format_version),
+        lambda: _encoded_row(row, format_version),
+        lambda data: _ROW_BYTES + 6 * len(data) + _SUMMARY_BYTES * len(row.partitions or ()),
+    )
+
+
+def _encoded_row(row: ManifestFile, format_version: int) -> bytes:
     stream = io.BytesIO()
     record = dict(zip(_ROW_NAMES, _ROW(row), strict=True))
     record["partitions"] = (

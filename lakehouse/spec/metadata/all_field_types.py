@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from lakehouse.kept_by_bytes import MadeOnce
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, definitions_bytes
 from lakehouse.spec.schema.field_types import FieldTypes, field_types
 
-_FIELD_BYTES = 2048
-"""What a field takes, its schema included."""
-TYPES_BYTES_MAX = 32 * 1024 * 1024
-TYPES: MadeOnce[FieldTypes] = MadeOnce(TYPES_BYTES_MAX)
+_FIELD_BYTES = 256
+_TYPES: MadeOnce[FieldTypes] = MadeOnce()
 
 
 def types_of(metadata: TableMetadata) -> FieldTypes:
@@ -17,11 +15,11 @@ def types_of(metadata: TableMetadata) -> FieldTypes:
 
     The same object as long as it is kept: not to be changed.
     """
-    return TYPES.of(
+    return _TYPES.of(
         (metadata.schemas,),
         metadata.current_schema_id,
         lambda: _found(metadata),
-        lambda found: _FIELD_BYTES * (1 + len(found)) * len(metadata.schemas),
+        lambda found: _FIELD_BYTES * len(found) + definitions_bytes(metadata.schemas),
     )
 
 

@@ -21,6 +21,9 @@ _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _INNER_OBJECT = re.compile(rb'"summary"\s*:\s*\{')
 _SEGMENT_LENGTH = 512
 _SEARCHES_BEFORE_INDEX = 2
+_LIST_BYTES, _SPAN_BYTES, _ITEM_BYTES = 1024, 384, 8192
+_OBJECTS = 12
+"""Times the bytes of its text that an item takes."""
 
 
 class _Segment(Generic[T]):
@@ -160,6 +163,13 @@ class _Segment(Generic[T]):
                 return False
         return item_id in self.index()
 
+    def held_bytes(self) -> int:
+        """What it takes in memory, with the items that somebody looked at."""
+        count = len(self._spans or ())
+        item = _OBJECTS * (len(self.raw) // count) if count else _ITEM_BYTES
+        looked_at = len(self._items) + len(self._by_id)
+        return _LIST_BYTES + len(self.raw) + _SPAN_BYTES * count + (_SPAN_BYTES + item) * looked_at
+
     def _search(self, item_id: int) -> T | None:
         """The item, if its text alone is found where it is expected; None says nothing."""
         raw = self.raw
@@ -270,6 +280,15 @@ class JsonList(Sequence[T]):
     def raw_parts(self) -> list[bytes]:
         """The JSON text, to be joined with commas."""
         return [segment.raw for segment in self._segments] + [text for _, _, text in self._tail]
+
+    def held_bytes(self) -> int:
+        """What it takes in memory, with the items that somebody looked at."""
+        tail = _OBJECTS * len(self._tail[-1][2]) if self._tail else 0
+        return (
+            _LIST_BYTES
+            + sum(segment.held_bytes() for segment in self._segments)
+            + (_SPAN_BYTES + tail) * len(self._tail)
+        )
 
     def __len__(self) -> int:
         return sum(len(segment.spans()) for segment in self._segments) + len(self._tail)

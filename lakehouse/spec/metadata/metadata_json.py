@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
@@ -13,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.gzip_text import inflated
 from lakehouse.spec.json_fields import (
     optional_int,
@@ -34,6 +34,7 @@ from lakehouse.spec.partitioning.spec_json import (
     spec_from_json,
     spec_to_json,
 )
+from lakehouse.spec.schema.iceberg_types import schema_bytes
 from lakehouse.spec.schema.schema_json import schema_from_json, schema_to_json
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
@@ -338,15 +339,21 @@ def _cached_schema(document: Any, where: str) -> tuple[Schema, bool]:
         raise
 
 
-@lru_cache(maxsize=512)
+_PARSED: MadeOnce[tuple[Schema, bool]] = MadeOnce()
+
+
 def _schema_from_text(text: bytes) -> tuple[Schema, bool]:
     """Parsed once for all versions of a table that repeat it.
 
     What pyiceberg derives from a schema is kept too.
     """
-    document = orjson.loads(text)
-    schema = schema_from_json(document)
-    return schema, schema_to_json(schema) == document
+
+    def make() -> tuple[Schema, bool]:
+        document = orjson.loads(text)
+        schema = schema_from_json(document)
+        return schema, schema_to_json(schema) == document
+
+    return _PARSED.of((), text, make, lambda made: len(text) + schema_bytes(made[0]))
 
 
 def _current(

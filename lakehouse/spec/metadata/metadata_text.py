@@ -11,19 +11,19 @@ from typing import Any
 
 import orjson
 
-from lakehouse.kept_by_bytes import MadeOnce
+from lakehouse.kept_by_bytes import KeptByBytes, Made, MadeOnce, bytes_of
 from lakehouse.spec.gzip_text import compressed
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, definitions_bytes
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 
 _RECENT_BYTES_MAX = 256 * 1024
 _Definitions = tuple[orjson.Fragment, int]
-_RECENT: MadeOnce[bytes] = MadeOnce(16 * 1024 * 1024)
+RECENT_BYTES_MAX = 16 * 1024 * 1024
+RECENT: Made = KeptByBytes(RECENT_BYTES_MAX)
 """What a commit writes is what its caller is answered."""
-_DEFINITIONS: MadeOnce[_Definitions] = MadeOnce(64 * 1024 * 1024)
-_OBJECTS = 8
-"""Times the bytes of a text that the objects take which it tells, kept with it."""
+_RECENT: MadeOnce[bytes] = MadeOnce(RECENT)
+_DEFINITIONS: MadeOnce[_Definitions] = MadeOnce()
 _ENCODERS: Mapping[str, Callable[[Any], Any]] = {
     "schemas": schema_to_json,
     "partition-specs": spec_to_json,
@@ -46,7 +46,12 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
     """
     is_small = sum(map(len, metadata.snapshots.raw_parts())) < _RECENT_BYTES_MAX
     text = (
-        _RECENT.of((metadata,), None, lambda: _text(metadata), lambda text: _OBJECTS * len(text))
+        _RECENT.of(
+            (metadata,),
+            None,
+            lambda: _text(metadata),
+            lambda text: len(text) + metadata.held_bytes(),
+        )
         if is_small
         else _text(metadata)
     )
@@ -115,7 +120,10 @@ def _definitions(
         text = orjson.dumps(found)
         return orjson.Fragment(text), len(text)
 
-    return _DEFINITIONS.of((items, originals), kind, make, lambda made: _OBJECTS * made[1])[0]
+    def size(made: _Definitions) -> int:
+        return made[1] + definitions_bytes(items) + bytes_of(originals)
+
+    return _DEFINITIONS.of((items, originals), kind, make, size)[0]
 
 
 def _encoded(originals: Mapping[str, Mapping[int, Any]], kind: str, item: Any, item_id: int) -> Any:

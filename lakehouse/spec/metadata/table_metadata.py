@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from lakehouse.errors import (
     NoSuchSnapshotError,
     UnsupportedFeatureError,
 )
+from lakehouse.kept_by_bytes import bytes_of
 from lakehouse.spec.metadata.lazy_json_list import JsonList, json_list
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef
@@ -28,6 +29,7 @@ from lakehouse.spec.partitioning.compatibility import (
     check_spec,
 )
 from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
+from lakehouse.spec.schema.iceberg_types import schema_bytes
 from lakehouse.spec.table_properties import (
     ENCRYPTION_KEY,
     TableProperties,
@@ -40,6 +42,7 @@ FORMAT_VERSIONS = (1, 2, 3)
 """That table metadata are written in."""
 WRITABLE_FORMAT_VERSIONS = (2, 3)
 """That data files and manifests are written for."""
+_TABLE_BYTES, _SPEC_BYTES, _REF_BYTES = 8192, 2048, 768
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -75,6 +78,14 @@ def metadata_log(entries: Sequence[MetadataLogEntry] = ()) -> JsonList[MetadataL
         decode=MetadataLogEntry.from_json,
         where="metadata-log",
         encode=MetadataLogEntry.to_json,
+    )
+
+
+def definitions_bytes(items: Iterable[Schema | PartitionSpec | SortOrder]) -> int:
+    """What schemas, partition specs or sort orders take in memory, at most."""
+    return sum(
+        schema_bytes(one) if isinstance(one, Schema) else _SPEC_BYTES * (1 + len(one.fields))
+        for one in items
     )
 
 
@@ -144,6 +155,18 @@ class TableMetadata:
             for one in (self, other)
         )
         return mine == theirs
+
+    def held_bytes(self) -> int:
+        """What it takes in memory, at most: it grows as somebody looks at its history."""
+        return (
+            _TABLE_BYTES
+            + definitions_bytes((*self.schemas, *self.partition_specs, *self.sort_orders))
+            + bytes_of(self.location, self.properties, self.originals, self.extra)
+            + bytes_of(self.statistics, self.partition_statistics)
+            + _REF_BYTES * (len(self.refs) + len(self.metadata_log))
+            + self.snapshots.held_bytes()
+            + self.snapshot_log.held_bytes()
+        )
 
     def schema(self, schema_id: int | None = None) -> Schema:
         """The current schema, or the one with this id; raises CorruptMetadataError if missing."""

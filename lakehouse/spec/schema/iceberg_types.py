@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeVar
 
@@ -40,6 +41,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidSchemaError
+from lakehouse.kept_by_bytes import bytes_of
 
 Found = TypeVar("Found")
 MAX_COLUMN_ID = 2147483447
@@ -85,6 +87,8 @@ _ALIASES = {
     "bytes": "binary",
     "varchar": "string",
 }
+_SCHEMA_BYTES, _FIELD_BYTES, _NAMES = 3072, 2560, 4
+"""What a schema takes, a field of it, and how often the text of a field's path is kept."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
 _FIXED = re.compile(r"fixed\s*[\[(]\s*(\d{1,9})\s*[\])]")
 _GEOSPATIAL = re.compile(r"(geometry|geography)\s*(?:\(\s*(.*?)\s*\))?", re.DOTALL)
@@ -156,6 +160,26 @@ def fields_of(schema: Schema) -> Mapping[int, NestedField]:
 def paths_of(schema: Schema) -> Mapping[int, tuple[int, ...]]:
     """`field_paths` of a schema, found once for it."""
     return once(schema, "_lazy_id_to_path", lambda: field_paths(schema.fields))
+
+
+def schema_bytes(schema: Schema) -> int:
+    """What a schema takes in memory at most, with all that is found out about it."""
+    return once(schema, "_lazy_bytes", lambda: _bytes_of(schema))
+
+
+def _bytes_of(schema: Schema) -> int:
+    found = _SCHEMA_BYTES
+    pending = [(one, 0) for one in schema.fields]
+    while pending:
+        field, above = pending.pop()
+        length = above + sys.getsizeof(field.name)
+        found += _FIELD_BYTES + _NAMES * length
+        found += bytes_of(field.doc, field.initial_default, field.write_default)
+        children = child_fields(field.field_type)
+        # lists and maps make the fields of what they hold once more
+        found += 0 if isinstance(field.field_type, StructType) else len(children) * _FIELD_BYTES
+        pending += [(one, length) for one in children]
+    return found
 
 
 def once(schema: Schema, name: str, find: Callable[[], Found]) -> Found:

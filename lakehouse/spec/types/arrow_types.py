@@ -40,14 +40,12 @@ from pyiceberg.types import (
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids, check_names
-from lakehouse.spec.schema.iceberg_types import fields_by_id, fields_of
+from lakehouse.spec.schema.iceberg_types import fields_by_id, schema_bytes
 from lakehouse.spec.schema.schema_json import make_field
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 DOC_KEY = b"doc"
-_FIELD_BYTES = 2_048
-"""What a field takes, with its schema (measured: 1,900)."""
-_ARROW: MadeOnce[pa.Schema] = MadeOnce(32 * 1024 * 1024)
+_ARROW: MadeOnce[pa.Schema] = MadeOnce()
 
 _TO_ARROW: dict[IcebergType, pa.DataType] = {
     BooleanType(): pa.bool_(),
@@ -107,7 +105,7 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
         (schema,),
         field_ids,
         lambda: pa.schema([field_to_arrow(one, field_ids=field_ids) for one in schema.fields]),
-        lambda _: _FIELD_BYTES * (1 + len(fields_of(schema))),
+        lambda _: 2 * schema_bytes(schema),
     )
 
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.data.reading import scan_columns
+from lakehouse.kept_by_bytes import MADE
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
-from lakehouse.spec.metadata.all_field_types import TYPES
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", "UTC")), ("key", pa.int32()), ("amount", pa.float32())]
@@ -207,8 +206,7 @@ def test_what_is_kept_stays_within_its_bounds(lake, monkeypatch):
     kinds = (
         LISTS.kept,
         DEFAULT_CACHE.twins,
-        scan_columns._SHARED.kept,
-        TYPES.kept,
+        MADE,
     )
     for kept in kinds:
         kept.clear()
