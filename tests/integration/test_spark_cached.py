@@ -243,4 +243,5 @@ def test_another_catalog_of_the_same_tables_is_told(spark, sql, lake, table, fol
     from lakehouse.spark import attach
 
     attach(spark, lake, "other")
+    attach(spark.newSession(), lake, "gone")
     assert follows(sql, "INSERT INTO other.c.t VALUES (4)")

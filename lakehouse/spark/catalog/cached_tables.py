@@ -98,7 +98,7 @@ class RefreshingCatalog:
         return None if found is None else _RefreshingAppender(found, self._changed)
 
     def _changed(self, version: TableVersion) -> None:
-        spark = self._spark()
+        spark = self._spark() or SparkSession._instantiatedSession
         if spark is not None and os.getpid() == self._process:  # a fork shares the JVM's sockets
             refresh_cached(spark, version.metadata.table_uuid)
 
