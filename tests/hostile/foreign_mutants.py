@@ -119,6 +119,7 @@ MUTANTS = [
         "scan.delete_index:DeleteIndex._add",
         "if is_unpartitioned(specs[file.spec_id]):",
         "if False:",
+        seed=50,
     ),
     Mutant(
         "1: equality deletes reach rows of their own commit",

@@ -20,8 +20,6 @@ from tests.property.hand_writer import HandWriter
 pytestmark = pytest.mark.filterwarnings("ignore:Parquet writer option", "ignore:Merge on read")
 
 HISTORIES, STEPS = 12, 10
-MOST = 60
-"""Histories that a planted fault is looked for in."""
 
 
 class HistoryWithoutJava(EvolvingHistory):
@@ -53,7 +51,7 @@ class HistoryWithoutJava(EvolvingHistory):
         ]
 
     def _held(self) -> list[Callable[[], str]]:
-        held = [self._held_equality, self._held_append, self._old_handle]
+        held = [self._held_equality, self._outlived, self._held_append, self._old_handle]
         return [*held, self._planned_compaction, self._planned_compaction]
 
     def _java_commits(self) -> bool:

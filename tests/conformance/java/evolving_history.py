@@ -236,8 +236,11 @@ class EvolvingHistory(History):
         self._branch_changed(branch)
         return f"Java deletes by equality: {branch or 'main'} {keys} reaches {gone}"
 
-    def _keys_to_delete(self, rows: dict[int, Row]) -> Keys | None:
-        """Values of some fields at any depth, in the partitions of any spec; None: none can be."""
+    def _keys_to_delete(self, rows: dict[int, Row], only: str = "") -> Keys | None:
+        """Values of some fields at any depth, in the partitions of any spec; None: none can be.
+
+        `only`: of this one.
+        """
         table = self._both.table()
         now, specs = table.schema(), table.metadata.specs()
         fields = {field_id: (path, kind) for path, field_id, kind in leaves(now.as_struct())}
@@ -253,6 +256,7 @@ class EvolvingHistory(History):
             path: _way(now, field_id)
             for field_id, (path, kind) in fields.items()
             if path != "rid"
+            and only in ("", path)
             and not isinstance(kind, UUIDType)
             and not (isinstance(kind, FixedType) and field_id in sources)
         }
@@ -292,6 +296,7 @@ class EvolvingHistory(History):
     def _held(self) -> list[Callable[[], str]]:
         return [
             self._held_equality,
+            self._outlived,
             self._held_append,
             self._held_delete,
             self._planned_compaction,
@@ -302,13 +307,41 @@ class EvolvingHistory(History):
     def _between(self, *functions: Callable[[], str]) -> str:
         return self.random.choice(functions)()
 
-    def _held_equality(self) -> str:
-        keys, before = self._keys_to_delete(self._rows), dict(self._rows)
+    def _outlived(self) -> str:
+        """A column is widened or comes with a default, is written, goes while rows go by it."""
+        grown = self._schema(self.random.choice(("widen", "add")))
+        path = self._changes.changed
+        schema = self._both.schema_of()
+        kind = schema.find_field(path).field_type
+        around, sources = path.rpartition(".")[0], self._both.table().metadata.partition_specs
+        alone = around and len(schema.find_field(around).field_type.fields) == 1
+        if (
+            alone
+            or isinstance(kind, (FixedType, UUIDType))
+            or any(
+                one.source_id == schema.find_field(path).field_id
+                for spec in sources
+                for one in spec.fields
+            )
+        ):
+            return grown
+        appended = self._append()
+        told = self._held_equality(path)
+        return f"{grown}; {appended}; {told}"
+
+    def _held_equality(self, path: str = "") -> str:
+        """By some fields over anything, or by the one of `path`, which goes meanwhile."""
+        keys = self._keys_to_delete(self._rows, path)
+        before = dict(self._rows)
         if keys is None:
             return self._append()
         self._java_deletes(keys, hold="h")
-        between = self._between(
-            self._append, self._schema, self._schema, self._spec, self._compact, self._expire
+        between = (
+            self._schema("drop", path)
+            if path
+            else self._between(
+                self._append, self._schema, self._schema, self._spec, self._compact, self._expire
+            )
         )
         # rows that were there, by the fields that they had
         known = {rid: before.get(rid, row) for rid, row in self._rows.items()}
@@ -418,9 +451,9 @@ class EvolvingHistory(History):
                 found[rid] = max(found.get(rid, place), place)
         return {rid: place for rid, (_, place) in found.items()}
 
-    def _schema(self) -> str:
+    def _schema(self, kind: str = "", name: str = "") -> str:
         before = self._both.schema_of()
-        said = super()._schema()
+        said = super()._schema(kind, name)
         after = self._both.schema_of()
         self._branch_rows = {
             rid: self._changes.migrated(row, before.as_struct(), after.as_struct())

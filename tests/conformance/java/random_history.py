@@ -263,9 +263,9 @@ class History:
             del self._rows[rid]
         return f"Java deletes by equality: {dict(zip(wanted, key, strict=True))} reaches {gone}"
 
-    def _schema(self) -> str:
+    def _schema(self, kind: str = "", name: str = "") -> str:
         before = self._both.schema_of()
-        said = self._changes.change(self._who_changes_schema(), self.version)
+        said = self._changes.change(self._who_changes_schema(), self.version, kind, name)
         after = self._both.schema_of()
         self._rows = {
             rid: self._changes.migrated(row, before.as_struct(), after.as_struct())

@@ -48,6 +48,7 @@ class SchemaChanges:
         in_deletes: ids of fields that stay, because equality deletes compare them: of a dropped one
             Java says "Cannot find required field"; ours still applies them, as the specification
             asks for.
+        changed: path of the column that was changed last.
         spare_names: those of columns dropped or renamed since, taken again by others.
     """
 
@@ -60,6 +61,7 @@ class SchemaChanges:
         self._seen: dict[int, int] = {}
         self.in_deletes: set[int] = set()
         self.spare_names: set[str] = set()
+        self.changed = ""
 
     def seen(self, snapshot_id: int) -> None:
         """Remember how many changes came before a snapshot."""
@@ -69,17 +71,26 @@ class SchemaChanges:
         """Whether the schema changed after a snapshot."""
         return self._seen.get(snapshot_id) != self._count
 
-    def change(self, who: str, version: int) -> str:
-        """Change the table's schema by `Java`, `pyiceberg` or us; what was done."""
+    def change(self, who: str, version: int, kind: str = "", name: str = "") -> str:
+        """Change the table's schema by `Java`, `pyiceberg` or us; what was done.
+
+        Args:
+            who: changes it.
+            version: of the format.
+            kind: of the change; drawn when empty.
+            name: of the column that is dropped; drawn when empty.
+        """
         schema = self._both.schema_of()
         if self._asks_java:
             self._ask_for_taken_names(schema)
-        kind = self._random.choice(("add", "add", "rename", "drop", "widen", "optional", "first"))
-        made = getattr(self, f"_{kind}")(schema, version)
+        kinds = ("add", "add", "rename", "drop", "widen", "optional", "first")
+        kind = kind or self._random.choice(kinds)
+        made = {"name": name} if name else getattr(self, f"_{kind}")(schema, version)
         if made is None:
             kind, made = "add", self._add(schema, version)
         self._count += 1
         change = {"change": kind, **made}
+        self.changed = ".".join(filter(None, (made.get("parent"), made["name"])))
         if who == "Java":
             self._both.java("schema", changes=[change])
         elif who == "pyiceberg":
