@@ -38,6 +38,7 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
 from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef, apply_updates
 from lakehouse.storage import LocalStorage
+from lakehouse.storage.location import local_path
 from lakehouse.transaction import Transaction
 
 RESULTS = Path(__file__).parent / "results" / "commit.json"
@@ -82,7 +83,7 @@ def _added(head: Snapshot) -> tuple[AddSnapshot, SetSnapshotRef]:
 
 
 def write_data(location: str, number: int) -> DataFile:
-    path = Path(f"{location}/data/{number}-{uuid.uuid4()}.parquet")
+    path = Path(local_path(f"{location}/data/{number}-{uuid.uuid4()}.parquet"))
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), path)
     return DataFile(file_path=str(path), record_count=1, file_size_in_bytes=path.stat().st_size)

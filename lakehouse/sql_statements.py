@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField, TimestamptzNanoType, TimestamptzType
 
 from lakehouse.dml.merge.merge_binding import bind_update
-from lakehouse.errors import InvalidInputError, TableAlreadyExistsError
+from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.lake import Lakehouse
 from lakehouse.queries import QueryEngine
@@ -419,6 +419,13 @@ class StatementEngine:
             if not self._dry_run:
                 table.set_properties(properties)
             return self._said(table, f"properties set: {', '.join(sorted(properties))}")
+        if clauses.take("UNSET", "TBLPROPERTIES"):
+            clauses.take("IF", "EXISTS")
+            names = [_literal(part, "a name in quotes") for part in clauses.parenthesized()]
+            clauses.end()
+            if not self._dry_run:
+                table.remove_properties(*names)
+            return self._said(table, f"properties removed: {', '.join(sorted(names))}")
         told = self._alter_columns(clauses, table)
         return self._said(table, told)
 
@@ -465,7 +472,7 @@ class StatementEngine:
             else:
                 clauses.fail("TYPE or DROP NOT NULL")
         else:
-            clauses.fail("ADD, DROP, RENAME, ALTER or SET TBLPROPERTIES")
+            clauses.fail("ADD, DROP, RENAME, ALTER, SET TBLPROPERTIES or UNSET TBLPROPERTIES")
         clauses.end()
         for step in steps:  # errors come before anything is changed, of a dry run too
             step(change)
@@ -570,9 +577,19 @@ def _columns(parts: Iterable[str]) -> pa.Schema:
     fields = []
     for column in map(_column, parts):
         kind = type_to_arrow(column.field_type, field_ids=False, column=column.name)
+        if column.required and pa.types.is_null(kind):
+            raise InvalidSchemaError(f"Column {column.name!r} of type unknown must be optional.")
         doc = {"doc": column.doc} if column.doc else None
         fields.append(pa.field(column.name, kind, not column.required, doc))
     return pa.schema(fields)
+
+
+def _literal(text: str, what: str) -> str:
+    """The one literal that a text is."""
+    clauses = _Clauses(text)
+    found = clauses.literal(what)
+    clauses.end()
+    return found
 
 
 def _properties(clauses: _Clauses) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError, InvalidPropertyError
 from lakehouse.spec.table_properties import all_properties
+from lakehouse.sql_statements import StatementEngine
 from tests.server.conftest import open_lake, serve
 
 CANDIDATES = ["-1", "nonsense", "1.5", "", "7", "0", "1", "true", "0.5", "none", "zstd", "gzip"]
@@ -65,18 +66,22 @@ def test_each_that_can_be_unreadable_is_tried():
     assert {"commit.retry.num-retries", "write.metadata.previous-versions-max"} <= set(BAD)
 
 
-@pytest.mark.parametrize("how", ["set", "remove"])
+@pytest.mark.parametrize("how", ["set", "remove", "SET", "UNSET"])
 def test_all_at_once_are_mended_one_after_the_other(foreign, how):
     table = foreign(BAD)
     assert table.properties["commit.retry.num-retries"] == BAD["commit.retry.num-retries"]
     assert table.schema().column_names == ["id"]
+    sql = StatementEngine(lh.Lakehouse(table.catalog))
     for name in BAD:
         if how == "set":
             table.set_properties({name: GOOD[name]})
-            assert table.properties[name] == GOOD[name]
-        else:
+        elif how == "remove":
             table.remove_properties(name)
-            assert name not in table.properties
+        else:
+            given = f"'{name}'" + (f" = '{GOOD[name]}'" if how == "SET" else "")
+            sql.run(f"ALTER TABLE ns.t {how} TBLPROPERTIES ({given})")
+            table.refresh()
+        assert table.properties.get(name) == (GOOD[name] if how.lower() == "set" else None)
     table.append(pa.table({"id": [2]}))
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
 

@@ -254,5 +254,5 @@ def _geospatial(name: str, parameters: str) -> IcebergType:
 
 def _unquoted(text: str) -> str:
     """A name without the quotes that pyiceberg puts around it."""
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    quoted = len(text) > 1 and text[0] == text[-1] == "'"
     return text[1:-1] if quoted else text

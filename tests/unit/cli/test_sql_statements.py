@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import lakehouse as lh
@@ -231,3 +232,23 @@ def test_what_is_piped_is_no_wider_than_what_it_says(run, arguments):
     lines = run(*arguments, env={"COLUMNS": None}).out.splitlines()
     assert lines
     assert max(map(len, lines)) < 400
+
+
+def test_a_required_column_of_unknown_is_refused_by_name(lake):
+    create = "create table raw.u (id int, u unknown not null) tblproperties ('format-version'='3')"
+    with pytest.raises(lh.InvalidSchemaError, match="'u' of type unknown must be optional"):
+        StatementEngine(lake).run(create)
+    StatementEngine(lake).run(create.replace(" not null", ""))
+    assert not lake.load_table("raw.u").schema().find_field("u").required
+
+
+def test_properties_are_removed(lake):
+    table = lake.create_table("raw.t", pa.schema({"id": pa.int32()}))
+    table.set_properties({"a": "1", "b": "2", "c": "3"})
+    unset = "alter table raw.t unset tblproperties if exists ('a', 'c', 'none')"
+    assert StatementEngine(lake, dry_run=True).run(unset).done
+    assert len(table.refresh().properties) == 3
+    StatementEngine(lake).run(unset)
+    assert dict(table.refresh().properties) == {"b": "2"}
+    with pytest.raises(lh.InvalidInputError, match="in quotes"):
+        StatementEngine(lake).run("alter table raw.t unset tblproperties (b)")

@@ -55,6 +55,8 @@ def current_schema(table):
         "geography(OGC:CRS84, vincenty)",
         "geometry(projjson:MyCrs)",
         "geometry(projjson:a,B)",
+        'geometry("My (Crs)")',
+        'geography("A, b", karney)',
         'geometry({"id": {"authority": "EPSG", "code": 3857}, "name": "Pseudo (X, Y)"})',
         "geography(projjson:My,Crs, spherical)",
     ],
