@@ -12,24 +12,27 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from lakehouse.dml.merge.key_files import files_with_keys
-from lakehouse.dml.merge.key_split import KeySplit, row_numbers, split_source
+from lakehouse.data.statistics.key_filters import key_hashes, keys_as
 from lakehouse.dml.merge.merge_binding import BoundClause, BoundMerge
 from lakehouse.dml.merge.source_match import (
+    Hashes,
     KeyColumns,
     KeyFilter,
     KeyRange,
+    KeysInOrder,
     Pairs,
     Rows,
     SourcePart,
+    compared_columns,
     hashes,
     key_test,
 )
-from lakehouse.dml.merge.source_rows import SourceRows
+from lakehouse.dml.merge.source_rows import SourceRows, SpillFile, SpillFolder
 from lakehouse.dml.merge.target_rows import RowChanges, TargetRows, empty_rows
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.dml.merge_on_read import positions_of
 from lakehouse.errors import InvalidInputError
+from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.transaction.decided_rows import Positions
 
@@ -301,3 +304,119 @@ def _note(noted: Noted, rows: pa.Table, chosen: np.ndarray) -> None:
     positions = positions_of(rows)[at]
     for number in np.unique(files):
         noted.setdefault(int(number), []).append(positions[files == number])
+
+
+_MOST_PARTS = 256
+_WAITING_BYTES = 16 << 20
+
+
+# Rows that do not fit in memory, in files by their keys: rows of equal keys are in one of them.
+
+
+class KeySplit:
+    """Rows of one schema in as many files as there are parts.
+
+    Args:
+        folder: where.
+        name: of the files.
+        schema: of the rows.
+        parts: how many.
+    """
+
+    def __init__(self, folder: SpillFolder, name: str, schema: pa.Schema, parts: int) -> None:
+        self._files = [
+            SpillFile(folder.file(f"{name}-{number}.arrows"), schema) for number in range(parts)
+        ]
+        self._waiting: list[tuple[pa.Table, Hashes]] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.Table, numbers: Hashes) -> None:
+        """Take in rows with a number each: equal for equal keys."""
+        self._waiting.append((rows, numbers))
+        self._bytes += rows.nbytes
+        if self._bytes > _WAITING_BYTES:
+            self._write()
+
+    def close(self) -> list[SpillFile]:
+        """The files, which can be read now."""
+        self._write()
+        for one in self._files:
+            one.close()
+        return self._files
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.concat_tables([one for one, _ in self._waiting])
+        parts = np.concatenate([one for _, one in self._waiting]) % np.uint64(len(self._files))
+        self._waiting, self._bytes = [], 0
+        order = np.argsort(parts, kind="stable")
+        ordered = rows.take(pa.array(order))
+        edges = np.searchsorted(parts[order], np.arange(len(self._files) + 1))
+        for file, start, end in zip(self._files, edges[:-1], edges[1:], strict=True):
+            if end > start:
+                file.write(ordered.slice(start, end - start).combine_chunks())
+
+
+def row_numbers(columns: KeyColumns, keys: list[pa.Array]) -> tuple[Hashes, Hashes]:
+    """A number for each row, equal for equal keys, and those of the keys that can match alone."""
+    frame = columns.frame(keys)
+    found = hashes(frame)
+    numbers = np.arange(len(keys[0]), dtype=np.uint64)  # any part will do
+    numbers[frame["row"].to_numpy()] = found
+    return numbers, found
+
+
+def split_source(
+    source: SourceRows, columns: KeyColumns
+) -> tuple[list[SpillFile], KeyFilter, KeyRange]:
+    """The source in files of rows that fit in memory, what its keys are not, and their range."""
+    parts = min(source.parts + 1, _MOST_PARTS)
+    schema = source.rows.schema
+    split = KeySplit(source.folder, "source", schema, parts)
+    known = KeyFilter(source.num_rows, source.filter_bytes)
+    limits = KeyRange(columns.merge)
+    for batch in source.batches():
+        rows = pa.Table.from_batches([batch])
+        keys = columns.of_source(rows)
+        numbers, found = row_numbers(columns, keys)
+        known.add(found)
+        limits.add(keys)
+        split.add(rows, numbers)
+    return split.close(), known, limits
+
+
+_MOST_KEYS = 1_000
+"""Of more keys a filter takes one for another in most files, and rules out none."""
+_OPENING_BYTES = 1 << 14
+"""Opening a file, to read its footer, takes as long as reading so much."""
+
+
+# Which data files of a MERGE's target may hold a key of its source.
+
+
+def files_with_keys(
+    target: TargetRows, merge: BoundMerge, source: SourcePart, plan: ScanPlan
+) -> Sequence[FileScanTask]:
+    """The tasks of a plan whose files may hold a key: by their bounds, then by key filters.
+
+    Filters are read where that is less than what they may save to read.
+    """
+    tasks = KeysInOrder(merge, source.values).tasks(plan)
+    if len(source.keys) > _MOST_KEYS:
+        return tasks
+    for column, keys in compared_columns(merge, source.values):
+        if keys_as(column.type) is None or len(tasks) <= 1:
+            continue
+        filters = target.key_filters(column, _bytes_of(column.field_id, tasks))
+        if filters.by_file:
+            hashes = key_hashes(keys, column.type)
+            tasks = [one for one in tasks if filters.may_hold(one.data_file.file_path, hashes)]
+    return tasks
+
+
+def _bytes_of(field_id: int, tasks: Sequence[FileScanTask]) -> int:
+    """What reading a column of files takes; whole files where the column's size is not known."""
+    files = [one.data_file for one in tasks]
+    sizes = (one.column_sizes.get(field_id, one.file_size_in_bytes) for one in files)
+    return sum(sizes) + len(files) * _OPENING_BYTES

@@ -8,23 +8,27 @@ journal that the next expiry finishes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.confinement import check_gc_enabled
-from lakehouse.catalog.own_folders import check_table
+from lakehouse.catalog.metadata_files import read_metadata
+from lakehouse.catalog.own_folders import OwnFolders, check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
+    CorruptMetadataError,
     NoSuchFileError,
     StorageError,
     ValidationConflictError,
 )
-from lakehouse.maintenance.reachability.deletable_files import Deletable, deletable
+from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping, metadata_version
+from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
+from lakehouse.maintenance.reachability.neighbours import find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import (
     FileKind,
     Unreachable,
@@ -38,7 +42,6 @@ from lakehouse.maintenance.retention.expiry_journal import (
     journal_location,
     read_journals,
 )
-from lakehouse.maintenance.retention.old_metadata import old_metadata_files
 from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.spec.identifier import Identifier
@@ -488,3 +491,96 @@ class _Deletions:
 
 def _chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+# Metadata files of earlier versions that the metadata log no longer names.
+
+
+def old_metadata_files(
+    storage: Storage, version: TableVersion, older_than_ms: int
+) -> dict[str, int]:
+    """Location -> bytes of metadata files to delete: old, and before every version still named.
+
+    Files of versions that commits under way may be writing have higher numbers and stay; so do
+    files with other names, and those of other tables, such as one that was dropped and had the same
+    name.
+    """
+    keys = LocationKeys()
+    current = version.metadata_location
+    named = [current, *(entry.metadata_file for entry in version.metadata.metadata_log)]
+    versions = [metadata_version(location) for location in named]
+    if any(found is None for found in versions):
+        return {}
+    first = min(found for found in versions if found is not None)
+    protected = {keys.key(location) for location in named}
+    found: dict[str, int] = {}
+    for info in storage.list(current.rsplit("/", 1)[0]):
+        number = metadata_version(info.location)
+        if (
+            number is not None
+            and number < first
+            and info.modified_ms < older_than_ms
+            and keys.key(info.location) not in protected
+            and _belongs(storage, info.location, version)
+        ):
+            found[info.location] = info.size
+    return found
+
+
+def _belongs(storage: Storage, location: str, version: TableVersion) -> bool:
+    """Whether a metadata file is of this table.
+
+    Not if it says nothing, as the one that ends a dropped table.
+    """
+    try:
+        return read_metadata(storage, location).table_uuid == version.metadata.table_uuid
+    except (NoSuchFileError, CorruptMetadataError):
+        return False
+
+
+# Which unreachable files of a table may be deleted.
+
+
+@dataclass(frozen=True, slots=True)
+class Deletable:
+    """Files to delete, and how many are left where they are.
+
+    Attributes:
+        files: to delete, see Unreachable.
+        left: reason -> number of unreachable files that stay.
+    """
+
+    files: Unreachable
+    left: dict[str, int]
+
+
+def deletable(catalog: Catalog, version: TableVersion, unreachable: Unreachable) -> Deletable:
+    """Sort out what is not the table's to delete, whatever its metadata says.
+
+    Raises:
+        InvalidLocationError: the table's location, data path or metadata path lies outside the
+            warehouse.
+        StorageError, NoSuchFileError, CorruptMetadataError: metadata of another table cannot be
+            read.
+    """
+    own = OwnFolders(catalog, version.metadata)
+    files, left = unreachable, {}
+    if not unreachable.count:
+        return Deletable(files, {})
+
+    def keep_out(reason: str, refused: Callable[[str], bool]) -> None:
+        nonlocal files
+        before = files.count
+        files = files.without(refused)
+        if before > files.count:
+            left[reason] = before - files.count
+
+    keep_out("outside the table's folders", lambda location: not own.hold(location))
+    keep_out("bookkeeping of the catalog", is_bookkeeping)
+    neighbours = find_neighbours(catalog, version.identifier, own.folders)
+    keep_out("in the folder of another table", neighbours.owns)
+    keep_out(
+        "reached by another table",
+        neighbours.reached(catalog, files.locations()).__contains__,
+    )
+    return Deletable(files, left)

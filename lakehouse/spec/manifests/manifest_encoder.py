@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, UUIDType
 
-from lakehouse.spec.manifests import avro_encoding as avro
+from lakehouse.spec.manifests.avro_container import write_long
 from lakehouse.spec.manifests.avro_schema import decimal_bytes
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, FIXED_COLUMNS, Entries
@@ -45,36 +46,36 @@ def entry_blocks(
 def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: int) -> bytes:
     rows = len(entries)
     column = _columns(entries)
-    segments: list[avro.Segment] = [
+    segments: list[Segment] = [
         *_long(column("status")),
-        *avro.optional(_long, column("snapshot_id")),
-        *avro.optional(_long, column("sequence_number")),
-        *avro.optional(_long, column("file_sequence_number")),
+        *optional(_long, column("snapshot_id")),
+        *optional(_long, column("sequence_number")),
+        *optional(_long, column("file_sequence_number")),
         *_long(column("content").fill_null(0)),
-        *avro.sized(column("file_path")),
-        *avro.sized(pc.utf8_upper(column("file_format"))),
+        *sized(column("file_path")),
+        *sized(pc.utf8_upper(column("file_format"))),
     ]
     for field in entries.spec.fields:
         kind = kinds[field.field_id]
         values = _whole(entries.table[f"partition.{field.field_id}"].cast(physical_type(kind)))
-        segments += avro.optional(_raw if isinstance(kind, UUIDType) else _partition_value, values)
+        segments += optional(_raw if isinstance(kind, UUIDType) else _partition_value, values)
     segments += [*_long(column("record_count")), *_long(column("file_size_in_bytes"))]
     field_ids = entries.field_ids()
     for prefix in (*COUNTS, *BOUNDS):
         segments += _map(entries, prefix, field_ids.get(prefix, ()), rows)
     segments += [
-        *avro.optional(avro.sized, column("key_metadata")),
-        *avro.optional(avro.lists, column("split_offsets")),
-        *avro.optional(avro.lists, column("equality_ids")),
-        *avro.optional(_long, column("sort_order_id")),
+        *optional(sized, column("key_metadata")),
+        *optional(lists, column("split_offsets")),
+        *optional(lists, column("equality_ids")),
+        *optional(_long, column("sort_order_id")),
     ]
     if format_version >= 3:
-        segments += avro.optional(_long, column("first_row_id"))
-    segments += avro.optional(avro.sized, column("referenced_data_file"))
+        segments += optional(_long, column("first_row_id"))
+    segments += optional(sized, column("referenced_data_file"))
     if format_version >= 3:
-        segments += avro.optional(_long, column("content_offset"))
-        segments += avro.optional(_long, column("content_size_in_bytes"))
-    return avro.payload(avro.join(segments, rows))
+        segments += optional(_long, column("content_offset"))
+        segments += optional(_long, column("content_size_in_bytes"))
+    return payload(join(segments, rows))
 
 
 def _columns(entries: Entries) -> Callable[[str], pa.Array]:
@@ -92,42 +93,181 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _map(entries: Entries, prefix: str, field_ids: Iterable[int], rows: int) -> list[avro.Segment]:
+def _map(entries: Entries, prefix: str, field_ids: Iterable[int], rows: int) -> list[Segment]:
     columns = [(one, _whole(entries.table[f"{prefix}.{one}"])) for one in field_ids]
     if prefix in COUNTS:
-        return avro.maps(columns, _long, rows)
-    return avro.maps(
-        [(field_id, encode_bounds(column)) for field_id, column in columns], avro.sized, rows
-    )
+        return maps(columns, _long, rows)
+    return maps([(field_id, encode_bounds(column)) for field_id, column in columns], sized, rows)
 
 
-def _long(column: pa.Array) -> list[avro.Segment]:
-    return [avro.longs(np.asarray(column).astype(np.int64))]
+def _long(column: pa.Array) -> list[Segment]:
+    return [longs(np.asarray(column).astype(np.int64))]
 
 
-def _partition_value(column: pa.Array) -> list[avro.Segment]:
+def _partition_value(column: pa.Array) -> list[Segment]:
     kind = column.type
     if pa.types.is_integer(kind):
         return _long(column)
     if pa.types.is_floating(kind):
         little = "<f4" if kind == pa.float32() else "<f8"
         values = _normalised(np.asarray(column).astype(little))
-        return avro.fixed(values.view("u1").reshape(len(values), values.itemsize))
+        return fixed(values.view("u1").reshape(len(values), values.itemsize))
     if kind == pa.bool_():
-        return avro.fixed(np.asarray(column).astype("u1").reshape(-1, 1))
+        return fixed(np.asarray(column).astype("u1").reshape(-1, 1))
     if pa.types.is_decimal(kind):
         size = decimal_bytes(kind.precision)
         words = np.frombuffer(column.buffers()[1], "u1")[
             column.offset * 16 : (column.offset + len(column)) * 16
         ]
-        return avro.fixed(words.reshape(-1, 16)[:, ::-1][:, 16 - size :])
-    return avro.sized(column)
+        return fixed(words.reshape(-1, 16)[:, ::-1][:, 16 - size :])
+    return sized(column)
 
 
-def _raw(column: pa.Array) -> list[avro.Segment]:
+def _raw(column: pa.Array) -> list[Segment]:
     return [column.cast(pa.binary())]
 
 
 def _normalised(values: Any) -> Any:
     """Every NaN with the one bit pattern that equality of partitions asks for."""
     return np.where(np.isnan(values), np.asarray(np.nan, values.dtype), values)
+
+
+Segment: TypeAlias = "bytes | pa.Array"
+Encoder: TypeAlias = "Callable[[pa.Array], list[Segment]]"
+Integers = npt.NDArray[np.int64]
+
+
+# Avro encoding of whole columns: a field is a list of segments, joined once, row by row.
+
+
+def join(segments: Sequence[Segment], rows: int) -> pa.Array:
+    """Concatenate the segments of every row."""
+    merged: list[Segment] = []
+    constants: list[bytes] = []
+    for segment in segments:
+        if isinstance(segment, bytes):
+            constants.append(segment)
+            continue
+        if together := b"".join(constants):
+            merged.append(together)
+        constants.clear()
+        merged.append(segment)
+    if not merged:
+        return pa.array([b"".join(constants)] * rows, pa.binary())
+    if together := b"".join(constants):
+        merged.append(together)
+    scalars = [pa.scalar(one, pa.binary()) if isinstance(one, bytes) else one for one in merged]
+    return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
+
+
+def payload(column: pa.Array) -> bytes:
+    """The bytes of all rows after each other."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
+    return bytes(memoryview(column.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+
+
+def longs(values: Integers) -> Segment:
+    """`int` and `long`: zig-zag variable length."""
+    if len(values) and (values == values[0]).all():
+        return write_long(int(values[0]))
+    zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    width = max((int(zigzag.max()).bit_length() + 6) // 7, 1) if len(values) else 1
+    encoded = np.empty((len(values), width), "u1")
+    keep = np.empty((len(values), width), bool)
+    keep[:, 0] = True
+    rest = zigzag
+    for position in range(width):
+        encoded[:, position] = rest & np.uint64(0x7F)
+        rest = rest >> np.uint64(7)
+        more = rest != 0
+        encoded[:, position] |= more.view("u1") << 7
+        if position + 1 < width:
+            keep[:, position + 1] = more
+    lengths = keep.sum(axis=1)
+    return _ragged(
+        encoded.reshape(-1) if lengths.min(initial=width) == width else encoded[keep], lengths
+    )
+
+
+def sized(column: pa.Array) -> list[Segment]:
+    """`string` and `bytes`: the length, then the content."""
+    content = column.cast(pa.binary())
+    return [longs(np.asarray(pc.binary_length(content)).astype(np.int64)), content]
+
+
+def fixed(rows: npt.NDArray[np.uint8]) -> list[Segment]:
+    """Values of one width: a matrix with one row of bytes a value."""
+    return [
+        _ragged(np.ascontiguousarray(rows).reshape(-1), np.full(len(rows), rows.shape[1], np.int64))
+    ]
+
+
+def optional(encode: Encoder, column: pa.Array) -> list[Segment]:
+    """A union of null and something; `encode` gets the values that are not null."""
+    if column.null_count == len(column):
+        return [b"\x00"]
+    if column.null_count == 0:
+        return [b"\x02", *encode(column)]
+    valid = np.asarray(column.is_valid())
+    kept = join([b"\x02", *encode(column.drop_null())], int(valid.sum()))
+    return [_expand(kept, valid, b"\x00")]
+
+
+def lists(column: pa.Array) -> list[Segment]:
+    """`array` of longs, without nulls: one block of items, then the end."""
+    lengths = np.asarray(pc.list_value_length(column)).astype(np.int64)
+    items = np.asarray(pc.list_flatten(column)).astype(np.int64)
+    if len(lengths) and (lengths == lengths[0]).all() and lengths[0] == 1:
+        return [b"\x02", longs(items), b"\x00"]
+    encoded = longs(items) if len(items) else b""
+    if isinstance(encoded, bytes):
+        encoded = pa.array([encoded] * len(items), pa.binary())
+    sizes = np.asarray(pc.binary_length(encoded)).astype(np.int64)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    byte_ends = np.concatenate([[0], np.cumsum(sizes)])
+    packed = _ragged(np.frombuffer(payload(encoded), "u1"), np.diff(byte_ends[ends]))
+    terminator = pc.if_else(
+        pa.array(lengths > 0), pa.scalar(b"\x00", pa.binary()), pa.scalar(b"", pa.binary())
+    )
+    return [longs(lengths), packed, terminator]
+
+
+def maps(columns: Sequence[tuple[int, pa.Array]], encode: Encoder, rows: int) -> list[Segment]:
+    """An optional map with int keys, as an array of records; a row without keys is null."""
+    present = [(key, column) for key, column in columns if column.null_count < len(column)]
+    if not present or not rows:
+        return [b"\x00"]
+    if all(column.null_count == 0 for _, column in present):
+        segments: list[Segment] = [b"\x02" + write_long(len(present))]
+        for key, column in present:
+            segments += [write_long(key), *encode(column)]
+        return [*segments, b"\x00"]
+    counts = np.zeros(rows, np.int64)
+    items: list[Segment] = []
+    for key, column in present:
+        valid = np.asarray(column.is_valid())
+        counts += valid
+        item = join([write_long(key), *encode(column.drop_null())], int(valid.sum()))
+        items.append(_expand(item, valid, b""))
+    heads = pa.array(
+        [b"\x00", *(b"\x02" + write_long(count) for count in range(1, len(present) + 1))],
+        pa.binary(),
+    )
+    ends = pa.array([b"", *([b"\x00"] * len(present))], pa.binary())
+    return [heads.take(pa.array(counts)), *items, ends.take(pa.array(counts))]
+
+
+def _expand(column: pa.Array, valid: npt.NDArray[np.bool_], absent: bytes) -> pa.Array:
+    """Put the rows of a dense column where `valid` is true, `absent` elsewhere."""
+    positions = np.cumsum(valid) - 1
+    return column.take(pa.array(positions, mask=~valid)).fill_null(absent)
+
+
+def _ragged(data: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(
+        pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())]
+    )

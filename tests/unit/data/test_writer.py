@@ -22,8 +22,12 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from lakehouse.data.writing.data_file_writer import WriteRequest, write_all, write_data_files
-from lakehouse.data.writing.fan_out import _MOST_OPEN_FILES
+from lakehouse.data.writing.data_file_writer import (
+    _MOST_OPEN_FILES,
+    WriteRequest,
+    write_all,
+    write_data_files,
+)
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError, StorageError
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_by_scheme import storage_for
