@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.spark_support import Times, events, interleaved, report
+from lakehouse.ingestion.ingest import index_landing, ingest_days
+from lakehouse.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.stamp import RunStamp
+from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.ingestion.ingest import index_landing, ingest_days
-from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
-from lakehouse.orchestration.ingestion.workplace import Workplace
-from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.spark import build_session
 
 TARGETS = {"json": 2.0, "csv": 2.0, "parquet": 2.5}

@@ -20,13 +20,13 @@ from deploy.supervisor import Supervisor
 from examples.demo.flights_data import LandedDay, landed_days, read_flights
 from examples.demo.landing_zone import count_lines, lay_down
 from lakehouse.errors import LakehouseError
+from lakehouse.ingestion.ingest_plan import combined
+from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.landing_state import source_work
 from lakehouse.orchestration.automation.run_requests import UNFINISHED
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.dagster_instance import open_instance
-from lakehouse.orchestration.ingestion.ingest_plan import combined
-from lakehouse.orchestration.ingestion.source_tables import read_ledger
 from lakehouse.orchestration.lineage.trace import read_lineage
 from lakehouse.orchestration.replaying import replayed
 from lakehouse.spark.spark_session import build_session

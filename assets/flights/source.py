@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.source import Column, EventTime, Source
 
 FLIGHTS = Source(
     name="flights",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from lakehouse.orchestration.ingestion.source import EventTime, Source
+from lakehouse.ingestion.source import EventTime, Source
 
 WIKI_EDITS = Source(
     name="wiki_edits",

@@ -30,6 +30,12 @@ from examples.demo.landing_zone import count_lines, lay_down, lay_down_cut_off
 from examples.demo.runs import Runner, bars, end_dead_runs
 from examples.demo.synthetic import EVENTS_PER_FILE, synthetic_days
 from jobs.marts import refresh_marts
+from lakehouse.ingestion.ingest_plan import combined
+from lakehouse.ingestion.landing_ledger import (
+    LedgerRow,
+    day_ranges,
+)
+from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.orchestration.automation.landing_state import look
@@ -44,14 +50,8 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_job_name,
     ingest_tags,
 )  # fmt: skip
-from lakehouse.orchestration.ingestion.ingest_plan import combined
-from lakehouse.orchestration.ingestion.landing_ledger import (
-    LedgerRow,
-    day_ranges,
-)
-from lakehouse.orchestration.ingestion.source_assets import IngestMode
-from lakehouse.orchestration.ingestion.source_tables import read_ledger
 from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.source_assets import IngestMode
 from lakehouse.spec.metadata.snapshot import Snapshot
 
 STATEMENTS = Path(flights.__file__).with_name("statements.yaml")

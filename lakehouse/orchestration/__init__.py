@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakehouse.ingestion.feeds.change_feed import ChangeFeed
+    from lakehouse.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
     from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
     from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.derived.derived_table import DerivedTable
     from lakehouse.orchestration.derived.sql_model import SqlModel
     from lakehouse.orchestration.discovery import discover
-    from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
-    from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
     from lakehouse.orchestration.plain_assets.plain_tables import plain_tables, with_code_versions
     from lakehouse.orchestration.project import Pipeline

@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime
 import dagster as dg
 
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
+from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome
+from lakehouse.ingestion.run_log import Say, silent
+from lakehouse.ingestion.stamp import ASSET_KEY, AUDIT_BRANCH, RunStamp
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite
-from lakehouse.orchestration.lineage.stamp import ASSET_KEY, AUDIT_BRANCH, RunStamp
-from lakehouse.orchestration.run_log import Say, silent
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.table import Table
 

@@ -12,27 +12,27 @@ import dagster as dg
 from rich.console import RenderableType
 
 from lakehouse.errors import LakehouseError, NotFoundError
-from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.shown_plan import Report, listing
-from lakehouse.orchestration.checkout import load_module
-from lakehouse.orchestration.definition_changes import (
+from lakehouse.ingestion.definition_changes import (
     DefinitionChange,
     Effect,
     output_changes,
     recorded,
 )
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.staleness import redefined_partitions
-from lakehouse.orchestration.ingestion.drift import redeclared
-from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
-from lakehouse.orchestration.ingestion.landing_listing import list_landing
-from lakehouse.orchestration.ingestion.redefined_source import (
+from lakehouse.ingestion.drift import redeclared
+from lakehouse.ingestion.landing_ledger import day_ranges
+from lakehouse.ingestion.landing_listing import list_landing
+from lakehouse.ingestion.redefined_source import (
     check_all_there,
     raw_layout,
     source_changes,
 )
-from lakehouse.orchestration.ingestion.source import Column, Source
-from lakehouse.orchestration.ingestion.source_tables import check_bucket, source_columns
+from lakehouse.ingestion.source import Column, Source
+from lakehouse.ingestion.source_tables import check_bucket, source_columns
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.shown_plan import Report, listing
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.derived.staleness import redefined_partitions
 from lakehouse.orchestration.plain_assets.asset_table import AssetTable
 from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.plain_assets.plain_tables import code_version, plain_assets

@@ -11,20 +11,20 @@ import dagster as dg
 
 from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.feeds.change_feed import ChangeFeed
+from lakehouse.ingestion.ingest import rows_at
+from lakehouse.ingestion.source import Source
+from lakehouse.ingestion.source_tables import event_ts_in
+from lakehouse.ingestion.stamp import RunStamp
+from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
-from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_assets
-from lakehouse.orchestration.ingestion.ingest import rows_at
-from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
-from lakehouse.orchestration.ingestion.source_tables import event_ts_in
-from lakehouse.orchestration.ingestion.workplace import Workplace
+from lakehouse.orchestration.feed_assets import feed_assets
 from lakehouse.orchestration.lineage.compared_rows import compared, compared_streams
-from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.lineage.trace import Lineage, Replay
 from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.orchestration.source_assets import SourceAssets, daily_partitions
 
 
 @dataclass(frozen=True)

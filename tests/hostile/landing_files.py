@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.source import Column, EventTime, Source
 
 TODAY = date(2026, 6, 30)
 INTEGERS = (

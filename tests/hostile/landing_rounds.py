@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.errors import LakehouseError
-from lakehouse.orchestration.ingestion import drift
-from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
-from lakehouse.orchestration.ingestion.reading.file_index import FileIndex
-from lakehouse.orchestration.ingestion.reading.file_parts import look_at, parts_of, read_chunks
-from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
-from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
-from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_LINE, UNBUCKETED_TYPES
-from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion import drift
+from lakehouse.ingestion.reading.content import UnreadableContentError
+from lakehouse.ingestion.reading.file_index import FileIndex
+from lakehouse.ingestion.reading.file_parts import look_at, parts_of, read_chunks
+from lakehouse.ingestion.reading.formats.record_chunks import Rejects
+from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
+from lakehouse.ingestion.source import EVENT_TS, LANDING_LINE, UNBUCKETED_TYPES
+from lakehouse.ingestion.workers.landing_reader import LandingReader
 from tests.hostile.landing_files import TODAY, Landed, Number, landed
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")

@@ -9,8 +9,8 @@ import os
 import pyarrow as pa
 import pytest
 
+from lakehouse.ingestion.workers.on_workers import on_workers
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
 from lakehouse.spark import worker_tasks
 from tests.integration.spark_support import lake
 

@@ -13,19 +13,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration.ingestion.ingest import (
+from lakehouse.ingestion.ingest import (
     IndexOutcome,
     IngestOutcome,
     index_landing,
     ingest_days,
 )
-from lakehouse.orchestration.ingestion.ingest_plan import Mode, combined
-from lakehouse.orchestration.ingestion.landing_ledger import LedgerRow
-from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
-from lakehouse.orchestration.ingestion.source_tables import read_ledger
-from lakehouse.orchestration.ingestion.workplace import Workplace
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.ingestion.ingest_plan import Mode, combined
+from lakehouse.ingestion.landing_ledger import LedgerRow
+from lakehouse.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.source_tables import read_ledger
+from lakehouse.ingestion.stamp import RunStamp
+from lakehouse.ingestion.workplace import Workplace
+from lakehouse.lake import Lakehouse, load_catalog
 
 TODAY = date(2026, 6, 30)
 EVENTS = Source(

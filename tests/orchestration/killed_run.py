@@ -17,9 +17,9 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_tags,
 )
 from lakehouse.orchestration.code_location import build_definitions
-from lakehouse.orchestration.ingestion.source_assets import IngestMode
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.source_assets import IngestMode
 from tests.orchestration.conftest import EVENTS, june
 
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome, write_audit_publish
+from lakehouse.ingestion.stamp import RunStamp
 
 SCHEMA = pa.schema({"id": pa.int64()})
 STAMP = RunStamp("run-1", "mart/daily")

@@ -15,11 +15,11 @@ from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.feeds import feed_run
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.orchestration import ChangeFeed, LakehouseResource, LakehouseSpark, Pipeline
 from lakehouse.orchestration.code_location import build_definitions
-from lakehouse.orchestration.ingestion.feeds import feed_run
-from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_assets, feed_sensor
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.feed_assets import feed_assets, feed_sensor
 
 USERS = ChangeFeed(name="users", keys=("id",), sequence_by=("source.lsn",), envelope="debezium")
 ROWS = ChangeFeed(name="users", keys=("id",), sequence_by=("lsn",), delete_when="op = 'd'")

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
+from lakehouse.ingestion.definition_changes import DEFINITION
+from lakehouse.ingestion.ingest import index_landing, ingest_days
+from lakehouse.ingestion.ingest_plan import Mode
+from lakehouse.ingestion.landing_listing import landing_files
+from lakehouse.ingestion.source import Column, EventTime
+from lakehouse.ingestion.source_tables import event_ts_in
+from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.automation.landing_state import look
-from lakehouse.orchestration.definition_changes import DEFINITION
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.sql_model import SqlModel
-from lakehouse.orchestration.ingestion.ingest import index_landing, ingest_days
-from lakehouse.orchestration.ingestion.ingest_plan import Mode
-from lakehouse.orchestration.ingestion.landing_listing import landing_files
-from lakehouse.orchestration.ingestion.source import Column, EventTime
-from lakehouse.orchestration.ingestion.source_tables import event_ts_in
-from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.planned_changes import PlannedChanges, plan_changes
 from lakehouse.orchestration.project import Pipeline

@@ -15,6 +15,8 @@ from dagster._core.loader import LoadingContextForTest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
+from lakehouse.ingestion.audit import MAIN
+from lakehouse.ingestion.source import Source
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.automation.run_requests import (
     EXPIRE_JOB,
@@ -26,16 +28,14 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_job_name,
     ingest_tags,
 )
-from lakehouse.orchestration.checks.audit import MAIN
 from lakehouse.orchestration.checks.expectations import Suite, expect
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_assets import IngestMode
 from lakehouse.orchestration.lineage import trace as lineages
 from lakehouse.orchestration.lineage.materialization import INPUTS, SNAPSHOT_ID
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.source_assets import IngestMode
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.location import local_path
 from tests.orchestration.conftest import EVENTS, Pipe, event, june

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import definitions
-from lakehouse.orchestration.ingestion.source_assets import pool
+from lakehouse.orchestration.source_assets import pool
 
 CHECKOUT = Path(definitions.__file__).parent
 

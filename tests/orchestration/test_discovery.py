@@ -12,11 +12,11 @@ import dagster as dg
 import pytest
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.source import EventTime, Source
 from lakehouse.orchestration.automation.run_requests import COMPACT_JOB, TABLES_TAG
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.discovery import discover
-from lakehouse.orchestration.ingestion.source import EventTime, Source
 from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -55,7 +55,7 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
     (package / "shop" / "__init__.py").write_text("")
     (package / "shop" / "feed.py").write_text(
         "from datetime import date\n"
-        "from lakehouse.orchestration.ingestion.source import EventTime, Source\n"
+        "from lakehouse.ingestion.source import EventTime, Source\n"
         "SHOP = Source(name='shop', event_time=EventTime('at'), first_day=date(2026, 6, 1), "
         "bucket='user')\n"
     )

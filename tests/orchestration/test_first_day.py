@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.orchestration.ingestion.drift import resolve
-from lakehouse.orchestration.ingestion.ingest import MostRejectedError
-from lakehouse.orchestration.ingestion.reading.formats.parquet_rows import parquet_chunks
-from lakehouse.orchestration.ingestion.reading.typing.observed_kinds import column_kinds
-from lakehouse.orchestration.ingestion.reading.typing.typed_columns import (
+from lakehouse.ingestion.drift import resolve
+from lakehouse.ingestion.ingest import MostRejectedError
+from lakehouse.ingestion.reading.formats.parquet_rows import parquet_chunks
+from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
+from lakehouse.ingestion.reading.typing.typed_columns import (
     typed_column,
     without_nanoseconds,
 )
-from lakehouse.orchestration.ingestion.reading.typing.value_kinds import inferred
-from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
-from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion.reading.typing.value_kinds import inferred
+from lakehouse.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.workers.landing_reader import LandingReader
 from tests.orchestration.conftest import Pipe, event, june
 
 

@@ -20,11 +20,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
-from lakehouse.orchestration.ingestion.reading.file_index import BeyondLimitsError, FileIndex
-from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
-from lakehouse.orchestration.ingestion.reading.landing_file import count_lines, file_chunks
-from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.ingestion.reading.content import UnreadableContentError
+from lakehouse.ingestion.reading.file_index import BeyondLimitsError, FileIndex
+from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
+from lakehouse.ingestion.reading.landing_file import count_lines, file_chunks
+from lakehouse.ingestion.reading.typing.event_time import EventClock
 from tests.orchestration.conftest import EVENTS, TODAY
 
 ROUNDS = int(os.environ.get("LAKEHOUSE_FUZZ_ROUNDS", "300"))

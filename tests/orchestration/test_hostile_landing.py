@@ -16,12 +16,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
-from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
-from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
-from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
-from lakehouse.orchestration.ingestion.source import Column
+from lakehouse.ingestion.landing_listing import landing_files, list_landing
+from lakehouse.ingestion.reading.formats.record_chunks import Rejects
+from lakehouse.ingestion.reading.landing_file import file_chunks
+from lakehouse.ingestion.reading.typing.event_time import EventClock
+from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
+from lakehouse.ingestion.source import Column
 from tests.orchestration.conftest import EVENTS, TODAY, Pipe, event, june
 
 MEBIBYTE = 1 << 20
@@ -81,11 +81,11 @@ import json, os, resource, sys, time
 from dataclasses import replace
 from pathlib import Path
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.ingestion.workers.index_pass import FilePiece, index_files
-from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
-from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
-from lakehouse.orchestration.ingestion.source_tables import quarantine_table
+from lakehouse.ingestion.workers.index_pass import FilePiece, index_files
+from lakehouse.ingestion.landing_listing import landing_files, list_landing
+from lakehouse.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion.workers.quarantine_files import TableFiles
+from lakehouse.ingestion.source_tables import quarantine_table
 from tests.orchestration.conftest import EVENTS, TODAY
 
 SOURCE = replace(EVENTS, columns=(), pattern="*", max_line_bytes=8 << 20)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 
-from lakehouse.orchestration.ingestion.ingest import index_landing, ingest_days
-from lakehouse.orchestration.ingestion.ingest_log import days_written
-from lakehouse.orchestration.ingestion.landing_ledger import LineCount
-from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
-from lakehouse.orchestration.ingestion.workplace import Workplace
+from lakehouse.ingestion.ingest import index_landing, ingest_days
+from lakehouse.ingestion.ingest_log import days_written
+from lakehouse.ingestion.landing_ledger import LineCount
+from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workplace import Workplace
 from tests.orchestration.conftest import Pipe, event, june
 
 

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.errors import InvalidSchemaError, NoSuchFileError
-from lakehouse.orchestration.ingestion import ingest
-from lakehouse.orchestration.ingestion.landing_ledger import ledger_to_arrow
-from lakehouse.orchestration.ingestion.source import Column, EventTime
-from lakehouse.orchestration.ingestion.source_tables import source_columns
+from lakehouse.ingestion import ingest
+from lakehouse.ingestion.landing_ledger import ledger_to_arrow
+from lakehouse.ingestion.source import Column, EventTime
+from lakehouse.ingestion.source_tables import source_columns
 from lakehouse.table import Table
 from tests.orchestration.conftest import Pipe, event, june
 

@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 
 from examples.demo.runs import end_dead_runs
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.spec.identifier import Identifier
 from tests.orchestration.conftest import Pipe, event
 from tests.orchestration.killed_run import ingest

@@ -24,13 +24,13 @@ from dagster._core.workspace.load_target import InProcessCodeLocationOrigin
 from dagster._daemon.sensor import execute_sensor_iteration
 
 from lakehouse.environment import Environment
+from lakehouse.ingestion.landing_ledger import LedgerRow, ledger_to_arrow
+from lakehouse.ingestion.landing_listing import landing_files, list_landing
+from lakehouse.ingestion.source_tables import ledger_table
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import GIVE_UP_AFTER, Request
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD
 from lakehouse.orchestration.automation.run_requests import NOTHING_GIVEN_UP, REQUEST_TAG
-from lakehouse.orchestration.ingestion.landing_ledger import LedgerRow, ledger_to_arrow
-from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.orchestration.ingestion.source_tables import ledger_table
 from lakehouse.orchestration.resources import LakehouseResource
 from tests.orchestration.conftest import EVENTS
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
-from lakehouse.orchestration.ingestion.reading.file_index import FileIndex
-from lakehouse.orchestration.ingestion.reading.file_parts import (
+from lakehouse.ingestion.reading.content import UnreadableContentError
+from lakehouse.ingestion.reading.file_index import FileIndex
+from lakehouse.ingestion.reading.file_parts import (
     FilePart,
     look_at,
     parts_of,
     read_chunks,
 )
-from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
-from lakehouse.orchestration.ingestion.workers import large_files, worker_stages
+from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
+from lakehouse.ingestion.workers import large_files, worker_stages
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 from tests.orchestration.test_fuzzed_landing import (
     CLOCK,

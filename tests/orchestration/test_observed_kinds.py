@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, time
 import pyarrow as pa
 import pytest
 
-from lakehouse.orchestration.ingestion.reading.typing.observed_kinds import column_kinds
-from lakehouse.orchestration.ingestion.reading.typing.typed_columns import typed_column
-from lakehouse.orchestration.ingestion.reading.typing.value_kinds import kinds_of
+from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
+from lakehouse.ingestion.reading.typing.typed_columns import typed_column
+from lakehouse.ingestion.reading.typing.value_kinds import kinds_of
 
 _EDGES = [-(2**63), -(2**31) - 1, -(2**31), -1, 0, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1]
 _MANY_TYPES = [

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
+from lakehouse.ingestion import audit
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
-from lakehouse.orchestration.checks import audit
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 
 KEY = dg.AssetKey(["marts", "paid"])

@@ -18,8 +18,8 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
-from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.partition_filter import partition_filter
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 

@@ -13,6 +13,8 @@ import dagster as dg
 import pytest
 
 from lakehouse.errors import NoSuchTableError, NotFoundError
+from lakehouse.ingestion import ingest
+from lakehouse.ingestion.source import Column
 from lakehouse.orchestration.automation.landing_state import look
 from lakehouse.orchestration.automation.quarantine_retry import (
     retry,
@@ -20,8 +22,6 @@ from lakehouse.orchestration.automation.quarantine_retry import (
     retry_quarantine,
 )
 from lakehouse.orchestration.automation.run_requests import DRY_RUN_TAG, TABLES_TAG
-from lakehouse.orchestration.ingestion import ingest
-from lakehouse.orchestration.ingestion.source import Column
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.spec.metadata.snapshot import Snapshot

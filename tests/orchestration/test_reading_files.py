@@ -26,27 +26,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.orchestration.ingestion.reading.content import (
+from lakehouse.ingestion.reading.content import (
     UnreadableContentError,
     plain_blocks,
 )
-from lakehouse.orchestration.ingestion.reading.file_index import FileIndex
-from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
-from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
-from lakehouse.orchestration.ingestion.reading.typing.event_time import (
+from lakehouse.ingestion.reading.file_index import FileIndex
+from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
+from lakehouse.ingestion.reading.landing_file import file_chunks
+from lakehouse.ingestion.reading.typing.event_time import (
     BadEventTime,
     EventClock,
     instant_parser,
 )
-from lakehouse.orchestration.ingestion.reading.typing.typed_columns import typed_column
-from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
-from lakehouse.orchestration.ingestion.reading.typing.value_kinds import (
+from lakehouse.ingestion.reading.typing.typed_columns import typed_column
+from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
+from lakehouse.ingestion.reading.typing.value_kinds import (
     fits,
     inferred,
     kinds_of,
     promoted,
 )
-from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.source import Column, EventTime, Source
 
 TODAY = date(2026, 6, 30)
 EVENTS = Source(

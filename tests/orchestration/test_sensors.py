@@ -15,6 +15,14 @@ from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.test_utils import create_run_for_test, instance_for_test
 
 from lakehouse.environment import Environment
+from lakehouse.ingestion.landing_ledger import (
+    LandingFile,
+    LedgerRow,
+    ledger_to_arrow,
+)
+from lakehouse.ingestion.landing_listing import landing_files, list_landing
+from lakehouse.ingestion.source_tables import ledger_table
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.asset_results import remove_dead_branches
@@ -34,14 +42,6 @@ from lakehouse.orchestration.automation.run_requests import (
     REASON_TAG,
     TABLES_TAG,
 )
-from lakehouse.orchestration.ingestion.landing_ledger import (
-    LandingFile,
-    LedgerRow,
-    ledger_to_arrow,
-)
-from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.orchestration.ingestion.source_tables import ledger_table
-from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from tests.orchestration.conftest import EVENTS

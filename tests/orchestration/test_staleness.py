@@ -17,6 +17,8 @@ import pytest
 
 from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
+from lakehouse.ingestion.source import EventTime, Source
+from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.landing_state import stale
 from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
@@ -28,8 +30,6 @@ from lakehouse.orchestration.derived.staleness import (
     refresh_state,
     staleness,
 )
-from lakehouse.orchestration.ingestion.source import EventTime, Source
-from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.table import Table

@@ -12,7 +12,7 @@ from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.errors import InvalidInputError
 
-_ROOM = "lakehouse.orchestration.ingestion.proposal"
+_ROOM = "lakehouse.ingestion.proposal"
 
 
 def register(app: typer.Typer) -> None:

@@ -8,7 +8,7 @@ from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
 from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
 from lakehouse.orchestration.automation.quarantine_retry import retry_job
-from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_sensor
+from lakehouse.orchestration.feed_assets import feed_sensor
 from lakehouse.orchestration.project import Pipeline
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.automation.run_requests import (
     NOTHING_GIVEN_UP,
     index_job_name,
     ingest_job_name,
 )
-from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_assets import SourceAssets
 from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.source_assets import SourceAssets
 
 # Dagster does not export the type that `define_asset_job` returns
 AssetJob = Any

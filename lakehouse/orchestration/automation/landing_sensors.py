@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from lakehouse.errors import NoSuchFileError
+from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, clock, decide
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.landing_state import source_work
@@ -19,10 +20,9 @@ from lakehouse.orchestration.automation.run_requests import (
     landing_request,
 )
 from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_assets import SourceAssets
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.source_assets import SourceAssets
 
 _SHOWN = 20
 

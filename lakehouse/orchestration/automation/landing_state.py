@@ -9,16 +9,16 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.landing_listing import digest, landed, list_landing
+from lakehouse.ingestion.redefined_source import ledger_property
+from lakehouse.ingestion.source import Source
+from lakehouse.ingestion.source_tables import oldest_pending, unread
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.staleness import Staleness
-from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
-from lakehouse.orchestration.ingestion.landing_listing import digest, landed, list_landing
-from lakehouse.orchestration.ingestion.redefined_source import ledger_property
-from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_tables import oldest_pending, unread
 
 # files that a successful run could have read, but that are not in the ledger
 LEFT_UNREAD = "unread"

@@ -8,6 +8,7 @@ import dagster as dg
 import orjson
 
 from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
+from lakehouse.ingestion.run_log import as_text, progress_lines
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
 from lakehouse.maintenance.compaction.compaction import execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
@@ -46,7 +47,6 @@ from lakehouse.orchestration.automation.run_requests import (
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.run_log import as_text, progress_lines
 from lakehouse.orchestration.state.state_asset import STATE_KEY
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.table_properties import TableProperties

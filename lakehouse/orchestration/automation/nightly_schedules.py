@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from lakehouse.ingestion.landing_ledger import landing_folder
+from lakehouse.ingestion.landing_listing import folder_exists
+from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.run_requests import index_job_name
-from lakehouse.orchestration.ingestion.landing_ledger import landing_folder
-from lakehouse.orchestration.ingestion.landing_listing import folder_exists
-from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 

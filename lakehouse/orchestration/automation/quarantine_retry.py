@@ -10,19 +10,19 @@ import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, GreaterThan, In, IsNull, NotNull, Or
 
 from lakehouse.errors import NoSuchTableError, NotFoundError
+from lakehouse.ingestion.landing_ledger import day_ranges
+from lakehouse.ingestion.landing_listing import landed_among, list_landing
+from lakehouse.ingestion.run_log import as_text
+from lakehouse.ingestion.source import LANDING_FILE, Source
+from lakehouse.ingestion.source_tables import day_in, read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report
 from lakehouse.orchestration.asset_results import explained, pool
 from lakehouse.orchestration.automation.maintenance_jobs import chosen_tables
 from lakehouse.orchestration.automation.run_requests import DRY_RUN_TAG, TABLES_TAG
 from lakehouse.orchestration.checkout import load_module
-from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
-from lakehouse.orchestration.ingestion.landing_listing import landed_among, list_landing
-from lakehouse.orchestration.ingestion.source import LANDING_FILE, Source
-from lakehouse.orchestration.ingestion.source_tables import day_in, read_ledger
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.run_log import as_text
 
 _DAYS_SHOWN = 20
 

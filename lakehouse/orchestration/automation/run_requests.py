@@ -11,10 +11,10 @@ from datetime import date
 
 import dagster as dg
 
+from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.automation.attempts import Decision, Work
 from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
-from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_assets import IngestMode
+from lakehouse.orchestration.source_assets import IngestMode
 
 COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
 CLUSTER_JOB, ORPHANS_JOB = "rewrite_manifests", "remove_orphans"

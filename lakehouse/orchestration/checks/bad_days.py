@@ -14,7 +14,7 @@ from datetime import date
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from lakehouse.orchestration.checks.audit import BadDay, CheckOutcome
+from lakehouse.ingestion.audit import BadDay, CheckOutcome
 
 BAD_DAYS = "lakehouse/bad_days"
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}

@@ -11,7 +11,7 @@ from datetime import date
 from itertools import islice
 from typing import Any
 
-from lakehouse.orchestration.checks.audit import BadDay, CheckOutcome
+from lakehouse.ingestion.audit import BadDay, CheckOutcome
 from lakehouse.orchestration.checks.bad_days import bad_days_of
 from lakehouse.orchestration.checks.plain_expectations import held, proofs_of_days
 

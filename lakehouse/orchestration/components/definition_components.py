@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self, get_type_hints
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from lakehouse.ingestion.feeds.change_feed import ChangeFeed
+from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.automation.event_definitions import event_definitions
 from lakehouse.orchestration.automation.table_maintenance import (
     TableMaintenance,
@@ -18,8 +20,6 @@ from lakehouse.orchestration.automation.table_maintenance import (
 )
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.sql_model import SqlModel
-from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
-from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.project import Pipeline
 
 

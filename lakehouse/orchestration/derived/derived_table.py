@@ -15,6 +15,17 @@ from pyspark.sql import SparkSession
 
 from lakehouse.engines import to_schema
 from lakehouse.errors import NoSuchTableError
+from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome, write_audit_publish
+from lakehouse.ingestion.definition_changes import (
+    Layout,
+    as_property,
+    make_room,
+    record,
+    tell,
+)
+from lakehouse.ingestion.source import EVENT_TS
+from lakehouse.ingestion.source_tables import day_in, event_ts_in
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import (
     DEFINITION_METADATA,
@@ -33,16 +44,8 @@ from lakehouse.orchestration.asset_results import (
     requested_days,
     stamp,
 )
-from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
 from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
-from lakehouse.orchestration.definition_changes import (
-    Layout,
-    as_property,
-    make_room,
-    record,
-    tell,
-)
 from lakehouse.orchestration.derived.model_engines import (
     EngineName,
     Frames,
@@ -53,15 +56,12 @@ from lakehouse.orchestration.derived.model_engines import (
     open_engine,
 )
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
-from lakehouse.orchestration.ingestion.source import EVENT_TS
-from lakehouse.orchestration.ingestion.source_tables import day_in, event_ts_in
 from lakehouse.orchestration.lineage.materialization import (
     ColumnSources,
     data_version,
     materialization_metadata,
 )
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
-from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name

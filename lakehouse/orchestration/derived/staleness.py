@@ -21,8 +21,8 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import DateType
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
-from lakehouse.orchestration.lineage.stamp import PARTITION
+from lakehouse.ingestion.landing_ledger import day_ranges
+from lakehouse.ingestion.stamp import PARTITION
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile

@@ -23,8 +23,7 @@ from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.engines import to_schema
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
 from lakehouse.evolution.type_promotion import is_narrower
-from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.definition_changes import (
+from lakehouse.ingestion.definition_changes import (
     DefinitionChange,
     Effect,
     Layout,
@@ -33,6 +32,7 @@ from lakehouse.orchestration.definition_changes import (
     recorded,
     tell,
 )
+from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.plain_assets.partition_filter import (
     PARTITION_EXPR,
     PartitionExpr,

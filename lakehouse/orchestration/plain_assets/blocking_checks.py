@@ -18,8 +18,8 @@ from dagster import DagsterEventType as EventType
 from dagster._core.events import DagsterEvent
 
 from lakehouse.catalog.staging_catalog import StagingCatalog
+from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.checks.audit import CheckOutcome
 from lakehouse.orchestration.resources import LakehouseResource
 
 

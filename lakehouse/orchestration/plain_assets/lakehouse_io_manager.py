@@ -13,18 +13,18 @@ from pydantic import PrivateAttr
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
-from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
-from lakehouse.orchestration.asset_results import audit_failure, explained
-from lakehouse.orchestration.checks.audit import (
+from lakehouse.ingestion.audit import (
     MAIN,
     AuditFailedError,
     CheckOutcome,
     StagedWrite,
 )
+from lakehouse.ingestion.stamp import RunStamp
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
+from lakehouse.orchestration.asset_results import audit_failure, explained
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
-from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.asset_table import AssetTable
 from lakehouse.orchestration.plain_assets.blocking_checks import AtStepsEnd, BlockingChecks
 from lakehouse.orchestration.plain_assets.frame_kinds import loader_for, rows_of_frame

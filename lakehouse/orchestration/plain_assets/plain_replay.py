@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.ingestion.audit import MAIN
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import explained
-from lakehouse.orchestration.checks.audit import MAIN
 from lakehouse.orchestration.lineage.compared_rows import compared
 from lakehouse.orchestration.lineage.trace import Lineage, Replay
 from lakehouse.orchestration.plain_assets.asset_table import AssetTable

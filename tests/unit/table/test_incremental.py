@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakehouse as lh
 from lakehouse.data.conversion.row_codes import row_codes
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.ingestion.stamp import RunStamp
 
 SCHEMA = pa.schema(
     [

@@ -1,0 +1,266 @@
+"""Records of one event that landed several times: the one that landed first stays.
+
+Rows of different days are different events, so workers compare the rows of a day without a shuffle:
+new data files hold one day each. Only the columns that tell events apart are read; data files that
+hold duplicates are written again without them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, MonthTransform, YearTransform
+from pyspark.sql import SparkSession
+
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.maintenance.shown_plan import Progress, no_progress
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.storage.storage_by_scheme import storage_for
+
+Item = TypeVar("Item")
+
+_FILE, _POS = "_file", "_pos"
+_DAY = "__day"
+_NEW = "__new"
+_MODIFIED = "__modified"
+# rows that a worker compares at a time; more are split by the hash of what tells them apart
+_MOST_ROWS = 8_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What a worker has to know; picklable.
+
+    Attributes:
+        read: how the raw table's files are read, with all of its columns.
+        identity: columns that tell events of a day apart.
+        modified_ms: when each landing file of the new rows was modified.
+        write: how files are written again.
+        location: of the table.
+        properties: how to reach it.
+    """
+
+    read: ReadRequest
+    identity: tuple[str, ...]
+    modified_ms: Mapping[str, int]
+    write: WriteRequest
+    location: str
+    properties: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Files to compare, new and known; of their rows the `number`-th of `count` parts, by hash."""
+
+    new: tuple[DataFile, ...]
+    present: tuple[FileScanTask, ...]
+    number: int = 0
+    count: int = 1
+
+
+@dataclass(slots=True)
+class Duplicates:
+    """New rows that repeat an event.
+
+    Attributes:
+        positions: data file -> positions of such rows in it.
+        counts: how many, by landing file and day.
+    """
+
+    positions: dict[str, list[int]] = field(default_factory=dict)
+    counts: Counter[tuple[str, date]] = field(default_factory=Counter)
+
+
+def find_duplicates(
+    spark: SparkSession,
+    new: Sequence[DataFile],
+    present: Sequence[FileScanTask],
+    comparison: Comparison,
+    progress: Progress = no_progress,
+) -> Duplicates:
+    """Rows of new files that repeat an event: of the table, or of a file that landed earlier.
+
+    Args:
+        spark: the session.
+        new: data files that are not committed.
+        present: the rows of their days that are in the table and stay.
+        comparison: how.
+        progress: called while workers compare.
+    """
+    found = Duplicates()
+    if not new:
+        return found
+
+    def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
+        return [_compared(part, comparison) for part in parts]
+
+    groups = _few(spark, list(_parts(new, present, comparison.read)))
+    reported = partial(progress, "tasks of comparing rows")
+    for one in chain.from_iterable(on_workers(spark, groups, compare, reported)):
+        for path, positions in one.positions.items():
+            found.positions.setdefault(path, []).extend(positions)
+        found.counts.update(one.counts)
+    return found
+
+
+def without_duplicates(
+    spark: SparkSession,
+    files: Sequence[DataFile],
+    duplicates: Duplicates,
+    comparison: Comparison,
+    progress: Progress = no_progress,
+) -> list[DataFile]:
+    """The files without those rows; affected files are written again, their old ones deleted."""
+    affected = [one for one in files if one.file_path in duplicates.positions]
+
+    def rewrite(group: Sequence[DataFile], task: str) -> list[DataFile]:
+        return [
+            one
+            for at, file in enumerate(group)
+            for one in _rewritten(
+                file, duplicates.positions[file.file_path], comparison, f"{task}-{at}"
+            )
+        ]
+
+    reported = partial(progress, "tasks of writing files without duplicates")
+    made = on_workers(spark, _few(spark, affected), rewrite, reported)
+    storage_for(comparison.location, comparison.properties).delete(
+        [one.file_path for one in affected]
+    )
+    kept = [one for one in files if one.file_path not in duplicates.positions]
+    return kept + list(chain.from_iterable(made))
+
+
+def _few(spark: SparkSession, items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Items in groups that keep every core busy: a task of its own costs each a tenth of a second.
+
+    Each task is sent all items.
+    """
+    count = min(len(items), 4 * spark.sparkContext.defaultParallelism)
+    return [items[len(items) * at // count : len(items) * (at + 1) // count] for at in range(count)]
+
+
+def _parts(
+    new: Sequence[DataFile], present: Sequence[FileScanTask], read: ReadRequest
+) -> Iterator[_Part]:
+    """The day, where the partition tells it: rows of one day share a part."""
+    specs = {one.spec_id for one in new} | {task.data_file.spec_id for task in present}
+    (spec_id, *others) = specs
+    at = None if others else _day_field(read.specs[spec_id], read.schema)
+    by_day: dict[object, tuple[list[DataFile], list[FileScanTask]]] = {}
+    for one in new:
+        day = None if at is None else one.partition[at]
+        by_day.setdefault(day, ([], []))[0].append(one)
+    for task in present:
+        day = None if at is None else task.data_file.partition[at]
+        if day in by_day:
+            by_day[day][1].append(task)
+    for files, tasks in by_day.values():
+        rows = sum(one.record_count for one in files)
+        rows += sum(task.data_file.record_count for task in tasks)
+        count = -(-rows // _MOST_ROWS)
+        for number in range(count):
+            yield _Part(tuple(files), tuple(tasks), number, count)
+
+
+def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:
+    """The partition field whose value is equal for all rows of a day."""
+    event_ts = schema.find_field(EVENT_TS).field_id
+    for at, one in enumerate(spec.fields):
+        if one.source_id == event_ts and isinstance(
+            one.transform, DayTransform | MonthTransform | YearTransform
+        ):
+            return at
+    return None
+
+
+def _compared(part: _Part, comparison: Comparison) -> Duplicates:
+    import polars as pl  # noqa: PLC0415 - on workers, not where definitions are loaded
+
+    found = Duplicates()
+    identity = [_DAY, *(name for name in comparison.identity if name != EVENT_TS)]
+    if EVENT_TS in comparison.identity:
+        identity.append(EVENT_TS)
+    columns = (EVENT_TS, *comparison.identity)
+    storage = storage_for(comparison.location, comparison.properties)
+
+    def frame(tasks: Sequence[FileScanTask], names: Sequence[str]) -> pl.DataFrame:
+        read = _reading(comparison.read, names)
+        table = read_table(tasks, read, storage)
+        day = pl.col(EVENT_TS).dt.date().alias(_DAY)
+        shown = pl.DataFrame(table).with_columns(day)
+        if part.count > 1:
+            chosen = pl.struct(identity).hash() % part.count == part.number
+            shown = shown.filter(chosen)
+        return shown
+
+    new = [_whole(one) for one in part.new]
+    keys = pl.concat(
+        [frame(new, columns), frame(part.present, columns)]
+        if part.present
+        else [frame(new, columns)]
+    ).select(identity)
+    if not keys.is_duplicated().any():
+        return found
+    added = frame(new, (*columns, LANDING_FILE, LANDING_LINE, _FILE, _POS)).with_columns(
+        pl.lit(1).alias(_NEW),
+        pl.col(LANDING_FILE)
+        .replace_strict(dict(comparison.modified_ms), default=0, return_dtype=pl.Int64)
+        .alias(_MODIFIED),
+    )
+    rows = added
+    if part.present:
+        kept = frame(part.present, columns).with_columns(pl.lit(0).alias(_NEW))
+        rows = pl.concat([added, kept], how="diagonal")
+    order = [_NEW, _MODIFIED, LANDING_FILE, LANDING_LINE]
+    repeated = rows.filter(pl.struct(identity).is_duplicated()).sort(order)
+    losers = repeated.filter(~pl.struct(identity).is_first_distinct() & (pl.col(_NEW) == 1))
+    for (path,), group in losers.group_by(_FILE):
+        found.positions[str(path)] = group[_POS].to_list()
+    for row in losers.group_by(LANDING_FILE, _DAY).len().iter_rows():
+        found.counts[row[0], row[1]] += row[2]
+    return found
+
+
+def _rewritten(
+    file: DataFile, positions: Sequence[int], comparison: Comparison, task: str
+) -> list[DataFile]:
+    storage = storage_for(comparison.location, comparison.properties)
+    names = [one.name for one in comparison.write.schema.fields]
+    table = read_table([_whole(file)], _reading(comparison.read, [*names, _POS]), storage)
+    gone = np.isin(table[_POS].to_numpy(), np.array(positions, np.int64))
+    kept = table.filter(pa.array(~gone)).drop_columns([_POS])
+    if not kept.num_rows:
+        return []
+    return write_all(kept, comparison.write, storage, task=f"distinct-{task}")
+
+
+def _reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:
+    schema = read.schema
+    unique = list(dict.fromkeys(names))
+    fields = [
+        METADATA_COLUMNS[name] if name in (_FILE, _POS) else schema.find_field(name)
+        for name in unique
+    ]
+    return replace(
+        read, schema=Schema(*fields, schema_id=schema.schema_id), table_schema=schema, threads=1
+    )
+
+
+def _whole(file: DataFile) -> FileScanTask:
+    return FileScanTask(data_file=file, length=file.file_size_in_bytes)

@@ -1,0 +1,67 @@
+"""The changes of one landing file as Arrow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakehouse.dml.changes.debezium_events import debezium_changes
+from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.feeds.change_feed import ChangeFeed
+from lakehouse.ingestion.reading.formats.record_chunks import Records
+from lakehouse.ingestion.reading.landing_file import file_chunks
+from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
+from lakehouse.ingestion.reading.typing.typed_columns import typed_column
+from lakehouse.ingestion.reading.typing.value_kinds import inferred
+
+
+def change_records(stream: pa.NativeFile, path: str, feed: ChangeFeed) -> pa.Table:
+    """All changes of a file, in order, in memory.
+
+    Columns of rows have the type of their values; Parquet's and Avro's are their own.
+
+    Raises:
+        InvalidInputError: a line that is no change; the message names file and line.
+        InvalidSchemaError: values of one column that have no type in common.
+        UnreadableContentError: what is wrong with the file as a whole.
+        OSError: the file cannot be read.
+    """
+    found: list[Records] = []
+    for chunk in file_chunks(stream, path, feed.reading()):
+        if len(chunk.rejects):
+            rejects = chunk.rejects
+            why = f"{rejects.reasons[0]} {rejects.details[0]}".strip()
+            raise InvalidInputError(f"{path}, line {rejects.lines[0]}: {why}")
+        if chunk.records is not None:
+            found.append(chunk.records)
+    if feed.envelope == "rows":
+        return _rows(found, path)
+    events = [one.text(position) for one in found for position in range(len(one.lines))]
+    try:
+        return debezium_changes(events, list(feed.keys), add_fields=list(feed.sequence_by))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error.message}") from error
+
+
+def _rows(found: Sequence[Records], path: str) -> pa.Table:
+    kinds: dict[str, Counter[str]] = {}
+    for records in found:
+        for name, values in records.fields().items():
+            of = kinds.setdefault(name, Counter())
+            of.update(column_kinds(values, untyped=records.untyped))
+    types = {name: kind for name, of in kinds.items() if (kind := inferred(of)) is not None}
+    tables = []
+    for records in found:
+        columns = {}
+        for name, kind in types.items():
+            values = records.column(name)
+            columns[name], bad = typed_column(values, kind, from_text=records.untyped)
+            for position, why in sorted(bad.items()):
+                raise InvalidInputError(
+                    f"{path}, line {records.lines[position]}: {name} is a {kind} in the other "
+                    f"lines: {why}"
+                )
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables)

@@ -1,0 +1,561 @@
+"""Ingestion: index what landed, then write the days.
+
+Each step can be killed anywhere and run again.
+
+The order of commits is what makes it so: quarantine, then raw rows, then the ledger. Until the
+ledger says that lines are in, they are pending, and taking them again replaces what a dead run left
+behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
+
+from pyiceberg.expressions import And, BooleanExpression, In, IsNull
+from pyspark.sql import DataFrame
+
+from lakehouse.data.reading.scan_reader import ReadRequest
+from lakehouse.errors import InvalidInputError, NoSuchFileError
+from lakehouse.ingestion.audit import CheckOutcome, write_audit_publish
+from lakehouse.ingestion.definition_changes import record, recorded, tell
+from lakehouse.ingestion.deleted_files import missing_files, settle_deleted
+from lakehouse.ingestion.drift import Drift, merge, redeclared, resolve
+from lakehouse.ingestion.duplicates import (
+    Comparison,
+    find_duplicates,
+    without_duplicates,
+)
+from lakehouse.ingestion.indexed_rows import ledger_rows, reindexed
+from lakehouse.ingestion.ingest_log import (
+    days_to_write,
+    days_written,
+    files_indexed,
+    files_to_index,
+)
+from lakehouse.ingestion.ingest_plan import (
+    IngestPlan,
+    Mode,
+    combined,
+    combined_by_day,
+    plan_ingest,
+    settled,
+)
+from lakehouse.ingestion.landing_ledger import (
+    LedgerRow,
+    LineCount,
+    day_versions,
+    landing_folder,
+    ledger_to_arrow,
+)
+from lakehouse.ingestion.landing_listing import (
+    landed_among,
+    landing_files,
+    list_landing,
+)
+from lakehouse.ingestion.reading.formats.record_chunks import reject_kind
+from lakehouse.ingestion.redefined_source import (
+    check_all_there,
+    check_ledger,
+    source_changes,
+    source_definition,
+)
+from lakehouse.ingestion.source import (
+    LANDING_FILE,
+    LANDING_LINE,
+    Column,
+    Source,
+)
+from lakehouse.ingestion.source_tables import (
+    day_in,
+    event_ts_in,
+    file_problems,
+    ledger_table,
+    partition_names,
+    pending_days,
+    quarantine_table,
+    raw_table,
+    read_ledger,
+    source_columns,
+    unread,
+)
+from lakehouse.ingestion.workers.index_pass import UNREADABLE, VANISHED, IndexedFile
+from lakehouse.ingestion.workers.quarantine_files import TableFiles
+from lakehouse.ingestion.workers.row_pass import TakenRows
+from lakehouse.ingestion.workers.worker_stages import (
+    distinct_rows,
+    first_pass,
+    identity_columns,
+    second_pass,
+)
+from lakehouse.ingestion.workplace import Workplace
+from lakehouse.lake import Lakehouse
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.table import Table, WrittenFiles
+
+Audit = Callable[[Snapshot, Sequence[date]], Sequence[CheckOutcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOutcome:
+    """What indexing found.
+
+    Attributes:
+        snapshot: of the ledger, after; None when nothing ever landed.
+        files: new or changed files that were looked at.
+        lines: their lines.
+        undated: lines among them without a usable event time, now in quarantine.
+        problems: file -> what is wrong with it as a whole, over all files that the ledger knows.
+        days: days that have pending lines now.
+        landed: days whose lines are other ones now -> what they are, as text that is equal for
+            equal files (`day_versions`).
+    """
+
+    snapshot: Snapshot | None
+    files: int
+    lines: int
+    undated: int
+    problems: dict[str, str]
+    days: tuple[date, ...]
+    landed: Mapping[date, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOutcome:
+    """What ingesting some days did.
+
+    Attributes:
+        snapshot: of the raw table, after; None when it does not exist.
+        quarantine_snapshot: of the quarantine table, after; None when it is empty.
+        ledger_snapshot_id: the ledger as it was read: the input.
+        days: days that were written.
+        counts: what became of their lines, over all files that the run took.
+        by_day: the same for each day, over all files that the ledger knows.
+        drift: columns added and promoted.
+        checks: outcomes of the audit.
+    """
+
+    snapshot: Snapshot | None
+    quarantine_snapshot: Snapshot | None
+    ledger_snapshot_id: int | None
+    days: tuple[date, ...]
+    counts: LineCount
+    by_day: dict[date, LineCount]
+    drift: Drift
+    checks: tuple[CheckOutcome, ...]
+
+
+class DaysLeftAloneError(NoSuchFileError):
+    """Files that some of the requested days need are gone or changed; the other days are written.
+
+    Attributes:
+        outcome: what was written.
+    """
+
+    def __init__(self, outcome: IngestOutcome, message: str, files: Sequence[str]) -> None:
+        super().__init__(message, files=list(files))
+        self.outcome = outcome
+
+
+def index_landing(work: Workplace, source: Source) -> IndexOutcome:
+    """Add new or changed landing files to the ledger, and lines without event time to quarantine.
+
+    Raises:
+        NoSuchFileError: the landing folder or files vanished; whatever could be read is in the
+            ledger all the same.
+        MostRejectedError: too many of the lines have no usable event time; the ledger is as it was.
+    """
+    ledger = ledger_table(work.lake, source)
+    listing = list_landing(work.landing_root, source)
+    tell(source_changes(source, recorded(ledger)), work.say)
+    check_all_there(source, ledger, listing)
+    fresh = landing_files(unread(source, ledger, listing))
+    work.say(files_to_index(fresh, len(listing)))
+    if not fresh:
+        record(ledger, source_definition(source))
+        return IndexOutcome(
+            ledger.current_snapshot(), 0, 0, 0, file_problems(ledger), pending_days(ledger)
+        )
+    found = first_pass(
+        work.spark,
+        work.reader(source),
+        [file for file in fresh if file.refused is None],
+        _files_of(quarantine_table(work.lake, source)),
+        work.progress,
+    )
+    found.found += [
+        IndexedFile(file, problem=f"refused file {file.refused}")
+        for file in fresh
+        if file.refused is not None
+    ]
+    undated_here = _undated(one.path for one in fresh)
+    quarantine = quarantine_table(work.lake, source)
+    _quarantine(work, quarantine, found.rejects, undated_here, "undated")
+    indexed = [row for one in found.found if one.lost is None for row in ledger_rows(one)]
+    _refuse_if_most_is_lost(work, source, undated_here, combined(indexed))
+    rows: list[LedgerRow] = []
+    if indexed:
+        of_these = In(term=LANDING_FILE, literals={row.landing_file for row in indexed})
+        rows = reindexed(indexed, read_ledger(ledger, of_these))
+        ledger.overwrite(
+            ledger_to_arrow(rows),
+            of_these,
+            summary=work.stamp.summary(),
+            commit_id=work.stamp.commit_id("ledger"),
+        )
+    if all(one.lost is None for one in found.found):  # else they are read again
+        record(ledger, source_definition(source))
+    vanished = sorted(one.file.path for one in found.found if one.lost == VANISHED)
+    if vanished:
+        raise NoSuchFileError(
+            f"source {source.name!r}: {len(vanished)} landing files vanished before they were "
+            f"read, the first is {landing_folder(work.landing_root, source)}/{vanished[0]}; the "
+            "other files are indexed",
+            files=vanished,
+        )
+    undated = sum(row.lines for row in rows if row.event_day is None)
+    problems = file_problems(ledger)
+    problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
+    changed = sorted({row.event_day for row in rows if row.event_day is not None})
+    work.say(files_indexed(len(fresh), sum(row.lines for row in rows), undated, problems))
+    return IndexOutcome(
+        ledger.current_snapshot(),
+        len(fresh),
+        sum(row.lines for row in rows),
+        undated,
+        problems,
+        pending_days(ledger),
+        day_versions(read_ledger(ledger, day_in(changed))) if changed else {},
+    )
+
+
+def ingest_days(
+    work: Workplace, source: Source, days: Sequence[date], mode: Mode, audit: Audit
+) -> IngestOutcome:
+    """Write days of the raw table and their quarantine from the landing files in the ledger.
+
+    Args:
+        work: where to work.
+        source: what to ingest.
+        days: of event time.
+        mode: replace the days, or add what is pending.
+        audit: checks the staged snapshot before it is published.
+
+    Raises:
+        DaysLeftAloneError: files that some days need are gone; those days are as they were, the
+            others are written.
+        AuditFailedError: a blocking check failed; nothing was published.
+        InvalidInputError: the ledger was made by another definition of the source, or what the
+            definition says of the raw table cannot be.
+    """
+    check_ledger(source, ledger_table(work.lake, source))
+    listing = list_landing(work.landing_root, source)
+    ledger = settle_deleted(work.lake, source, listing, work.stamp)
+    read_id = ledger.metadata.current_snapshot_id
+    known = read_ledger(ledger, day_in(days)) if days else []
+    there = landed_among(listing, known)
+    plan = plan_ingest(known, there, days, mode)
+    if not plan.replace and _half_done(work.lake, source, plan):
+        plan = plan_ingest(known, there, plan.days, "replace")
+    work.say(days_to_write(plan))
+    columns, drift = _columns(work.lake, source, plan, ledger)
+    counts = LineCount()
+    checks: tuple[CheckOutcome, ...] = ()
+    if plan.days and (plan.rows or work.lake.table_exists(source.table)):
+        raw_table(work.lake, source, drift, work.say)
+        done, checks = _write(work, source, plan, columns, audit)
+        counts = combined(done)
+        known = [*done, *_untouched(known, plan)]
+        ledger.overwrite(
+            ledger_to_arrow(known),
+            day_in(plan.days),
+            summary=work.stamp.summary(),
+            commit_id=work.stamp.commit_id("ledger"),
+        )
+        work.say(
+            days_written(
+                combined_by_day(done, plan.days), counts, _reasons(work, source, plan, counts)
+            )
+        )
+    outcome = IngestOutcome(
+        snapshot=_current(work.lake, source.table),
+        quarantine_snapshot=_current(work.lake, source.quarantine_table),
+        ledger_snapshot_id=read_id,
+        days=plan.days,
+        counts=counts,
+        by_day=combined_by_day(known, plan.days),
+        drift=drift,
+        checks=checks,
+    )
+    if plan.missing:
+        raise DaysLeftAloneError(outcome, *missing_files(work.landing_root, source, plan))
+    return outcome
+
+
+def rows_at(
+    work: Workplace,
+    source: Source,
+    days: Sequence[date],
+    ledger_snapshot_id: int,
+    raw_snapshot_id: int,
+) -> DataFrame:
+    """The raw rows of days, computed from the landing files in the ledger at a snapshot.
+
+    Raises:
+        NoSuchFileError: a landing file is gone or is not the version that the ledger named.
+    """
+    ledger = ledger_table(work.lake, source)
+    known = read_ledger(ledger, day_in(days), snapshot_id=ledger_snapshot_id)
+    there = landed_among(list_landing(work.landing_root, source), known)
+    plan = plan_ingest(known, there, days, "replace")
+    if plan.missing:
+        message, files = missing_files(work.landing_root, source, plan)
+        raise NoSuchFileError(message, files=files)
+    columns = source_columns(work.lake, source, raw_snapshot_id)
+    return distinct_rows(work.spark, work.reader(source), plan.tasks, columns)
+
+
+def _write(
+    work: Workplace, source: Source, plan: IngestPlan, columns: Sequence[Column], audit: Audit
+) -> tuple[list[LedgerRow], tuple[CheckOutcome, ...]]:
+    raw, quarantine = work.lake.load_table(source.table), quarantine_table(work.lake, source)
+    taken = second_pass(
+        work.spark,
+        work.reader(source),
+        plan.tasks,
+        columns,
+        _files_of(raw),
+        _files_of(quarantine),
+        work.progress,
+    )
+    try:
+        done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
+        _quarantine_dated(work, plan, quarantine, taken)
+        where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+        _refuse_if_most_is_lost(work, source, where, combined(done))
+    except BaseException:
+        raw.storage.delete([one.file_path for one in taken.rows])
+        raise
+    if not plan.replace and not taken.rows:
+        return done, ()
+
+    def write(branch: str, commit_id: str) -> Snapshot:
+        rows, summary = WrittenFiles(tuple(taken.rows)), work.stamp.summary()
+        if plan.replace:
+            return raw.overwrite(
+                rows,
+                event_ts_in(plan.days),
+                branch=branch,
+                summary=summary,
+                commit_id=commit_id,
+            ).snapshot
+        return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id).snapshot
+
+    work.say(f"staging {len(taken.rows):,} data files")
+    _, checks = write_audit_publish(
+        raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
+    )
+    work.say(f"published: {', '.join(f'{one.name} holds' for one in checks if one.passed)}")
+    return done, tuple(checks)
+
+
+_FEW_LINES = 100
+
+
+class MostRejectedError(InvalidInputError):
+    """A run would have quarantined more of its lines than `Source.max_rejected` allows."""
+
+
+def _refuse_if_most_is_lost(
+    work: Workplace, source: Source, rejects: BooleanExpression, counts: LineCount
+) -> None:
+    """Raise before publication when a run lost too much; the lines are in quarantine to be seen.
+
+    Args:
+        work: where they are.
+        source: whose they are.
+        rejects: which of the quarantine are the run's.
+        counts: what became of its lines.
+
+    Raises:
+        MostRejectedError: more than `max_rejected` percent, of few lines more than half.
+    """
+    most = source.max_rejected if counts.lines >= _FEW_LINES else max(source.max_rejected, 50.0)
+    if counts.quarantined * 100 <= most * counts.lines:
+        return
+    names = ["reason", "detail", LANDING_FILE, LANDING_LINE, "record"]
+    found: Counter[tuple[str, str]] = Counter()
+    firsts: dict[tuple[str, str], dict[str, Any]] = {}
+    table = quarantine_table(work.lake, source).refresh()
+    for batch in table.scan(rejects, names).to_batches():
+        reasons, details = batch["reason"].to_pylist(), batch["detail"].to_pylist()
+        for position, kind in enumerate(map(reject_kind, reasons, details)):
+            found[kind] += 1
+            if kind not in firsts:
+                (firsts[kind],) = batch.slice(position, 1).to_pylist()
+    told = [
+        f"{count:,} x {kind[0]}: {_shown(firsts[kind])}. {_remedy(source, *kind, firsts[kind])}"
+        for kind, count in found.most_common(3)
+    ]
+    raise MostRejectedError(
+        f"source {source.name!r}: {counts.quarantined:,} of {counts.lines:,} lines "
+        f"({counts.quarantined / counts.lines:.1%}) become no rows, more than max_rejected="
+        f"{source.max_rejected:g} percent: nothing was published. " + " ".join(told),
+        quarantined=counts.quarantined,
+        lines=counts.lines,
+    )
+
+
+def _shown(reject: Mapping[str, Any]) -> str:
+    """What is wrong with a line, or with a file as a whole, and where."""
+    if reject[LANDING_LINE] is None:
+        return f"{reject['detail']} ({reject[LANDING_FILE]})"
+    where = f"{reject[LANDING_FILE]} line {reject[LANDING_LINE]}"
+    return f"{reject['detail']} ({where}: {str(reject['record'])[:120]})"
+
+
+def _remedy(source: Source, reason: str, field: str, reject: Mapping[str, Any]) -> str:
+    """The change of the source's definition that would take such lines."""
+    detail, time = str(reject["detail"] or ""), source.event_time
+    if "nanoseconds" in detail or "finer than a microsecond" in detail:
+        return 'Source(nanoseconds="cut") takes them.'
+    return {
+        "type conflict": f'Column({field!r}, "json") takes any value.',
+        "unexpected column": f'Declare {field!r}, or say drift="evolve".',
+        "null key": f"Take {field!r} out of natural_key, or have it delivered.",
+        "event time missing": f"Name the field that has it: EventTime({time.column!r}) now.",
+        "event time malformed": f"Name its unit, or another field: {time} now.",
+        "event time out of range": "Change first_day or last_day, or the unit of the event time.",
+    }.get(reason, "Mend the files, or raise max_rejected.")
+
+
+def _without_duplicates(
+    work: Workplace, source: Source, plan: IngestPlan, raw: Table, taken: TakenRows
+) -> dict[tuple[str, date], LineCount]:
+    """Leave out rows that repeat an event.
+
+    Returns:
+        What became of the lines, by file and day.
+    """
+    metadata = raw.metadata
+    comparison = Comparison(
+        read=ReadRequest.of(metadata, metadata.schema()),
+        identity=tuple(identity_columns(source, source_columns(work.lake, source))),
+        modified_ms={task.file.path: task.file.modified_ms for task in plan.tasks},
+        write=raw.write_request(),
+        location=raw.location,
+        properties=dict(raw.storage.properties),
+    )
+    present = (
+        []
+        if plan.replace or metadata.current_snapshot_id is None
+        else list(raw.scan(event_ts_in(plan.days)).plan().tasks)
+    )
+    found = find_duplicates(work.spark, taken.rows, present, comparison, work.progress)
+    if found.positions:
+        taken.rows = without_duplicates(work.spark, taken.rows, found, comparison, work.progress)
+    return {
+        place: LineCount(
+            lines=lines,
+            rows=lines - taken.rejected[place] - found.counts[place],
+            quarantined=taken.rejected[place],
+            duplicates=found.counts[place],
+        )
+        for place, lines in taken.lines.items()
+    }
+
+
+def _columns(
+    lake: Lakehouse, source: Source, plan: IngestPlan, ledger: Table
+) -> tuple[list[Column], Drift]:
+    current = source_columns(lake, source)
+    asked = redeclared(source, current)
+    current = _with(current, asked)
+    observed = merge([row.observed() for row in read_ledger(ledger, _undated(plan.files))])
+    if not lake.table_exists(source.table) and not source.columns:
+        source = replace(source, drift="evolve")
+    drift = resolve(source, current, observed, partition_names(lake, source))
+    found = _with(current, drift)
+    promoted = {column.name: column for column in (*asked.promoted, *drift.promoted)}
+    types = {column.name: column for column in found}
+    added = tuple(types[column.name] for column in asked.added) + drift.added
+    new = {column.name for column in added}
+    wider = tuple(column for name, column in promoted.items() if name not in new)
+    return found, Drift(added, wider)
+
+
+def _with(columns: Sequence[Column], drift: Drift) -> list[Column]:
+    wider = {column.name: column for column in drift.promoted}
+    return [*(wider.get(column.name, column) for column in columns), *drift.added]
+
+
+def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
+    """Whether rows of pending files are in the raw table: a run died before the ledger said so."""
+    if not plan.days or not lake.table_exists(source.table):
+        return False
+    of_these = And(event_ts_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+    return lake.load_table(source.table).scan(of_these, [LANDING_FILE]).count() > 0
+
+
+def _undated(files: Iterable[str]) -> BooleanExpression:
+    """Lines of these files that have no day."""
+    return And(IsNull(term="event_day"), In(term=LANDING_FILE, literals=set(files)))
+
+
+def _quarantine_dated(
+    work: Workplace, plan: IngestPlan, quarantine: Table, taken: TakenRows
+) -> None:
+    where = day_in(plan.days)
+    if not plan.replace:
+        where = And(where, In(term=LANDING_FILE, literals=plan.files))
+    _quarantine(work, quarantine, taken.rejects, where, "dated")
+
+
+def _quarantine(
+    work: Workplace,
+    table: Table,
+    rejects: Sequence[DataFile],
+    where: BooleanExpression,
+    what: str,
+) -> None:
+    """Put rejects in the place of those that match; no snapshot when there are neither."""
+    if rejects or (table.current_snapshot() and table.scan(where, ["landing_file"]).count()):
+        table.overwrite(
+            WrittenFiles(tuple(rejects)),
+            where,
+            summary=work.stamp.summary(),
+            commit_id=work.stamp.commit_id(what),
+        )
+
+
+def _reasons(
+    work: Workplace, source: Source, plan: IngestPlan, counts: LineCount
+) -> dict[str, int]:
+    """Why lines of the run were rejected -> how many."""
+    if not counts.quarantined:
+        return {}
+    where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+    table = quarantine_table(work.lake, source)
+    found = table.scan(where, ["reason"]).to_arrow()["reason"].value_counts()
+    return {one["values"]: one["counts"] for one in found.to_pylist()}
+
+
+def _files_of(table: Table) -> TableFiles:
+    return TableFiles(table.write_request(), dict(table.storage.properties))
+
+
+def _untouched(known: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:
+    taken = {(row.landing_file, row.event_day) for row in plan.rows}
+    return [
+        row
+        for row in known
+        if row.event_day in plan.days and (row.landing_file, row.event_day) not in taken
+    ]
+
+
+def _current(lake: Lakehouse, name: str) -> Snapshot | None:
+    return lake.load_table(name).current_snapshot() if lake.table_exists(name) else None

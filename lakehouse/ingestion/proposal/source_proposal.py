@@ -1,0 +1,473 @@
+"""A source for sample files: event time, zone, key, bucket and types, and what it would reject."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import get_args
+
+from rich.console import Group, RenderableType
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.drift import usable_name
+from lakehouse.ingestion.proposal.sampled_records import (
+    Field,
+    Sample,
+    SampledRecords,
+)
+from lakehouse.ingestion.reading.file_index import FileIndex, days_of
+from lakehouse.ingestion.reading.formats.record_chunks import reject_kind
+from lakehouse.ingestion.reading.typing.event_time import EventClock
+from lakehouse.ingestion.reading.typing.typed_columns import typed_column
+from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
+from lakehouse.ingestion.reading.typing.value_kinds import fits, inferred
+from lakehouse.ingestion.source import (
+    EVENT_TS,
+    RESERVED_COLUMNS,
+    Column,
+    EventTime,
+    Source,
+    TimeUnit,
+)
+from lakehouse.ingestion.workers.landing_reader import AHEAD
+from lakehouse.maintenance.shown_plan import Report, listing
+
+_FIRST = date(2000, 1, 1)
+_TIME_NAMES = re.compile(r"(?i)(^|_)(event_?)?(ts|time|timestamp|at|date|datetime|when)(_?ms)?$")
+_KEY_NAMES = re.compile(r"(?i)(^|_)(id|uuid|guid|key)$|[a-z](Id|ID|Uuid)$")
+_BUCKET_NAMES = re.compile(r"(?i)user|customer|account|client|device|session|visitor|member")
+_DATE_LIKE = re.compile(r"\d{1,4}[-./]\w{1,9}[-./]\d{1,4}")
+# a code such as 007 is no number
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
+_INSTANTS = ("timestamptz", "timestamp", "date", "time")
+_MOST_SCALE, _MOST_DIGITS = 12, 38
+_MOST, _TOLD = 0.9, 3
+_HASHED = ("int", "long", "string")
+_BUCKET_BYTES = 128 << 20
+_MOST_BUCKETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user says; None and nothing are left to the data.
+
+    Attributes:
+        event_time: the field that tells when an event happened.
+        zone: of times without an offset.
+        key: fields that identify an event within its day.
+        bucket: the field whose hash splits a day.
+    """
+
+    event_time: str | None = None
+    zone: str | None = None
+    key: tuple[str, ...] = ()
+    bucket: str | None = None
+
+
+@dataclass(frozen=True)
+class Proposal(Report):
+    """A source, and what would become of the sample under it.
+
+    Attributes:
+        source: the proposal.
+        records: that were looked at.
+        files: of the sample.
+        days: of the events.
+        rows: that it would take.
+        duplicates: of them, events that come again.
+        rejected: lines that it would quarantine, by reason.
+        examples: of these: file, line, reason, detail.
+        problems: of files as a whole, by path.
+        notes: what the data could not tell.
+        kinds: of the values of each column.
+    """
+
+    source: Source
+    records: int
+    files: int
+    days: tuple[date, ...]
+    rows: int
+    duplicates: int
+    rejected: Mapping[str, int]
+    examples: tuple[tuple[str, int | None, str, str], ...]
+    problems: Mapping[str, str]
+    notes: tuple[str, ...]
+    kinds: Mapping[str, Mapping[str, int]]
+
+    def title(self) -> str:
+        """`Source clicks`."""
+        return f"Source {self.source.name}"
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """What is proposed, then what becomes of the sample."""
+        source, time = self.source, self.source.event_time
+        unit = "ISO 8601" if time.unit == "iso" else f"{time.unit} since 1970"
+        yield "event time", f"{time.column} ({unit}, zone {time.zone})"
+        yield "first day", source.first_day
+        yield "natural key", ", ".join(source.natural_key) or "none: equal records are one event"
+        yield "partitions", f"day(event_ts), bucket({source.buckets}, {source.bucket})"
+        yield "looked at", f"{self.records:,} lines of {self.files:,} files"
+        yield "rows", f"{self.rows:,} on {len(self.days):,} days"
+        yield "duplicates", f"{self.duplicates:,} of these rows: events that come again"
+        yield "quarantined", sum(self.rejected.values())
+        for note in self.notes:
+            yield "note", note
+
+    def detail(self) -> RenderableType:
+        """Columns, then rejects."""
+        kinds = {
+            name: ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.items()))
+            for name, found in self.kinds.items()
+        }
+        parts = [
+            listing(
+                ["column", "type", "#values"],
+                [(one.name, one.type, kinds.get(one.name, "")) for one in self.source.columns],
+                limit=100,
+            )
+        ]
+        if self.rejected:
+            parts.append(listing(["quarantined because", "#lines"], sorted(self.rejected.items())))
+            parts.append(listing(["file", "#line", "reason", "detail"], self.examples))
+        if self.problems:
+            parts.append(listing(["file", "problem"], sorted(self.problems.items())))
+        return Group(*parts)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it."""
+        source = self.source
+        return {
+            "name": source.name,
+            "event_time": {
+                "column": source.event_time.column,
+                "zone": source.event_time.zone,
+                "unit": source.event_time.unit,
+            },
+            "first_day": str(source.first_day),
+            "natural_key": list(source.natural_key),
+            "bucket": source.bucket,
+            "buckets": source.buckets,
+            "columns": {one.name: one.type for one in source.columns},
+            "records": self.records,
+            "files": self.files,
+            "days": [str(day) for day in self.days],
+            "rows": self.rows,
+            "duplicates": self.duplicates,
+            "rejected": dict(self.rejected),
+            "problems": dict(self.problems),
+            "notes": list(self.notes),
+        }
+
+
+def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Proposal:
+    """Look at a sample twice: what it holds, and what would become of it.
+
+    Args:
+        name: of the source.
+        sample: its files.
+        wishes: what is decided already.
+        today: the last day that events may have.
+
+    Raises:
+        InvalidInputError: no record, no field that tells an event time, or a wish that is none of
+            the fields.
+    """
+    found = SampledRecords()
+    blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST, bucket="")
+    for _, chunk in sample.chunks(blank, today, found.problems):
+        found.add(chunk)
+    if not found.fields:
+        told = [f"{path}: {text}" for path, text in found.problems.items()]
+        more = f"; and {len(told) - _TOLD:,} other files" if len(told) > _TOLD else ""
+        why = "; ".join(told[:_TOLD]) + more
+        raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
+    for wish in (wishes.event_time, wishes.bucket, *wishes.key):
+        if wish is not None and wish not in found.fields:
+            raise InvalidInputError(f"no record has the field {wish!r}: {', '.join(found.fields)}")
+    notes: list[str] = []
+    time = _event_time(found, wishes, today, notes)
+    columns, kinds = _columns(found, time.column, notes)
+    key = wishes.key or _key(found, time.column, columns)
+    source = Source(
+        name=name,
+        event_time=time,
+        first_day=_FIRST,
+        bucket=wishes.bucket or _bucket(found, columns, key, time.column),
+        natural_key=key,
+        columns=columns,
+    )
+    return _tried(source, sample, found, tuple(notes), kinds, today)
+
+
+def _event_time(found: SampledRecords, wishes: Wishes, today: date, notes: list[str]) -> EventTime:
+    zone, fields = wishes.zone or "UTC", found.fields
+    names = [wishes.event_time] if wishes.event_time else list(fields)
+    ranked = []
+    for place, name in enumerate(names):
+        for unit in get_args(TimeUnit):
+            share = _share(fields[name], EventTime(name, zone, unit), today)
+            if share >= (0.5 if unit == "iso" else 0.9) or (wishes.event_time and share):
+                named = bool(_TIME_NAMES.search(name))
+                timed = share * fields[name].count / found.records
+                rank = (timed >= _MOST, unit == "iso" or named, named, timed, -place)
+                ranked.append((*rank, name, unit))
+    if not ranked:
+        raise InvalidInputError(
+            f"no field tells when an event happened: {', '.join(names)}; times are ISO 8601 with a "
+            "time of day, or numbers of seconds, milliseconds or microseconds since 1970"
+            + _spelled_otherwise({name: fields[name] for name in names})
+        )
+    *_, name, unit = max(ranked)
+    if unit == "iso" and wishes.zone is None and _without_offset(fields[name]):
+        notes.append(f"times of {name} carry no offset: UTC is assumed, say --zone Europe/Berlin")
+    others = sorted({one[-2] for one in ranked} - {name})
+    if others:
+        notes.append(f"other fields with times: {', '.join(others)}")
+    return EventTime(name, zone, unit)
+
+
+def _spelled_otherwise(fields: Mapping[str, Field]) -> str:
+    """Which fields look like times that are spelled in another way, with one of each."""
+    found = [
+        f"{name} ({value!r})"
+        for name, field in fields.items()
+        for value in field.values[:1]
+        if isinstance(value, str) and _DATE_LIKE.match(value)
+    ]
+    return f"; spelled otherwise: {', '.join(found)}" if found else ""
+
+
+def _share(field: Field, time: EventTime, today: date) -> float:
+    """How many of a field's values are usable event times."""
+    if not field.values or "boolean" in field.kinds:
+        return 0.0
+    _, bad = EventClock(time, _FIRST, today + AHEAD).instants(list(field.values))
+    return 1 - len(bad) / len(field.values)
+
+
+def _without_offset(field: Field) -> bool:
+    texts = [str(value) for value in field.values if isinstance(value, str)]
+    return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", one) for one in texts)
+
+
+def _columns(
+    found: SampledRecords, time: str, notes: list[str]
+) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
+    columns: list[Column] = []
+    commonest: dict[str, str] = {}
+    for name, field in found.fields.items():
+        rival = commonest.setdefault(name.casefold(), name)
+        if field.count > found.fields[rival].count:
+            commonest[name.casefold()] = name
+    for name, field in found.fields.items():
+        lost = f"{name!r} cannot be a column: {field.count:,} records with it are quarantined"
+        spelling = commonest[name.casefold()]
+        if not field.kinds:
+            notes.append(f"{name} has no value: it becomes a column with its first one")
+        elif spelling != name:
+            notes.append(f"{lost}; it differs from {spelling!r} by case alone")
+        elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
+            notes.append(lost)
+        else:
+            columns.append(Column(name, _fitting(name, field, notes)))
+    return tuple(columns), {one.name: dict(found.fields[one.name].kinds) for one in columns}
+
+
+def _fitting(name: str, field: Field, notes: list[str]) -> str:
+    """The type that takes the field's values: of a mixture a decimal or a time, else text.
+
+    A twentieth of the values may be strangers, which are quarantined.
+    """
+    kind = inferred(field.kinds) or "string"
+    if _takes(kind, field):
+        return kind
+    mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
+    exact = [*_decimal(field), *(one for one in _INSTANTS if one in field.kinds)]
+    whole = next((one for one in exact if _takes(one, field)), None)
+    any_text = "string" if field.untyped else "json"
+    strangers = sum(count for one, count in field.kinds.items() if not fits(one, kind))
+    if whole is None and 0 < strangers * 20 <= field.kinds.total():
+        notes.append(
+            f"{name} is mixed ({mixed}): {kind} leaves {strangers:,} values in quarantine, "
+            f"{any_text} would take them"
+        )
+        return kind
+    kind = whole or any_text
+    notes.append(f"{name} is mixed ({mixed}): {kind} takes all of it")
+    return kind
+
+
+def _takes(column_type: str, field: Field) -> bool:
+    """Whether a column of this type holds all values that were seen."""
+    if not all(fits(kind, column_type) for kind in field.kinds):
+        return False
+    if len(field.kinds) == 1 and not {"large", "huge"} & field.kinds.keys():
+        return True
+    seen = list(field.values if field.distinct is None else field.distinct)
+    return not typed_column(seen, column_type, from_text=field.untyped)[1]
+
+
+def _decimal(field: Field) -> list[str]:
+    """The decimal type of numbers some of which are text; none for codes (007) and other text."""
+    texts = [_plain(value) for value in field.distinct or ()]
+    if field.untyped or "boolean" in field.kinds or not all(map(_NUMBER.fullmatch, texts)):
+        return []
+    scale = max(len(text.partition(".")[2]) for text in texts)
+    whole = max(len(text.lstrip("-").partition(".")[0]) for text in texts)
+    if scale > _MOST_SCALE or whole + scale > _MOST_DIGITS:
+        return []
+    room = min(_MOST_DIGITS, max(12, whole + scale + 2))
+    return [f"decimal({room},{scale})"]
+
+
+def _plain(value: object) -> str:
+    """A number without an exponent."""
+    return f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
+
+
+def _key(found: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[str, ...]:
+    """A field that is named like a key, has a value in each record, and tells records apart."""
+    for column in columns:
+        field = found.fields[column.name]
+        if (
+            column.name != time
+            and column.type in _HASHED
+            and _KEY_NAMES.search(column.name)
+            and field.count == found.records
+            and field.distinct is not None
+            and len(field.distinct) == len(found.distinct_records)
+        ):
+            return (column.name,)
+    return ()
+
+
+def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str], time: str) -> str:
+    """What queries are likely to ask for: who did it, else another id, else the key."""
+
+    def rank(column: Column) -> tuple[bool, bool, bool, bool, int]:
+        name, different = column.name, found.fields[column.name].distinct or ()
+        return (
+            found.fields[name].count * 2 >= found.records,
+            bool(_BUCKET_NAMES.search(name)) and len(different) > 1,
+            bool(_KEY_NAMES.search(name)) and name not in key,
+            name in key,
+            len(different),
+        )
+
+    usable = [one for one in columns if one.type in _HASHED and one.name != time]
+    if not usable:
+        raise InvalidInputError(
+            "no field can be the bucket, which must be a whole number or a text that is not the "
+            "event time"
+        )
+    return max(usable, key=rank).name
+
+
+def _warnings(source: Source, rejected: int, records: int) -> list[str]:
+    if rejected * 100 <= records:
+        return []
+    fails = rejected * 100 > source.max_rejected * records
+    return [
+        f"WARNING: {rejected / records:.0%} of the lines would be quarantined ({rejected:,} of "
+        f"{records:,}); the commonest reasons are below, one line of each"
+        + (f"; max_rejected={source.max_rejected:g} lets no such run through" if fails else "")
+    ]
+
+
+def _long_ago(by_day: Mapping[date, int]) -> list[str]:
+    """What to do about few events a year or more before all others: of clocks that were reset."""
+    days, few = sorted(by_day), 0
+    for before, after in pairwise(days):
+        few += by_day[before]
+        if few * 20 > sum(by_day.values()):
+            break
+        if after - before > timedelta(days=365):
+            return [
+                f"{few:,} events of {days[0]} to {before} lie long before all others: "
+                f"a first_day of {after} would leave them in quarantine"
+            ]
+    return []
+
+
+def _beyond_limits(source: Source, indexes: Mapping[str, FileIndex]) -> list[str]:
+    """Files of which nothing would be taken."""
+    limits = f"max_fields={source.max_fields:,} or max_rejects={source.max_rejects:,}"
+    return [
+        f"{path}: {len(index.kinds):,} fields, {index.undated:,} lines without an event time; "
+        f"more than {limits}, so it would be quarantined as a whole"
+        for path, index in indexes.items()
+        if len(index.kinds) > source.max_fields or index.undated > source.max_rejects
+    ]
+
+
+def _tried(
+    source: Source,
+    sample: Sample,
+    found: SampledRecords,
+    notes: tuple[str, ...],
+    kinds: Mapping[str, Mapping[str, int]],
+    today: date,
+) -> Proposal:
+    """The proposal with what becomes of the sample under it."""
+    clock = EventClock(source.event_time, _FIRST, today + AHEAD)
+    typer = RowTyper(source, source.columns, clock)
+    identity = list(source.natural_key) or [one.name for one in source.columns]
+    rejected: Counter[str] = Counter()
+    examples: dict[tuple[str, str], tuple[str, int | None, str, str]] = {}
+    of_kind: Counter[tuple[str, str]] = Counter()
+    events: set[tuple[object, ...]] = set()
+    by_day: Counter[date] = Counter()
+    indexes: dict[str, FileIndex] = {}
+    rows = 0
+    limits = replace(source, max_rejects=sys.maxsize, max_fields=sys.maxsize)
+    for path, chunk in sample.chunks(source, today, {}):
+        index = indexes.setdefault(path, FileIndex())
+        rejects = index.add(chunk, limits, clock)
+        if chunk.records is not None:
+            batch = typer.rows(chunk.records, path, list(index.lines), by_day, rejects)
+            if batch is not None:
+                rows += batch.num_rows
+                numbers = days_of(batch[EVENT_TS].cast("int64").to_numpy(zero_copy_only=False))
+                told = [batch[name].to_pylist() for name in identity if name in batch.schema.names]
+                events.update(zip(numbers.tolist(), *told, strict=True))
+        rejected.update(rejects.reasons)
+        found_here = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)
+        for line, reason, detail in found_here:
+            kind = reject_kind(reason, detail)
+            of_kind[kind] += 1
+            examples.setdefault(kind, (path, line, reason, detail))
+    if any("nanoseconds" in detail for _, _, _, detail in examples.values()):
+        finer = replace(source, nanoseconds="cut")
+        note = 'times are finer than a microsecond: they are cut (nanoseconds="cut")'
+        if source.nanoseconds != "cut":
+            return _tried(finer, sample, found, (*notes, note), kinds, today)
+    days = tuple(sorted(by_day))
+    per_day = sample.size_bytes / max(1, len(days))
+    return Proposal(
+        source=replace(
+            source,
+            first_day=days[0] if days else today,
+            buckets=max(1, min(_MOST_BUCKETS, round(per_day / _BUCKET_BYTES))),
+        ),
+        records=found.records + found.unreadable,
+        files=len(sample.files),
+        days=days,
+        rows=rows,
+        duplicates=rows - len(events),
+        rejected=dict(rejected),
+        examples=tuple(examples[kind] for kind, _ in of_kind.most_common(10)),
+        problems=found.problems,
+        notes=(
+            *notes,
+            *_long_ago(by_day),
+            *_beyond_limits(source, indexes),
+            *_warnings(source, rejected.total(), found.records + found.unreadable),
+        ),
+        kinds=kinds,
+    )

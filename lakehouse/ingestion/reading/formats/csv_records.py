@@ -1,0 +1,348 @@
+"""CSV with a header. Blocks of well-formed lines are split whole, others line by line."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from lakehouse.ingestion.reading.content import UnreadableContentError
+from lakehouse.ingestion.reading.formats.line_blocks import LineBlock, LineReader
+from lakehouse.ingestion.reading.formats.record_chunks import (
+    CHUNK_ROWS,
+    Chunk,
+    Rejects,
+    Values,
+    strangers_of,
+)
+
+DELIMITERS = (",", ";", "\t", "|")
+# what the csv module says when a record ends within quotes
+_GOES_ON = "unexpected end of data"
+_MOST_TRIES = 64
+_QUOTES = re.compile(rb'"+')
+# lines are bounded already, and so are their fields
+csv.field_size_limit(1 << 30)
+
+
+class TextRecords:
+    """Columns of text; an empty field is null. See `Records`."""
+
+    untyped = True
+
+    def __init__(
+        self, lines: Sequence[int], columns: Mapping[str, pa.Array], texts: Sequence[bytes]
+    ) -> None:
+        self.lines = lines
+        self._columns, self._texts = columns, texts
+
+    def column(self, name: str) -> Values:
+        """A field of every record; null where it is missing."""
+        found = self._columns.get(name)
+        return pa.nulls(len(self.lines), pa.string()) if found is None else found
+
+    def fields(self) -> Mapping[str, Values]:
+        """Every field with its values."""
+        return self._columns
+
+    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
+        """Records with an unknown field: position -> the first such field."""
+        return strangers_of(self._columns, known)
+
+    def only(self, positions: Sequence[int]) -> TextRecords:
+        """The records at these positions."""
+        where = pa.array(positions, pa.int64())
+        return TextRecords(
+            [self.lines[at] for at in positions],
+            {name: values.take(where) for name, values in self._columns.items()},
+            [self._texts[at] for at in positions],
+        )
+
+    def text(self, position: int) -> bytes:
+        """A record as it came, or as JSON."""
+        return self._texts[position]
+
+
+def csv_chunks(lines: LineReader) -> Iterator[Chunk]:
+    """The records after the header; a record that spans lines has its last line's number."""
+    reader = _CsvReader(lines.max_line_bytes)
+    for block in lines:
+        for start in range(0, len(block.lines), CHUNK_ROWS):
+            end = min(start + CHUNK_ROWS, len(block.lines))
+            yield reader.read(block, start, end)
+    yield reader.finish()
+
+
+def header_delimiter(line: bytes) -> str | None:
+    """The delimiter of a CSV file by its first line; None where that is no usable header."""
+    reader = _CsvReader(len(line) + 1)
+    try:
+        reader.read(LineBlock(1, [line], {}), 0, 1)
+    except UnreadableContentError:
+        return None
+    return reader.delimiter if reader.has_header else None
+
+
+def ends_its_records(text: bytes, delimiter: str) -> bool:
+    """Whether it is certain that each line of a CSV text is a record, so that none goes on."""
+    if b'"' not in text:
+        return True
+    lines = _ended_by_newlines(text.removesuffix(b"\n").split(b"\n"))
+    return lines is not None and _well_formed(lines, delimiter)
+
+
+class _CsvReader:
+    """Keeps the header, and the record that a line left open."""
+
+    def __init__(self, max_record_bytes: int) -> None:
+        self._max = max_record_bytes
+        self._header: list[str] = []
+        self.delimiter = ","
+        self._open = _OpenRecord()
+        self._last = 0
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the header was read."""
+        return bool(self._header)
+
+    def read(self, block: LineBlock, start: int, end: int) -> Chunk:
+        """Records of some lines of a block.
+
+        Raises:
+            UnreadableContentError: the header names two columns alike, or is not UTF-8.
+        """
+        self._last = block.first + end - 1
+        special = any(start <= position < end for position in block.lengths) or (
+            block.cut and end == len(block.lines)
+        )
+        rejects = Rejects()
+        if not special and self._header and not self._open.lines:
+            lines = _ended_by_newlines(block.lines[start:end])
+            if lines is not None and _well_formed(lines, self.delimiter):
+                numbers = range(block.first + start, block.first + end)
+                return Chunk(self._split(lines, numbers, rejects), rejects)
+        return Chunk(self._one_by_one(block, range(start, end), rejects), rejects)
+
+    def finish(self) -> Chunk:
+        """What a quote left open at the end of the file."""
+        rejects = Rejects()
+        if self._open.lines:
+            rejects.add(self._last, "malformed CSV", "a quote is not closed", self._open.text())
+        return Chunk(None, rejects)
+
+    def _one_by_one(
+        self, block: LineBlock, positions: range, rejects: Rejects
+    ) -> TextRecords | None:
+        numbers: list[int] = []
+        rows: list[list[str]] = []
+        texts: list[bytes] = []
+        for position in positions:
+            line, number = block.lines[position], block.first + position
+            cut = block.cut and position == len(block.lines) - 1
+            too_long = block.lengths.get(position, 0)
+            record = self._line(line, number, too_long, rejects, cut=cut)
+            if record is not None:
+                numbers.append(number)
+                rows.append(record[0])
+                texts.append(record[1])
+        if not numbers:
+            return None
+        columns = {
+            name: _emptied(pa.array([row[at] for row in rows], pa.string()))
+            for at, name in enumerate(self._header)
+        }
+        return TextRecords(numbers, columns, texts)
+
+    def _line(
+        self, line: bytes, number: int, too_long: int, rejects: Rejects, *, cut: bool
+    ) -> tuple[list[str], bytes] | None:
+        """Take a line that may begin, continue or end a record."""
+        self._open.add(line, too_long)
+        if cut or self._open.too_long:
+            size, text = self._open.too_long, self._open.text()
+            self._open = _OpenRecord()
+            if cut:
+                rejects.add(number, "truncated line", "", text)
+            else:
+                rejects.add(number, "line too long", f"{size} bytes", text, size=size)
+            return None
+        if self._open.size > self._max:
+            rejects.add(number, "line too long", "a quote is not closed", self._open.text())
+            self._open = _OpenRecord()
+            return None
+        if not self._open.may_end():
+            return None
+        text = self._open.text()
+        decoded = text.decode("utf-8", errors="backslashreplace")
+        if not self._header:
+            self.delimiter = max(DELIMITERS, key=decoded.count)
+        try:
+            fields = next(csv.reader(_ended(decoded), delimiter=self.delimiter, strict=True), [])
+        except csv.Error as error:
+            if str(error) == _GOES_ON and self._open.tries < _MOST_TRIES:
+                return None
+            self._open = _OpenRecord()
+            rejects.add(number, "malformed CSV", str(error), text)
+            return None
+        self._open = _OpenRecord()
+        wrong = _not_utf8(text)
+        if not self._header:
+            self._take_header(fields, wrong)
+            return None
+        if wrong:
+            rejects.add(number, "malformed CSV", wrong, text)
+            return None
+        return self._fitting(fields, number, text, rejects)
+
+    def _take_header(self, fields: list[str], wrong: str | None) -> None:
+        if wrong:
+            raise UnreadableContentError("malformed CSV header", f"{wrong}; write it as UTF-8")
+        names = [name.strip() for name in fields]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or not any(names):
+            what = f"two columns are named {twice[0]!r}" if twice else "it names no column"
+            raise UnreadableContentError("malformed CSV header", what)
+        self._header = names
+
+    def _fitting(
+        self, fields: list[str], number: int, text: bytes, rejects: Rejects
+    ) -> tuple[list[str], bytes] | None:
+        if len(fields) == len(self._header):
+            return fields, text
+        if fields:
+            rejects.add(number, *_misfit(len(fields), len(self._header)), text)
+        else:
+            rejects.add(number, "blank line", "", text)
+        return None
+
+    def _split(
+        self, lines: list[bytes], numbers: Sequence[int], rejects: Rejects
+    ) -> TextRecords | None:
+        """Records of well-formed lines; those with another number of fields are rejected."""
+        blank = [at for at, line in enumerate(lines) if not line] if b"" in lines else []
+        for at in blank:
+            rejects.add(numbers[at], "blank line", "", b"")
+        kept = sorted(set(range(len(lines))) - set(blank)) if blank else range(len(lines))
+        if not kept:
+            return None
+        given = [lines[at] for at in kept] if blank else lines
+        width = len(self._header)
+        misfits: dict[int, int] = {}
+        table = _table(b"\n".join(given), self.delimiter, width, misfits)
+        for at, fields in misfits.items():
+            line = given[at]
+            rejects.add(numbers[kept[at]], *_misfit(fields, width), line)
+        good = (
+            [at for at in range(len(given)) if at not in misfits] if misfits else range(len(given))
+        )
+        if table.num_rows != len(good):
+            raise AssertionError(f"{len(good)} lines were split into {table.num_rows} records")
+        if not good:
+            return None
+        columns = {
+            name: column.combine_chunks()
+            for name, column in zip(self._header, table.columns, strict=True)
+        }
+        texts = [given[at] for at in good] if misfits else given
+        return TextRecords([numbers[kept[at]] for at in good], columns, texts)
+
+
+class _OpenRecord:
+    """The lines of a record that may go on."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.size = self.too_long = self.tries = 0
+
+    def add(self, line: bytes, too_long: int) -> None:
+        self.lines.append(line)
+        self.size += len(line) + 1
+        self.too_long = max(self.too_long, too_long)
+
+    def may_end(self) -> bool:
+        """Whether to try: a quote that is not doubled closes what an earlier line opened."""
+        if len(self.lines) > 1 and not any(
+            len(quotes) % 2 for quotes in _QUOTES.findall(self.lines[-1])
+        ):
+            return False
+        self.tries += 1
+        return True
+
+    def text(self) -> bytes:
+        return b"\n".join(self.lines)
+
+
+def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:
+    """The lines without a carriage return at the end; None if there are others."""
+    text = b"\n".join(lines)
+    if b"\r" not in text:
+        return lines
+    text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
+    return None if b"\r" in text else text.split(b"\n")
+
+
+def _well_formed(lines: list[bytes], delimiter: str) -> bool:
+    """Whether each line is a record, quoted by whole fields: all readers split it alike."""
+    try:
+        texts = pa.array(lines, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    if not pc.any(pc.match_substring(texts, '"')).as_py():
+        return True
+    field = rf'("([^"]|"")*"|[^"{delimiter}]*)'
+    return bool(
+        pc.all(pc.match_substring_regex(texts, f"^{field}([{delimiter}]{field})*$")).as_py()
+    )
+
+
+def _not_utf8(text: bytes) -> str | None:
+    """Where the text is not UTF-8; None when all of it is."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start + 1}"
+    return None
+
+
+def _misfit(fields: int, width: int) -> tuple[str, str]:
+    return "malformed CSV", f"{fields} fields under {width} names"
+
+
+def _table(data: bytes, delimiter: str, width: int, misfits: dict[int, int]) -> pa.Table:
+    """Columns of text; lines with a wrong number of fields are left out, by position -> fields."""
+    names = [f"{at}" for at in range(width)]
+
+    def skipped(row: pa_csv.InvalidRow) -> str:
+        misfits[row.number - 1] = row.actual_columns
+        return "skip"
+
+    return pa_csv.read_csv(
+        BytesIO(data),
+        read_options=pa_csv.ReadOptions(
+            use_threads=False, column_names=names, block_size=len(data) + 1
+        ),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=delimiter, ignore_empty_lines=False, invalid_row_handler=skipped
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
+
+
+def _emptied(texts: pa.Array) -> pa.Array:
+    """An empty field is null."""
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _ended(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        yield line + "\n"

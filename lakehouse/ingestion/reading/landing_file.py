@@ -1,0 +1,276 @@
+"""A landing file as chunks of records, in the format that name and first bytes tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Any
+
+import fastavro
+import orjson
+import pyarrow as pa
+
+from lakehouse.errors import LakehouseError
+from lakehouse.ingestion.reading.content import (
+    COMPRESSED,
+    HEAD_BYTES,
+    UnreadableContentError,
+    kind_of,
+    plain_blocks,
+    refuse_binary,
+)
+from lakehouse.ingestion.reading.formats.csv_records import csv_chunks
+from lakehouse.ingestion.reading.formats.json_lines import (
+    JsonRecords,
+    MalformedElement,
+    elements_before_damage,
+    exact_json,
+    json_chunks,
+)
+from lakehouse.ingestion.reading.formats.line_blocks import (
+    BYTE_ORDER_MARK,
+    LineReader,
+)
+from lakehouse.ingestion.reading.formats.parquet_rows import parquet_chunks
+from lakehouse.ingestion.reading.formats.record_chunks import (
+    CHUNK_ROWS,
+    Chunk,
+    Rejects,
+)
+from lakehouse.ingestion.source import Source
+
+_JSON, _CSV = frozenset({".json", ".jsonl", ".ndjson"}), frozenset({".csv", ".tsv"})
+# an array is parsed as a whole, and a value takes up to thirty times the bytes of its text
+_MOST_ARRAY_BYTES = 16 << 20
+
+
+def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Chunk]:
+    """The records of a file, each once, and its lines that are no record.
+
+    Args:
+        stream: the file, opened for reading at any place.
+        path: tells the format of text, where the source does not.
+        source: how to read it.
+
+    Raises:
+        UnreadableContentError: what is wrong with the file as a whole; what could be read was
+            yielded before.
+        OSError: the file cannot be read.
+    """
+    kind = _rewound_kind(stream, path)
+    if kind == "parquet":
+        chunks = parquet_chunks(stream)
+    elif kind == "avro":
+        chunks = _avro_chunks(stream)
+    else:
+        chunks = _text_chunks(plain_blocks(stream, kind), path, source)
+    empty = True
+    for chunk in chunks:
+        empty = empty and chunk.records is None and not len(chunk.rejects)
+        yield chunk
+    if empty:
+        raise UnreadableContentError("empty file")
+
+
+def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None:
+    """`jsonl` or `csv` for a file of lines that is not compressed; None for any other.
+
+    Args:
+        stream: the file, opened for reading at any place.
+        path: see `file_chunks`.
+        source: see `file_chunks`.
+
+    Raises:
+        UnreadableContentError: an archive, or a format that is not read.
+        OSError: the file cannot be read.
+    """
+    if _rewound_kind(stream, path) != "text":
+        return None
+    head = next(plain_blocks(stream, "text"), b"")
+    found = _format_of(source, path, head)
+    return None if found == "jsonl" and _is_array(head) else found
+
+
+def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
+    """The lines of a file, or its records where the format knows no lines, up to a damage.
+
+    Args:
+        stream: the file, opened for reading at any place.
+        path: see `file_chunks`.
+        source: see `file_chunks`.
+    """
+    kind = _rewound_kind(stream, path)
+    count, ended = 0, True
+    try:
+        if kind in ("parquet", "avro") or _holds_array(stream, kind, path, source):
+            for chunk in file_chunks(stream, path, source):
+                count += len(chunk.rejects)
+                count += 0 if chunk.records is None else len(chunk.records.lines)
+            return count
+        for block in plain_blocks(stream, kind):
+            count += block.count(b"\n")
+            ended = block.endswith(b"\n")
+    except UnreadableContentError:
+        pass  # what is before the damage is all there is
+    return count + (not ended)
+
+
+def _rewound_kind(stream: pa.NativeFile, path: str) -> str:
+    stream.seek(0)
+    head = stream.read(HEAD_BYTES)
+    kind = kind_of(head)
+    if kind == "text":
+        refuse_binary(head, path)
+    stream.seek(0)
+    return kind
+
+
+def _holds_array(stream: pa.NativeFile, kind: str, path: str, source: Source) -> bool:
+    head = next(plain_blocks(stream, kind), b"")
+    stream.seek(0)
+    return _format_of(source, path, head) == "jsonl" and _is_array(head)
+
+
+def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator[Chunk]:
+    head = b""
+    failure: UnreadableContentError | None = None
+    try:
+        while len(head) < HEAD_BYTES and (block := next(blocks, b"")):
+            head += block
+    except UnreadableContentError as error:
+        failure = error
+    if kind_of(head) in ("parquet", "avro"):
+        raise UnreadableContentError("unsupported file", "it is compressed as a whole: unpack it")
+    text = chain([head], blocks if failure is None else _Failing(failure))
+    text_format = _format_of(source, path, head)
+    if text_format == "jsonl" and _is_array(head):
+        yield from _array_chunks(text)
+        return
+    lines = LineReader(text, max_line_bytes=source.max_line_bytes)
+    yield from csv_chunks(lines) if text_format == "csv" else json_chunks(lines)
+    if lines.problem is not None:
+        where = f"after line {lines.count}"
+        detail = f"{where}: {lines.problem.detail}" if lines.problem.detail else where
+        raise UnreadableContentError(lines.problem.reason, detail)
+
+
+class _Failing:
+    """Blocks of which the first cannot be read."""
+
+    def __init__(self, failure: UnreadableContentError) -> None:
+        self._failure = failure
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        raise self._failure
+
+
+def _format_of(source: Source, path: str, head: bytes) -> str:
+    if source.format != "auto":
+        return source.format
+    suffixes = [one.lower() for one in PurePosixPath(path).suffixes]
+    while suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in _JSON | _CSV:
+        return "csv" if suffixes[-1] in _CSV else "jsonl"
+    return "jsonl" if _begun(head)[:1] in (b"{", b"[") else "csv"
+
+
+def _begun(head: bytes) -> bytes:
+    """The text from its first character on that is no mark and no blank."""
+    return head.removeprefix(BYTE_ORDER_MARK).lstrip()
+
+
+def _is_array(head: bytes) -> bool:
+    """Whether the text is one array, and not lines of which the first happens to be one."""
+    text = _begun(head)
+    if not text.startswith(b"["):
+        return False
+    first, ended, rest = text.partition(b"\n")
+    if not ended:
+        return True
+    try:
+        values = orjson.loads(first)
+    except orjson.JSONDecodeError:
+        return True
+    return not rest.strip() and any(isinstance(one, dict) for one in values)
+
+
+def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
+    """The objects of a JSON array, up to a damage; the line is the element's number."""
+    pieces, size = [], 0
+    problem: UnreadableContentError | None = None
+    try:
+        for block in blocks:
+            pieces.append(block)
+            size += len(block)
+            if size > _MOST_ARRAY_BYTES:
+                break
+    except UnreadableContentError as error:
+        problem = error
+    if size > _MOST_ARRAY_BYTES:
+        raise UnreadableContentError(
+            "unsupported file",
+            f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
+        )
+    text = b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
+    try:
+        values = exact_json(text)
+    except ValueError as error:
+        problem = problem or UnreadableContentError("malformed JSON array", str(error))
+        values = elements_before_damage(text)
+    if not isinstance(values, list):
+        raise UnreadableContentError("malformed JSON array", "it is no array")
+    yield from _value_chunks(iter(values))
+    if problem is not None:
+        detail = f"after element {len(values)}: {problem.detail}".removesuffix(": ")
+        raise UnreadableContentError(problem.reason, detail) from problem
+
+
+def _avro_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
+    """The records of an Avro container file; the line is the record's number."""
+    failed: list[Exception] = []
+    count = 0
+    for chunk in _value_chunks(_avro_records(stream, failed)):
+        yield chunk
+        count += 0 if chunk.records is None else len(chunk.records.lines)
+    for error in failed:
+        detail = f"after record {count}: {error}"
+        raise UnreadableContentError("unreadable Avro", detail[:500]) from error
+
+
+def _avro_records(stream: pa.NativeFile, failed: list[Exception]) -> Iterator[Any]:
+    """The records before the damage, and what it is.
+
+    Each codec fails in its own way, and a value that Python has no date for in another.
+    """
+    try:
+        yield from fastavro.reader(stream)
+    except LakehouseError:
+        raise  # of the storage: it says nothing of the file
+    except Exception as error:  # noqa: BLE001 - of the codecs, of logical types, of the schema
+        failed.append(error)
+
+
+def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:
+    first = 1
+    while True:
+        some = [value for _, value in zip(range(CHUNK_ROWS), values, strict=False)]
+        if not some:
+            return
+        rejects = Rejects()
+        numbers: list[int] = []
+        records: list[dict[str, object]] = []
+        for number, value in enumerate(some, start=first):
+            if isinstance(value, dict):
+                numbers.append(number)
+                records.append(value)
+            elif isinstance(value, MalformedElement):
+                rejects.add(number, "malformed JSON", value.why, value.text)
+            else:
+                rejects.add(number, "not a JSON object", type(value).__name__)
+        first += len(some)
+        yield Chunk(JsonRecords(numbers, records) if records else None, rejects)

@@ -1,0 +1,191 @@
+"""What another definition of a source changes of what its tables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.definition_changes import (
+    DefinitionChange,
+    Effect,
+    Layout,
+    as_property,
+    recorded,
+)
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, Source
+from lakehouse.table import Table
+
+_READ_AGAIN = {
+    "event_time.column": "events move to other days",
+    "event_time.zone": "events without an offset move to other days",
+    "event_time.unit": "events move to other days",
+    "natural_key": "other records are the same event",
+}
+"""Parts that decide the day or the identity of every record."""
+_FROM_NOW_ON = (
+    "pattern",
+    "format",
+    "drift",
+    "max_line_bytes",
+    "max_rejects",
+    "max_fields",
+    "nanoseconds",
+)
+_HARMLESS = ("quarantined_percent_max", "max_rejected")
+
+
+def source_definition(source: Source) -> dict[str, Any]:
+    """What decides which records become which rows, as it is recorded with the ledger."""
+    parts: dict[str, Any] = {
+        "event_time.column": source.event_time.column,
+        "event_time.zone": source.event_time.zone,
+        "event_time.unit": source.event_time.unit,
+        "natural_key": list(source.natural_key),
+        "first_day": str(source.first_day),
+        "last_day": None if source.last_day is None else str(source.last_day),
+        "columns": {column.name: column.type for column in source.columns},
+    }
+    return parts | {name: getattr(source, name) for name in (*_FROM_NOW_ON, *_HARMLESS)}
+
+
+def raw_layout(source: Source) -> Layout:
+    """How files of the raw table are laid out."""
+    return Layout((f"day({EVENT_TS})", f"bucket({source.buckets}, {source.bucket})"))
+
+
+def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[DefinitionChange]:
+    """What is different from the definition that the ledger was made by.
+
+    Without bucket, and without types of columns, which the raw table itself tells.
+
+    Args:
+        source: as it is defined now.
+        known: what the ledger recorded; None: nothing, so nothing is known to be different.
+    """
+    now = source_definition(source)
+    found = []
+    for part in (*_READ_AGAIN, "first_day", "last_day", *_FROM_NOW_ON, *_HARMLESS):
+        if known is None or part not in known or known[part] == now[part]:
+            continue
+        effect, said = _consequence(part, known[part], now[part])
+        found.append(
+            DefinitionChange(source.table, part, _text(known[part]), _text(now[part]), effect, said)
+        )
+    declared = (known or {}).get("columns", {})
+    for name in declared.keys() - now["columns"].keys() if source.columns else ():
+        said = "it is kept, and filled where records have it"
+        new = [c.name for c in source.columns if c.name not in declared]
+        if len(new) == 1 and now["columns"][new[0]] == declared[name]:
+            said += (
+                f"; if {new[0]} is its new name in the files, rename it before the next run: "
+                f"update_schema().rename_column({name!r}, {new[0]!r})"
+            )
+        found.append(
+            DefinitionChange(source.table, f"column {name}", declared[name], None, "keep", said)
+        )
+    return found
+
+
+def read_again(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
+    """Files of a listing that are to be read again, in no order.
+
+    They were read by a definition which no longer holds, or their row without a day is pending.
+
+    Args:
+        source: as it is defined now.
+        ledger: with the definition that its files were read by.
+        listing: as `list_landing` returns it.
+    """
+    changes = source_changes(source, recorded(ledger))
+    if any(change.what in _READ_AGAIN for change in changes):
+        return listing
+    if ledger.metadata.current_snapshot_id is None:
+        return listing.slice(0, 0)
+    anew = any(change.effect == "recompute" for change in changes)
+    where = f"event_day is null and (pending{' or lines > 0' if anew else ''})"
+    undated = ledger.scan(where, [LANDING_FILE]).to_arrow()
+    return listing.join(undated, keys=LANDING_FILE, join_type="left semi")
+
+
+def check_all_there(source: Source, ledger: Table, listing: pa.Table) -> None:
+    """Refuse a change that needs files which are gone: the table would be a mixture of two.
+
+    Raises:
+        InvalidInputError: it names the change and the files.
+    """
+    changes = [c for c in source_changes(source, recorded(ledger)) if c.what in _READ_AGAIN]
+    if not changes:
+        return
+    rows = ledger.scan("event_day is not null and rows > 0", [LANDING_FILE]).to_arrow()
+    there = listing.select([LANDING_FILE])
+    gone = sorted(
+        rows.join(there, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE]
+        .unique()
+        .to_pylist()
+    )
+    if gone:
+        raise InvalidInputError(
+            f"source {source.name!r}: {'; '.join(map(str, changes))}; but {len(gone)} of them are "
+            f"gone from the landing folder, the first is {gone[0]}, and their rows would stay as "
+            "the former definition made them. Nothing was written. Put the files back, or define "
+            "it as before and another source for what lands from now on",
+            table=source.table,
+            files=gone[:100],
+        )
+
+
+def check_ledger(source: Source, ledger: Table) -> None:
+    """Refuse to write days by another definition than the ledger was made by.
+
+    Raises:
+        InvalidInputError: the landing files have to be read again first.
+    """
+    changes = [c for c in source_changes(source, recorded(ledger)) if c.what in _READ_AGAIN]
+    if changes:
+        raise InvalidInputError(
+            f"source {source.name!r}: {'; '.join(map(str, changes))}. Nothing was written: "
+            f"materialize {source.ledger_table.replace('.', '/')} first, which reads them",
+            table=source.table,
+        )
+
+
+def ledger_property(source: Source) -> dict[str, str]:
+    """The property of a ledger that is made by a source."""
+    return as_property(source_definition(source))
+
+
+def _consequence(part: str, before: Any, after: Any) -> tuple[Effect, str]:
+    if part in _READ_AGAIN:
+        return "recompute", (
+            f"{_READ_AGAIN[part]}, so every landing file is read again and all its days, of before "
+            "and of now, are written anew"
+        )
+    if part in ("first_day", "last_day"):
+        wider = (
+            _last(after) > _last(before)
+            if part == "last_day"
+            else date.fromisoformat(after) < date.fromisoformat(before)
+        )
+        if wider:
+            return "recompute", "files with lines that had no usable event time are read again"
+        return "keep", "rows of days outside stay; such lines are quarantined from now on"
+    if part in _FROM_NOW_ON:
+        return "from now on", (
+            "lines that were judged before stay as they are; days that are materialized again are "
+            "judged anew"
+        )
+    return "harmless", "it holds for the next runs"
+
+
+def _last(day: str | None) -> date:
+    return date.max if day is None else date.fromisoformat(day)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(value)})" if value else "all columns"
+    return "open" if value is None else str(value)

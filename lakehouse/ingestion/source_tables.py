@@ -1,0 +1,284 @@
+"""The three tables of a source: raw rows, quarantine, ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+
+import pyarrow as pa
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThan,
+    NotNull,
+    Or,
+)
+
+from lakehouse.errors import InvalidSchemaError
+from lakehouse.ingestion.definition_changes import as_property, record, tell
+from lakehouse.ingestion.drift import Drift
+from lakehouse.ingestion.landing_ledger import (
+    LEDGER_SCHEMA,
+    LandingFile,
+    LedgerRow,
+    day_ranges,
+    ledger_from_arrow,
+)
+from lakehouse.ingestion.landing_listing import VERSION, unindexed
+from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
+from lakehouse.ingestion.reading.typing.typed_columns import arrow_type
+from lakehouse.ingestion.redefined_source import (
+    ledger_property,
+    raw_layout,
+    read_again,
+)
+from lakehouse.ingestion.source import (
+    EVENT_TS,
+    LANDING_FILE,
+    LANDING_LINE,
+    UNBUCKETED_TYPES,
+    Column,
+    Source,
+)
+from lakehouse.lake import Lakehouse
+from lakehouse.table import Table
+
+# tells a column of JSON text from one of plain text
+JSON_DOC = "JSON text"
+
+
+def ledger_table(lake: Lakehouse, source: Source) -> Table:
+    """The ledger, created when missing."""
+    made_by = ledger_property(source)
+    return _table(lake, source.ledger_table, LEDGER_SCHEMA, (), made_by)
+
+
+def quarantine_table(lake: Lakehouse, source: Source) -> Table:
+    """The quarantine, created when missing."""
+    return _table(lake, source.quarantine_table, REJECTS_SCHEMA, ("month(event_day)",))
+
+
+def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str], None]) -> Table:
+    """The raw table, created or evolved (columns, types, layout) to hold the data as defined.
+
+    Raises:
+        InvalidSchemaError: no record has the bucket column, or its type has no buckets.
+    """
+    layout = raw_layout(source)
+    if not lake.table_exists(source.table):
+        return lake.create_table(
+            source.table,
+            _raw_schema(source, drift.added),
+            partition_by=list(layout.partition_by or ()),
+            properties=as_property(layout.definition()),
+        )
+    table = lake.load_table(source.table)
+    check_bucket(source, [*source_columns(lake, source), *drift.added])
+    if drift:
+        with table.update_schema() as change:
+            for column in drift.added:
+                change.add_column(
+                    column.name,
+                    arrow_type(column.type),
+                    doc=JSON_DOC if column.type == "json" else None,
+                )
+            for column in drift.promoted:
+                change.update_column(column.name, arrow_type(column.type))
+    tell(layout.lay(table), say)
+    record(table, layout.definition())
+    return table
+
+
+def check_bucket(source: Source, columns: Sequence[Column]) -> None:
+    """Refuse a bucket column that the raw table has not, or that has no buckets.
+
+    Raises:
+        InvalidSchemaError: it names the column and what to do.
+    """
+    types = {column.name: column.type for column in columns}
+    wrong = None
+    if source.bucket not in types:
+        wrong = f"there is no such column: {', '.join(types)}"
+    elif types[source.bucket] in UNBUCKETED_TYPES:
+        wrong = f"it is {types[source.bucket]}, whose values have no buckets"
+    if wrong:
+        raise InvalidSchemaError(
+            f"source {source.name!r}: {source.table} cannot be split by the bucket column "
+            f"{source.bucket!r}: {wrong}. Nothing was written; name another column as bucket",
+            table=source.table,
+            column=source.bucket,
+        )
+
+
+def partition_names(lake: Lakehouse, source: Source) -> set[str]:
+    """Names of the raw table's partition fields, of every spec, which no new column may have."""
+    if not lake.table_exists(source.table):
+        return {f"{EVENT_TS}_day", f"{source.bucket}_bucket"}
+    specs = lake.load_table(source.table).metadata.partition_specs
+    to_come = f"{source.bucket}_bucket_{source.buckets}"
+    return {field.name for spec in specs for field in spec.fields} | {to_come}
+
+
+def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
+    """The raw table's source columns, now or at a snapshot; the declared ones if it is missing."""
+    if not lake.table_exists(source.table):
+        return [column for column in source.columns if column.name != EVENT_TS]
+    schema = lake.load_table(source.table).metadata.schema_at(snapshot_id)
+    return [
+        Column(
+            field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", "")
+        )
+        for field in schema.fields
+        if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE)
+    ]
+
+
+def read_ledger(
+    ledger: Table, where: BooleanExpression | None = None, *, snapshot_id: int | None = None
+) -> list[LedgerRow]:
+    """Rows of the ledger, by file and day: now, or at a snapshot."""
+    if ledger.metadata.current_snapshot_id is None:
+        return []
+    return ledger_from_arrow(ledger.scan(where, snapshot_id=snapshot_id).to_arrow())
+
+
+def file_problems(ledger: Table) -> dict[str, str]:
+    """Files of which something is wrong as a whole, and what."""
+    return {
+        row.landing_file: row.problem
+        for row in read_ledger(ledger, NotNull(term="problem"))
+        if row.problem
+    }
+
+
+def pending_days(ledger: Table) -> tuple[date, ...]:
+    """Days with lines that are not in the raw table yet, sorted."""
+    return tuple(sorted(day for day, _ in oldest_pending(ledger) if day is not None))
+
+
+def indexed_versions(ledger: Table) -> Iterator[pa.RecordBatch]:
+    """Versions of files in the ledger (columns `VERSION`), in batches; files may repeat."""
+    if ledger.metadata.current_snapshot_id is not None:
+        yield from ledger.scan(select=VERSION).to_batches()
+
+
+def unread(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
+    """Files of a listing to be read: new or changed ones, and those to be read again.
+
+    Again: a definition of the source that held before made other days or events of their records;
+    or their rows without a day are pending.
+    """
+    fresh = unindexed(listing, indexed_versions(ledger))
+    again = read_again(source, ledger, listing)
+    if not again.num_rows:
+        return fresh
+    return pa.concat_tables([fresh, again.join(fresh, keys=VERSION, join_type="left anti")])
+
+
+def oldest_pending(ledger: Table) -> list[tuple[date | None, LandingFile]]:
+    """For each day with lines that are not in the raw table the file of them that landed first."""
+    if ledger.metadata.current_snapshot_id is None:
+        return []
+    columns = ["event_day", "modified_ms", LANDING_FILE, "size_bytes"]
+    schema = pa.schema([LEDGER_SCHEMA.field(name) for name in columns])
+    found = schema.empty_table()
+    pending = And(EqualTo(term="pending", value=True), NotNull(term="event_day"))
+    for batch in ledger.scan(pending, columns).to_batches():
+        together = pa.concat_tables([found, pa.Table.from_batches([batch.select(columns)])])
+        ordered = together.sort_by([(name, "ascending") for name in columns])
+        days = ordered.group_by("event_day", use_threads=False)
+        first = days.aggregate([(name, "first") for name in columns[1:]])
+        found = first.rename_columns(columns).cast(schema)
+    return [
+        (row["event_day"], LandingFile(row[LANDING_FILE], row["size_bytes"], row["modified_ms"]))
+        for row in found.to_pylist()
+    ]
+
+
+def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpression:
+    """Rows whose timestamp lies on one of the days (UTC)."""
+    return _any(
+        [
+            _between(
+                column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00"
+            )
+            for first, last in day_ranges(days)
+        ]
+    )
+
+
+def day_in(days: Sequence[date], column: str = "event_day") -> BooleanExpression:
+    """Rows whose date is one of the days."""
+    return _any(
+        [
+            _between(column, str(first), str(last + timedelta(days=1)))
+            for first, last in day_ranges(days)
+        ]
+    )
+
+
+def _between(column: str, low: str, high: str) -> BooleanExpression:
+    return And(GreaterThanOrEqual(term=column, value=low), LessThan(term=column, value=high))
+
+
+def _any(conditions: list[BooleanExpression]) -> BooleanExpression:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = Or(found, condition)
+    return found
+
+
+def _table(
+    lake: Lakehouse,
+    name: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+) -> Table:
+    return (
+        lake.load_table(name)
+        if lake.table_exists(name)
+        else lake.create_table(name, schema, partition_by=partition_by, properties=properties)
+    )
+
+
+def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
+    columns = [*(column for column in source.columns if column.name != EVENT_TS), *added]
+    if source.bucket not in [column.name for column in columns]:
+        raise InvalidSchemaError(
+            f"source {source.name!r}: no record has the bucket column {source.bucket!r}; its "
+            f"columns are {', '.join(column.name for column in columns) or 'none'}",
+            table=source.table,
+        )
+    return pa.schema(
+        [
+            pa.field(
+                EVENT_TS,
+                pa.timestamp("us", "UTC"),
+                nullable=False,
+                metadata={"doc": "When the event happened."},
+            ),
+            *(
+                pa.field(
+                    c.name,
+                    arrow_type(c.type),
+                    metadata={"doc": JSON_DOC} if c.type == "json" else None,
+                )
+                for c in columns
+            ),
+            pa.field(
+                LANDING_FILE,
+                pa.string(),
+                nullable=False,
+                metadata={"doc": "The landing file that the row is from."},
+            ),
+            pa.field(
+                LANDING_LINE,
+                pa.int64(),
+                nullable=False,
+                metadata={"doc": "The line of that file, from 1."},
+            ),
+        ]
+    )

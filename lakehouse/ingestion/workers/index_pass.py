@@ -1,0 +1,154 @@
+"""The first pass over landing files, on a worker: days of each file, lines without a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.errors import NoSuchFileError, StorageError
+from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.reading.content import UnreadableContentError
+from lakehouse.ingestion.reading.file_index import BeyondLimitsError, FileIndex
+from lakehouse.ingestion.reading.file_parts import FilePart, read_chunks
+from lakehouse.ingestion.reading.formats.record_chunks import Rejects
+from lakehouse.ingestion.reading.landing_file import count_lines
+from lakehouse.ingestion.reading.typing.event_time import EventClock
+from lakehouse.ingestion.source import Source
+from lakehouse.ingestion.workers.landing_reader import LandingReader, no_collection
+from lakehouse.ingestion.workers.quarantine_files import QuarantineFiles, TableFiles
+from lakehouse.spec.manifests.data_file import DataFile
+
+VANISHED, UNREADABLE = "vanished", "unreadable"
+_SHOWN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """What to index.
+
+    Attributes:
+        file: the version that is expected.
+        part: of it; None: all of it.
+    """
+
+    file: LandingFile
+    part: FilePart | None = None
+
+
+@dataclass(slots=True)
+class IndexedFile:
+    """What one landing file carries: its lines by day, and lines without a time.
+
+    Attributes:
+        file: the version that was read.
+        index: of its records.
+        undated: lines without a usable event time; all of them when the file is beyond limits.
+        problem: what is wrong with the file as a whole.
+        lost: `vanished` or `unreadable` when nothing is known of the file.
+    """
+
+    file: LandingFile
+    index: FileIndex | None = None
+    undated: int = 0
+    problem: str | None = None
+    lost: str | None = None
+
+
+@dataclass(slots=True)
+class IndexedFiles:
+    """What a worker found.
+
+    Attributes:
+        found: one for each file.
+        rejects: data files of the quarantine.
+    """
+
+    found: list[IndexedFile] = field(default_factory=list)
+    rejects: list[DataFile] = field(default_factory=list)
+
+
+def index_files(
+    pieces: Sequence[FilePiece], reader: LandingReader, quarantine: TableFiles, task: str
+) -> IndexedFiles:
+    """Index files; when anything fails, what was written is deleted.
+
+    Args:
+        pieces: in this order.
+        reader: opens them.
+        quarantine: where their lines without an event time go.
+        task: distinguishes parallel workers, part of file names.
+
+    Raises:
+        StorageError: a landing file could not be read to its end, or a data file not written.
+    """
+    result, rejects, clock = IndexedFiles(), QuarantineFiles(quarantine, task), reader.clock()
+    try:
+        with no_collection():
+            for one in pieces:
+                rejects.begin()
+                result.found.append(_indexed(one, reader, clock, rejects))
+        result.rejects = rejects.finish()
+    except BaseException:
+        rejects.discard()
+        raise
+    return result
+
+
+def joined(parts: Sequence[IndexedFile], source: Source) -> IndexedFile | None:
+    """A file from what its parts are, in order; None where it has to be looked at as a whole.
+
+    That is one with a problem, or with more rejects or fields than the source allows.
+    """
+    whole = IndexedFile(parts[0].file, FileIndex())
+    for one in parts:
+        if whole.index is None or one.index is None or one.problem or one.lost:
+            return None
+        try:
+            whole.index.join(one.index, source)
+        except BeyondLimitsError:
+            return None
+    whole.undated = 0 if whole.index is None else whole.index.undated
+    return whole
+
+
+def _indexed(
+    piece: FilePiece, reader: LandingReader, clock: EventClock, rejects: QuarantineFiles
+) -> IndexedFile:
+    file, source, begun = piece.file, reader.source, False
+    found = IndexedFile(file, index := FileIndex())
+    whole = Rejects()
+    try:
+        with reader.open(file) as stream:
+            try:
+                for chunk in read_chunks(stream, file.path, source, piece.part):
+                    begun = True
+                    rejects.add(index.add(chunk, source, clock), file.path)
+            except BeyondLimitsError as error:
+                rejects.take_back()
+                found.undated = count_lines(stream, file.path, source)
+                found.index = None
+                found.problem = f"{error.reason}: {error.detail}; none of its lines is taken"
+                whole.add(None, error.reason, f"{error.detail}; {found.undated} lines")
+            else:
+                found.undated = index.undated
+    except UnreadableContentError as error:
+        found.undated = index.undated
+        found.problem = error.message[:_SHOWN]
+        whole.add(None, error.reason, error.detail[:_SHOWN])
+    except (OSError, StorageError) as error:
+        return _lost(file, error, reader, begun=begun)
+    rejects.add(whole, file.path)
+    return found
+
+
+def _lost(
+    file: LandingFile, error: OSError | StorageError, reader: LandingReader, *, begun: bool
+) -> IndexedFile:
+    if begun:
+        location = reader.location(file)
+        message = f"landing file {location} could not be read to its end: {error}"
+        raise StorageError(message, retryable=True, file=location) from error
+    if isinstance(error, FileNotFoundError | NoSuchFileError):
+        return IndexedFile(file, lost=VANISHED)
+    why = f"unreadable file {type(error).__name__}: {error}"
+    return IndexedFile(file, problem=why[:_SHOWN], lost=UNREADABLE)

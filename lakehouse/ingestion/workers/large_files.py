@@ -1,0 +1,72 @@
+"""Large text files in parts, one a worker's task: their lines are counted first, in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import StorageError
+from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.reading.file_parts import (
+    FilePart,
+    Stretch,
+    look_at,
+    parts_of,
+)
+from lakehouse.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.maintenance.shown_plan import Progress, no_progress
+
+TASK_BYTES = 32 << 20
+"""What a task reads when there is much to read."""
+PART_BYTES_MIN = 8 << 20
+"""A task of its own is not worth less."""
+
+
+def task_count(files: Sequence[LandingFile], parallelism: int) -> int:
+    """How many tasks keep every core busy, more when there is much to read."""
+    return max(2 * parallelism, sum(one.size_bytes for one in files) // TASK_BYTES)
+
+
+def large_file_parts(
+    spark: SparkSession,
+    reader: LandingReader,
+    files: Sequence[LandingFile],
+    progress: Progress = no_progress,
+) -> dict[LandingFile, list[FilePart]]:
+    """The parts of those among the files that are large and can be read in parts."""
+    count = task_count(files, spark.sparkContext.defaultParallelism)
+    size = max(PART_BYTES_MIN, sum(one.size_bytes for one in files) // count)
+    spans = {
+        one: [
+            range(start, min(start + size, one.size_bytes))
+            for start in range(0, one.size_bytes, size)
+        ]
+        for one in files
+        if one.size_bytes >= 2 * size
+    }
+    items = [(one, span) for one, found in spans.items() for span in found]
+
+    def run(group: Sequence[tuple[LandingFile, range]], _task: str) -> list[Stretch | None]:
+        return [_shown(reader, file, span) for file, span in group]
+
+    # a task takes longer to start than to count the lines of its part
+    few = min(len(items), 2 * spark.sparkContext.defaultParallelism)
+    groups = [items[len(items) * at // few : len(items) * (at + 1) // few] for at in range(few)]
+    counted = on_workers(spark, groups, run, partial(progress, "tasks of counting lines"))
+    shown = chain.from_iterable(counted)
+    parts = {
+        one: parts_of([next(shown) for _ in found], one.size_bytes) for one, found in spans.items()
+    }
+    return {one: found for one, found in parts.items() if len(found) > 1}
+
+
+def _shown(reader: LandingReader, file: LandingFile, span: range) -> Stretch | None:
+    try:
+        with reader.open(file) as stream:
+            return look_at(stream, file.path, reader.source, span)
+    except (OSError, StorageError):
+        return None  # who reads it as a whole tells

@@ -1,0 +1,180 @@
+"""The two passes over landing files, on Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.reading.typing.typed_rows import RowTyper, rows_schema
+from lakehouse.ingestion.source import (
+    EVENT_TS,
+    LANDING_FILE,
+    LANDING_LINE,
+    Column,
+    Source,
+)
+from lakehouse.ingestion.workers.index_pass import (
+    FilePiece,
+    IndexedFiles,
+    index_files,
+    joined,
+)
+from lakehouse.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion.workers.large_files import large_file_parts, task_count
+from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workers.quarantine_files import TableFiles
+from lakehouse.ingestion.workers.row_pass import (
+    FileTask,
+    TakenRows,
+    row_batches,
+    take_rows,
+)
+from lakehouse.maintenance.shown_plan import Progress, no_progress
+from lakehouse.spark.worker_tasks import Batches, map_batches
+
+Item = TypeVar("Item", FilePiece, FileTask)
+_MODIFIED, _RANK = "__modified_ms", "__rank"
+
+
+def first_pass(
+    spark: SparkSession,
+    reader: LandingReader,
+    files: Sequence[LandingFile],
+    quarantine: TableFiles,
+    progress: Progress = no_progress,
+) -> IndexedFiles:
+    """Index files."""
+    parts = large_file_parts(spark, reader, files, progress)
+    whole = [FilePiece(one) for one in files if one not in parts]
+    pieces = [[FilePiece(one, part)] for one, cut in parts.items() for part in cut]
+    groups = grouped(whole, _parallelism(spark))
+    done = _indexed(spark, reader, [*groups, *pieces], quarantine, progress)
+    of_parts, done = iter(done[len(groups) :]), done[: len(groups)]
+    again: list[list[FilePiece]] = []
+    for file, cut in parts.items():
+        results = [next(of_parts) for _ in cut]
+        rejects = [one for result in results for one in result.rejects]
+        one = joined([result.found[0] for result in results], reader.source)
+        if one is not None:
+            done.append(IndexedFiles([one], rejects))
+            continue
+        again.append([FilePiece(file)])
+        quarantine.storage.delete([reject.file_path for reject in rejects])
+    done += _indexed(spark, reader, again, quarantine, progress)
+    found = IndexedFiles()
+    for result in done:
+        found.found += result.found
+        found.rejects += result.rejects
+    return found
+
+
+def _indexed(
+    spark: SparkSession,
+    reader: LandingReader,
+    groups: list[list[FilePiece]],
+    quarantine: TableFiles,
+    progress: Progress,
+) -> list[IndexedFiles]:
+    def run(group: list[FilePiece], task: str) -> IndexedFiles:
+        return index_files(group, reader, quarantine, task)
+
+    return on_workers(spark, groups, run, partial(progress, "tasks of indexing"))
+
+
+def second_pass(
+    spark: SparkSession,
+    reader: LandingReader,
+    tasks: Sequence[FileTask],
+    columns: Sequence[Column],
+    raw: TableFiles,
+    quarantine: TableFiles,
+    progress: Progress = no_progress,
+) -> TakenRows:
+    """Write the records of files as data files that are not committed."""
+
+    def run(group: list[FileTask], task: str) -> TakenRows:
+        return take_rows(group, reader, columns, raw, quarantine, task)
+
+    taken = TakenRows()
+    groups = _groups(spark, reader, tasks, progress)
+    for one in on_workers(spark, groups, run, partial(progress, "tasks of writing rows")):
+        taken.add(one)
+    return taken
+
+
+def distinct_rows(
+    spark: SparkSession,
+    reader: LandingReader,
+    tasks: Sequence[FileTask],
+    columns: Sequence[Column],
+) -> DataFrame:
+    """The rows of files, each event once, as a frame: what `second_pass` would write."""
+    groups = _groups(spark, reader, tasks)
+    schema = rows_schema(columns).append(pa.field(_MODIFIED, pa.int64()))
+
+    def run(batches: Batches) -> Batches:
+        typer = RowTyper(reader.source, columns, reader.clock())
+        for number in (one for batch in batches for one in batch.column(0).to_pylist()):
+            for task in groups[number]:
+                for rows in row_batches(task, reader, typer, TakenRows(), None):
+                    modified = pa.repeat(pa.scalar(task.file.modified_ms), rows.num_rows)
+                    yield pa.RecordBatch.from_arrays([*rows.columns, modified], schema=schema)
+
+    count = len(groups)
+    parsed = map_batches(spark.range(0, count, 1, count), run, from_arrow_schema(schema))
+    same = [F.col(f"`{name}`") for name in identity_columns(reader.source, columns)]
+    first = Window.partitionBy(F.to_date(EVENT_TS), *same).orderBy(
+        _MODIFIED, LANDING_FILE, LANDING_LINE
+    )
+    ranked = parsed.withColumn(_RANK, F.row_number().over(first))
+    return ranked.where(F.col(_RANK) == 1).drop(_RANK, _MODIFIED)
+
+
+def identity_columns(source: Source, columns: Sequence[Column]) -> list[str]:
+    """What two records of a day share when they are the same event: the key, or every column."""
+    present = [EVENT_TS, *(column.name for column in columns)]
+    return [name for name in source.natural_key if name in present] or present
+
+
+def _groups(
+    spark: SparkSession,
+    reader: LandingReader,
+    tasks: Sequence[FileTask],
+    progress: Progress = no_progress,
+) -> list[list[FileTask]]:
+    """Files in groups, large ones in parts."""
+    parts = large_file_parts(spark, reader, [one.file for one in tasks], progress)
+    whole = [one for one in tasks if one.file not in parts]
+    cut = [[replace(one, part=part)] for one in tasks for part in parts.get(one.file, ())]
+    return grouped(whole, _parallelism(spark)) + cut
+
+
+def grouped(items: Sequence[Item], parallelism: int) -> list[list[Item]]:
+    """Files in groups of about equal size, one group a worker's task, in the order of their names.
+
+    Neighbours are likely to carry the same days, so that a worker writes few files. There are as
+    many groups as keep every core busy, and more when there is much to read.
+    """
+    ordered = sorted(items, key=lambda one: one.file.path)
+    total = sum(one.file.size_bytes for one in ordered)
+    count = max(1, min(len(ordered), task_count([one.file for one in ordered], parallelism)))
+    groups: list[list[Item]] = []
+    size, target = 0.0, total / count
+    for one in ordered:
+        if not groups or size + one.file.size_bytes / 2 > target * len(groups):
+            groups.append([])
+        groups[-1].append(one)
+        size += one.file.size_bytes
+    return groups
+
+
+def _parallelism(spark: SparkSession) -> int:
+    return spark.sparkContext.defaultParallelism

@@ -1,0 +1,452 @@
+"""Makes a source's assets: ledger, raw table (partitioned by day), and quarantine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import Enum
+from functools import cached_property
+
+import dagster as dg
+
+from lakehouse.ingestion.audit import AuditFailedError, BadDay, CheckOutcome
+from lakehouse.ingestion.ingest import (
+    DaysLeftAloneError,
+    IndexOutcome,
+    IngestOutcome,
+    index_landing,
+    ingest_days,
+)
+from lakehouse.ingestion.run_log import progress_lines
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
+from lakehouse.ingestion.source_tables import event_ts_in
+from lakehouse.ingestion.workplace import Workplace
+from lakehouse.orchestration.asset_attributes import asset_attributes
+from lakehouse.orchestration.asset_results import (
+    RETRY,
+    audit_failure,
+    check_results,
+    check_specs,
+    explained,
+    pool,
+    remove_dead_branches,
+    requested_days,
+    stamp,
+    today,
+)
+from lakehouse.orchestration.checks.bad_days import DayMemory, described
+from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
+from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
+from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
+from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
+from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.spec.identifier import split_name
+from lakehouse.spec.metadata.snapshot import Snapshot
+
+# where Dagster keeps the version of what was materialized
+DATA_VERSION_TAG = "dagster/data_version"
+FILES_WHOLE = "files_whole"
+FEW_QUARANTINED = "few_quarantined"
+
+
+class IngestMode(Enum):
+    """Replace the requested days, or add what is pending to them."""
+
+    REPLACE = "replace"
+    INCREMENT = "increment"
+
+
+class IngestConfig(dg.Config):
+    """Run configuration of a raw asset.
+
+    Attributes:
+        mode: how the days of the run are written.
+        leave: days among them that are not touched, ISO 8601.
+    """
+
+    mode: IngestMode = IngestMode.REPLACE
+    leave: list[str] = []  # noqa: RUF012 - a pydantic field, copied for each instance
+
+
+@dataclass(frozen=True)
+class SourceAssets:
+    """The assets of one source."""
+
+    source: Source
+
+    @cached_property
+    def partitions(self) -> dg.DailyPartitionsDefinition:
+        """One partition a day of event time (UTC)."""
+        return daily_partitions([self.source])
+
+    @property
+    def raw_key(self) -> dg.AssetKey:
+        """Key of the raw asset."""
+        return dg.AssetKey(split_name(self.source.table))
+
+    @property
+    def quarantine_key(self) -> dg.AssetKey:
+        """Key of the quarantine asset."""
+        return dg.AssetKey(split_name(self.source.quarantine_table))
+
+    @property
+    def ledger_key(self) -> dg.AssetKey:
+        """Key of the ledger asset."""
+        return dg.AssetKey(split_name(self.source.ledger_table))
+
+    @property
+    def suites(self) -> tuple[Suite, ...]:
+        """Blocking checks of the raw rows: what the pipeline itself promises."""
+        key = self.source.natural_key
+        promised = [
+            expect("column_values_to_not_be_null", column=column)
+            for column in (EVENT_TS, LANDING_FILE, LANDING_LINE, *key)
+        ]
+        if key:
+            promised.append(expect("compound_columns_to_be_unique", column_list=[EVENT_TS, *key]))
+        return (
+            Suite(
+                "raw_contract",
+                tuple(promised),
+                description="event time, origin and key are never null; one row a key",
+            ),
+        )
+
+    @property
+    def landing_key(self) -> dg.AssetKey:
+        """Key of what lands, by day."""
+        return dg.AssetKey(["landing", self.source.name])
+
+    def build(self) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+        """What lands, the ledger asset, and the raw and quarantine assets."""
+        return [self._landing(), self._ledger_asset(), self._raw_assets()]
+
+    def _landing(self) -> dg.AssetSpec:
+        """What others write: files of events, seen day by day when they are indexed.
+
+        It tells Dagster which days of the raw table are behind. The ledger could not: it changes
+        with every file, and with it every day would be.
+        """
+        return dg.AssetSpec(
+            self.landing_key,
+            group_name="raw",
+            kinds={"file"},
+            partitions_def=self.partitions,
+            **asset_attributes(self.source.owners, self.source.tags),
+            description=f"Files of `{self.source.name}` that have landed, by day of event time.",
+        )
+
+    def _ledger_asset(self) -> dg.AssetsDefinition:
+        source, key = self.source, self.ledger_key
+
+        @dg.asset(
+            key=key,
+            group_name="raw",
+            deps=[self.landing_key],
+            kinds={"iceberg", "spark"},
+            owners=list(source.owners),
+            tags=dict(source.tags),
+            pool=pool(source.table),
+            retry_policy=RETRY,
+            description=(
+                f"Every landing file of `{source.name}`: its version, its lines by day, and what "
+                "became of them."
+            ),
+            check_specs=[
+                dg.AssetCheckSpec(
+                    FILES_WHOLE,
+                    asset=key,
+                    description="no landing file is empty, cut off, corrupt or unreadable",
+                )
+            ],
+        )
+        def ledger(
+            context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
+        ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+            work = Workplace(
+                lakehouse.lake(),
+                spark.spark_session,
+                lakehouse.landing,
+                today(),
+                stamp(context, key),
+                context.log.info,
+                progress_lines(context.log.info),
+            )
+            with explained():
+                found = index_landing(work, source)
+            for day, version in found.landed.items():
+                tags = {DATA_VERSION_TAG: version}
+                context.log_event(
+                    dg.AssetObservation(self.landing_key, partition=str(day), tags=tags)
+                )
+            yield _ledger_result(work, source, key, found)
+
+        return ledger
+
+    def _raw_assets(self) -> dg.AssetsDefinition:
+        source = self.source
+
+        def spec(
+            key: dg.AssetKey, description: str, day: str, fresh_within: timedelta | None = None
+        ) -> dg.AssetSpec:
+            kinds = {"iceberg", "spark"}
+            return dg.AssetSpec(
+                key,
+                deps=[self.ledger_key, self.landing_key],
+                description=description,
+                group_name="raw",
+                kinds=kinds,
+                partitions_def=self.partitions,
+                metadata={PARTITION_EXPR: day},
+                **asset_attributes(source.owners, source.tags, fresh_within),
+            )
+
+        @dg.multi_asset(
+            name=f"raw__{source.name}",
+            specs=[
+                spec(
+                    self.raw_key,
+                    f"Events of `{source.name}` by day of event time and bucket of "
+                    f"`{source.bucket}`.",
+                    EVENT_TS,
+                    source.fresh_within,
+                ),
+                spec(
+                    self.quarantine_key,
+                    f"Lines of `{source.name}` that became no row: reason, file, line, text.",
+                    "event_day",
+                ),
+            ],
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            pool=pool(source.table),
+            retry_policy=RETRY,
+            check_specs=[
+                *check_specs(self.raw_key, self.suites),
+                dg.AssetCheckSpec(
+                    FEW_QUARANTINED,
+                    asset=self.quarantine_key,
+                    description=(
+                        f"at most {source.quarantined_percent_max} % of the lines of each day"
+                    ),
+                ),
+            ],
+        )
+        def raw(
+            context: dg.AssetExecutionContext,
+            config: IngestConfig,
+            lakehouse: LakehouseResource,
+            spark: LakehouseSpark,
+        ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+            work = Workplace(
+                lakehouse.lake(),
+                spark.spark_session,
+                lakehouse.landing,
+                today(),
+                stamp(context, self.raw_key),
+                context.log.info,
+                progress_lines(context.log.info),
+            )
+            yield from self._ingest(context, config, work)
+
+        return raw
+
+    def _ingest(
+        self, context: dg.AssetExecutionContext, config: IngestConfig, work: Workplace
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        source = self.source
+
+        def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
+            work.say("staged; checking the rows before publication")
+            frame = read_frame(
+                work.spark,
+                work.lake.load_table(source.table),
+                event_ts_in(days),
+                snapshot_id=snapshot.snapshot_id,
+            )
+            frame = frame.select(
+                EVENT_TS,
+                LANDING_FILE,
+                LANDING_LINE,
+                *(f"`{name}`" for name in source.natural_key),
+            ).persist()
+            try:
+                return validate_days(frame, self.suites, source.table, days, EVENT_TS)
+            finally:
+                frame.unpersist()
+
+        try:
+            days = [day for day in requested_days(context) if str(day) not in config.leave]
+            with explained(DaysLeftAloneError):
+                if work.lake.table_exists(source.table):
+                    raw = work.lake.load_table(source.table)
+                    remove_dead_branches(raw, context.instance, work.say)
+                outcome = ingest_days(work, source, days, config.mode.value, audit)
+        except AuditFailedError as error:
+            memory = DayMemory(context.instance)
+            yield from check_results(self.raw_key, self.suites, error.outcomes, memory)
+            raise audit_failure(error) from error
+        except DaysLeftAloneError as error:
+            self._report_days(context, work, error.outcome)
+            memory = DayMemory(context.instance, error.outcome.days)
+            yield from check_results(self.raw_key, self.suites, error.outcome.checks, memory)
+            with explained():
+                raise
+        yield from self._raw_results(context, work, outcome)
+
+    def _report_days(
+        self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
+    ) -> None:
+        """Record the days that were written before the step fails for the others."""
+        snapshots = {
+            self.raw_key: (self.source.table, outcome.snapshot),
+            self.quarantine_key: (self.source.quarantine_table, outcome.quarantine_snapshot),
+        }
+        inputs = {self.source.ledger_table: outcome.ledger_snapshot_id}
+        for key, (name, snapshot) in snapshots.items():
+            if snapshot is None:
+                continue
+            metadata = materialization_metadata(work.lake.load_table(name), snapshot, inputs)
+            for day in outcome.days:
+                context.log_event(
+                    dg.AssetMaterialization(
+                        asset_key=key,
+                        partition=str(day),
+                        metadata=metadata,
+                        tags={DATA_VERSION_TAG: data_version(snapshot).value},
+                    )
+                )
+
+    def _raw_results(
+        self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        source = self.source
+        if outcome.snapshot is None:
+            raise dg.Failure(
+                description=f"nothing has landed for {source.name} on the requested days, and "
+                f"{source.table} does not exist yet: materialize "
+                f"{self.ledger_key.to_user_string()} first, then days that it names",
+                allow_retries=False,
+            )
+        inputs = {source.ledger_table: outcome.ledger_snapshot_id}
+        counts = {
+            "lines": outcome.counts.lines,
+            "quarantined": outcome.counts.quarantined,
+            "duplicates": outcome.counts.duplicates,
+        }
+        for day, count in outcome.by_day.items():
+            for key, number in (
+                (self.raw_key, count.rows),
+                (self.quarantine_key, count.quarantined),
+            ):
+                metadata = {
+                    "dagster/partition_row_count": number,
+                    "lakehouse/lines": count.lines,
+                    "lakehouse/duplicates": count.duplicates,
+                }
+                context.add_asset_metadata(metadata, asset_key=key, partition_key=str(day))
+        drift = [f"added {c.name} {c.type}" for c in outcome.drift.added] + [
+            f"promoted {c.name} to {c.type}" for c in outcome.drift.promoted
+        ]
+        untouched = [day for day in requested_days(context) if day not in outcome.days]
+        records = [
+            one
+            for key in (self.raw_key, self.quarantine_key)
+            for one in records_of_days(context.instance, key, untouched)
+        ]
+        yield dg.MaterializeResult(
+            asset_key=self.raw_key,
+            data_version=data_version(outcome.snapshot),
+            metadata={
+                **materialization_metadata(
+                    work.lake.load_table(source.table), outcome.snapshot, inputs
+                ),
+                **{f"lakehouse/run_{name}": number for name, number in counts.items()},
+                "lakehouse/run_days": len(outcome.days),
+                **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
+            },
+        )
+        memory = DayMemory(context.instance, outcome.days)
+        yield from check_results(self.raw_key, self.suites, outcome.checks, memory)
+        kept = outcome.quarantine_snapshot
+        yield dg.MaterializeResult(
+            asset_key=self.quarantine_key,
+            data_version=None if kept is None else data_version(kept),
+            metadata={}
+            if kept is None
+            else materialization_metadata(
+                work.lake.load_table(source.quarantine_table), kept, inputs
+            ),
+        )
+        record_again(context, records)
+        yield self._few_quarantined(outcome, memory)
+
+    def _few_quarantined(self, outcome: IngestOutcome, memory: DayMemory) -> dg.AssetCheckResult:
+        failed = {}
+        for day, count in outcome.by_day.items():
+            percent = 100 * count.quarantined / max(1, count.lines)
+            if percent > self.source.quarantined_percent_max:
+                why = f"{count.quarantined:,} of {count.lines:,} lines, {percent:.1f} %"
+                failed[day] = BadDay(round(percent), why)
+        bad = memory.still_bad(self.quarantine_key, FEW_QUARANTINED, failed)
+        return dg.AssetCheckResult(
+            asset_key=self.quarantine_key,
+            check_name=FEW_QUARANTINED,
+            passed=not bad,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=described(bad, memory.days) or None,
+            metadata={
+                "quarantined_percent": 100
+                * outcome.counts.quarantined
+                / max(1, outcome.counts.lines),
+                "quarantined": outcome.counts.quarantined,
+                "lines": outcome.counts.lines,
+                **metadata_of(bad),
+            },
+        )
+
+
+def daily_partitions(sources: Sequence[Source]) -> dg.DailyPartitionsDefinition:
+    """One partition a day of event time (UTC), from the first of the sources' days to the last."""
+    lasts = [source.last_day for source in sources if source.last_day is not None]
+    open_ended = len(lasts) < len(sources)
+    return dg.DailyPartitionsDefinition(
+        start_date=str(min(source.first_day for source in sources)),
+        end_date=None if open_ended else str(max(lasts) + timedelta(days=1)),
+        end_offset=1 if open_ended else 0,
+    )
+
+
+def _ledger_result(
+    work: Workplace, source: Source, key: dg.AssetKey, found: IndexOutcome
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    if found.snapshot is None:
+        raise dg.Failure(
+            description=f"nothing has landed for {source.name} yet", allow_retries=False
+        )
+    return dg.MaterializeResult(
+        asset_key=key,
+        # what follows from it follows from `landing`, which has a version for each day
+        data_version=dg.DataVersion("see landing"),
+        metadata={
+            **materialization_metadata(
+                work.lake.load_table(source.ledger_table), found.snapshot, {}
+            ),
+            "lakehouse/landed_files": found.files,
+            "lakehouse/landed_lines": found.lines,
+            "lakehouse/undated_lines": found.undated,
+            "lakehouse/pending_days": len(found.days),
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=FILES_WHOLE,
+                passed=not found.problems,
+                severity=dg.AssetCheckSeverity.WARN,
+                description="; ".join(
+                    f"{file}: {problem}" for file, problem in sorted(found.problems.items())
+                )[:2000]
+                or None,
+                metadata={"damaged_files": len(found.problems)},
+            )
+        ],
+    )
