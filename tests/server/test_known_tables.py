@@ -19,6 +19,7 @@ from lakehouse.catalog.sql import sql_database
 from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
+from lakehouse.storage.location import local_path
 from lakehouse.storage.memory import MemoryStorage
 from tests.server.conftest import Rest, open_lake, serve
 from tests.servers import postgres
@@ -129,7 +130,7 @@ def test_a_metadata_file_that_somebody_deleted_is_missed(served):
     for name in ("t", "u"):
         lake.create_table(f"ns.{name}", pa.schema({"id": pa.int64()}))
         assert [version(rest, name), version(rest, name)] == [None] * 2
-    file = Path(lake.load_table("ns.t").metadata_location)
+    file = Path(local_path(lake.load_table("ns.t").metadata_location))
     aside = file.rename(file.with_name("aside"))
     answers = [rest.get("/namespaces/ns/tables/t"), rest.get("/namespaces/ns/tables/t")]
     change = {"updates": [{"action": "set-properties", "updates": {"n": "1"}}]}
