@@ -337,7 +337,9 @@ def read_csv(text: bytes) -> dict[int, dict[str, object] | None]:
     while at < len(lines):
         fields, at = _csv_record(lines, at, delimiter)
         if not header:
-            header = [name.strip() for name in fields or ()]
+            if fields is None:
+                return {}  # nothing can be told without a header
+            header = [name.strip() for name in fields]
         elif fields is None or len(fields) != len(header):
             records[at] = None
         else:
