@@ -337,7 +337,9 @@ def read_csv(text: bytes) -> dict[int, dict[str, object] | None]:
     while at < len(lines):
         fields, at = _csv_record(lines, at, delimiter)
         if not header:
-            header = [name.strip() for name in fields or ()]
+            if fields is None:
+                return {}  # nothing can be told without a header
+            header = [name.strip() for name in fields]
         elif fields is None or len(fields) != len(header):
             records[at] = None
         else:
@@ -553,8 +555,10 @@ def _python(value: pa.Scalar, instants: bool) -> object:
     """The value; a time of nanoseconds as `numpy` has it, and whether it is an instant."""
     kind = value.type
     if value.is_valid and pa.types.is_timestamp(kind):
-        if kind.unit == "ns":
-            return (np.datetime64(value.value, "ns"), instants or kind.tz is not None)
+        if kind.unit == "ns" and not instants:
+            return (np.datetime64(value.value, "ns"), kind.tz is not None)
+        if kind.unit == "ns":  # INT96 has them, and they are cut
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value.value // 1_000)
         return value.as_py().replace(tzinfo=UTC) if instants else value.as_py()
     if value.is_valid and pa.types.is_time64(kind) and kind.unit == "ns":
         return np.timedelta64(value.value, "ns")
