@@ -27,6 +27,7 @@ from lakehouse.orchestration.derived.staleness import (
     REFRESH_STATE,
     RefreshState,
     Staleness,
+    days_of,
     refresh_state,
     staleness,
 )
@@ -224,6 +225,43 @@ def test_where_the_history_is_gone_everything_is_stale(lake: Lakehouse) -> None:
     pair.refresh(DAYS)
     assert by_day(pair.clean) == by_day(pair.raw)
     assert pair.raw.metadata.current_snapshot_id != old
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["bounds", "rows"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("ns"),
+        pa.timestamp("ns", "UTC"),
+        "date that became a timestamp",
+    ],
+    ids=str,
+)
+def test_the_days_of_a_table_whatever_the_type_of_its_times(
+    lake: Lakehouse, kind: pa.DataType | str, is_known: bool
+) -> None:
+    """Judge: the rows. Before 1970 and the last instant of a day, too."""
+    is_promoted = isinstance(kind, str)
+    days = [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2026, 6, 3)]
+    if is_promoted or kind == pa.date32():
+        values = pa.array(days, pa.date32())
+    else:
+        at = [dt.datetime.combine(day, dt.time(23, 59, 59, 999_999), dt.UTC) for day in days]
+        values = pa.array(at, pa.timestamp("us", "UTC")).cast(kind)
+    properties = {"format-version": "3"}
+    if not is_known:
+        properties["write.metadata.metrics.default"] = "none"
+    schema = pa.schema([("at", values.type)])
+    table = lake.create_table("raw.times", schema, properties=properties)
+    for value in values:
+        table.append(pa.table({"at": pa.array([value.as_py()], values.type)}))
+    if is_promoted:
+        with table.update_schema() as update:
+            update.update_column("at", type="timestamp")
+    assert days_of(table, "at") == set(days)
 
 
 def test_a_rollback_of_the_input_is_a_change(lake: Lakehouse) -> None:

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from datetime import date, timedelta
 
 import orjson
+import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes
 from pyiceberg.transforms import DayTransform
-from pyiceberg.types import DateType
+from pyiceberg.types import DateType, IcebergType, TimestampNanoType, TimestamptzNanoType
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.stamp import PARTITION
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
@@ -279,7 +279,7 @@ def _days(table: Table, parts: Sequence[Entries], column: str) -> set[date] | No
 
 
 def _span(file: DataFile, metadata: TableMetadata, column: str) -> tuple[date, date] | None:
-    """First and last day of a file, by its partition, else by its bounds."""
+    """First and last day of a file, by its partition, else by its bounds; None: unknown."""
     source = metadata.schema().find_field(column)
     for term, value in zip(metadata.spec(file.spec_id).fields, file.partition, strict=True):
         if (
@@ -289,23 +289,22 @@ def _span(file: DataFile, metadata: TableMetadata, column: str) -> tuple[date, d
         ):
             day = _EPOCH + timedelta(days=value)
             return day, day
-    low, high = file.lower_bounds.get(source.field_id), file.upper_bounds.get(source.field_id)
-    if low is None or high is None:
+    bounds = [each.get(source.field_id) for each in (file.lower_bounds, file.upper_bounds)]
+    low, high = decode_bounds(pa.array(bounds, pa.binary()), source.field_type).to_pylist()
+    if low is None or high is None or low > high:
         return None
-    return _day(source.field_type, low), _day(source.field_type, high)
+    unit = _units_a_day(source.field_type)
+    return _EPOCH + timedelta(days=low // unit), _EPOCH + timedelta(days=high // unit)
 
 
-def _day(kind: Any, bound: bytes) -> date:
-    value = from_bytes(kind, bound)
+def _units_a_day(kind: IcebergType) -> int:
+    """How many units of a type's values are a day."""
     if isinstance(kind, DateType):
-        return _EPOCH + timedelta(days=int(value))
-    return _EPOCH + timedelta(days=int(value) // 86_400_000_000)
+        return 1
+    is_nano = isinstance(kind, TimestampNanoType | TimestamptzNanoType)
+    return 86_400_000_000_000 if is_nano else 86_400_000_000
 
 
 def _days_by_rows(table: Table, column: str) -> set[date]:
-    values = table.scan(select=[column]).to_arrow()[column].unique().to_pylist()
-    return {
-        value.astimezone(UTC).date() if isinstance(value, datetime) else value
-        for value in values
-        if value is not None
-    }
+    values = table.scan(select=[column]).to_arrow()[column]
+    return set(values.cast(pa.date32(), safe=False).unique().drop_null().to_pylist())
