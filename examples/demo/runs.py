@@ -26,6 +26,7 @@ from lakehouse.errors import LakehouseError
 
 PROCESS_TAG = "lakehouse/process"
 _STEPS = 4
+_SKIPPED = "Skipping step "  # what Dagster says of each step that a run has no use for
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
@@ -121,7 +122,8 @@ class Runner:
                     progress.advance(task)  # type: ignore[arg-type]
                 elif entry.dagster_event is None:
                     said = (entry.user_message or "").partition("\n")[0].rstrip()
-                    progress.console.print(f"    {entry.step_key}: {said}", soft_wrap=True)
+                    if not said.startswith(_SKIPPED):
+                        progress.console.print(f"    {entry.step_key}: {said}", soft_wrap=True)
 
     def _steps(self, run_id: str) -> list[tuple[str, float]]:
         """The steps of a run that took longest, and what Dagster took beside them."""
