@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from lakehouse.data.reading import scan_columns
-from lakehouse.spec.metadata import metadata_json
+from lakehouse.kept_by_bytes import MADE
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,7 @@ class Mutant:
 
 def forget() -> None:
     """What was made of schemas by a mutant, or before it."""
-    scan_columns._SHARED.kept.clear()
-    metadata_json._schema_from_text.cache_clear()
+    MADE.clear()
 
 
 MUTANTS = [
@@ -262,7 +260,7 @@ MUTANTS = [
     ),
     Mutant(
         "3: summaries of partitions that cannot be read hide manifests from commits",
-        "transaction.attempt.removed_files:_range",
+        "transaction.manifest_changes:_range",
         "not known or",
         "known and",
         ("summaries of partitions that are wrong",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.hostile.foreign_mutants import Mutant
 
-_READING = "orchestration.ingestion.reading"
+_READING = "ingestion.reading"
 _CONTENT, _FORMATS = f"{_READING}.content", f"{_READING}.formats"
 _TYPING = f"{_READING}.typing"
 
@@ -53,7 +53,7 @@ LANDING_MUTANTS = [
     ),
     Mutant(
         "12: clocks that are ahead lose events",
-        "orchestration.ingestion.workers.landing_reader:LandingReader.clock",
+        "ingestion.workers.landing_reader:LandingReader.clock",
         "self.today + AHEAD",
         "self.today",
         seed=16,
@@ -81,7 +81,7 @@ LANDING_MUTANTS = [
     ),
     Mutant(
         "15: a bucket column is inferred as a double",
-        "orchestration.ingestion.drift:resolve",
+        "ingestion.drift:resolve",
         "name == source.bucket and",
         "False and",
         seed=15,

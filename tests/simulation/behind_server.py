@@ -55,7 +55,7 @@ class Server:
         self._served = Served.of(Lakehouse(catalog, world.environment(self.process)))
         self._repeated = RepeatedRequests()
         operations = rest_app.operations_of(catalog)
-        config = Operation("GET", "/config", rest_app._configuration(operations))
+        config = Operation("GET", "/config", rest_app._configuration(operations, {}))
         self._routes = [
             (one, *compile_path(f"{one.root}{one.path}")[::2]) for one in (*operations, config)
         ]

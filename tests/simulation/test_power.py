@@ -50,7 +50,8 @@ def test_a_folder_that_another_process_made_and_did_not_sync(disk, chance):
     """
     LocalStorage(disk=disk)._make_folders("/warehouse")
     dying = LocalStorage(disk=DiskOfProcess(disk, stops_before("fsync_folder")))
-    dying._durable_folders.update({"/warehouse": 0, "/": 0})
+    for folder in ("/warehouse", "/"):
+        dying._durable_folders.put(folder, 0, 1)
     with pytest.raises(Stopped):
         dying.write_new({"/warehouse/data/one": b"1"})
     assert "/warehouse/data" in disk.names_
