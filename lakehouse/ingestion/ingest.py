@@ -359,7 +359,8 @@ def _write(
     _, checks = write_audit_publish(
         raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
     )
-    work.say(f"published: {', '.join(f'{one.name} holds' for one in checks if one.passed)}")
+    held = [f"{check.name} holds" for check in checks if check.passed]
+    work.say(f"published{': ' if held else ''}{', '.join(held)}")
     return done, tuple(checks)
 
 

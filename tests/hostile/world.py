@@ -105,8 +105,10 @@ class World:
         found: list[tuple[str, Path, Mutation]] = []
         current = Path(local_path(table.metadata_location))
         document = json.loads(current.read_bytes())
-        lists = {Path(one["manifest-list"]) for one in document["snapshots"]}
-        statistics = {Path(one["statistics-path"]) for one in document.get("statistics", ())}
+        lists = {Path(local_path(one["manifest-list"])) for one in document["snapshots"]}
+        statistics = {
+            Path(local_path(one["statistics-path"])) for one in document.get("statistics", ())
+        }
         found += [("metadata", current, as_json), ("metadata bytes", current, raw)]
         for path in sorted(self.folder.rglob("*")):
             match path.suffix:

@@ -32,6 +32,7 @@ def rows(count):
 
 def rewritten(path, change):
     """An Avro file whose records somebody changed."""
+    path = path.removeprefix("file://")
     with Path(path).open("rb") as file:
         reader = fastavro.reader(file)
         records, schema = list(reader), reader.writer_schema

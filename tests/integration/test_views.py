@@ -278,7 +278,7 @@ def test_properties_decide_where_and_how_the_file_is_written(tmp_path):
         "write.metadata.compression-codec": "gzip",
     }
     changed = catalog.views.commit(made, (), [SetProperties(properties)])
-    assert changed.metadata_location.startswith(f"{warehouse}/meta/00001-")
+    assert changed.metadata_location.startswith(f"file://{warehouse}/meta/00001-")
     assert changed.metadata_location.endswith(".gz.metadata.json")
     assert catalog.views.load(SEEN) == changed
     away = SetProperties({"write.metadata.path": str(tmp_path / "away")})

@@ -51,7 +51,9 @@ def made(server, name: str, **properties: str) -> dict:
 def listing(server, name: str, metadata: dict, data: bytes) -> None:
     """Ann commits a snapshot whose manifest list, in her own folder, she wrote herself."""
     asked = append(metadata["location"], 5)
-    place = on_disk(asked["updates"][0]["snapshot"]["manifest-list"])
+    snapshot = asked["updates"][0]["snapshot"]
+    snapshot["sequence-number"] = 9  # above those of what she lists
+    place = on_disk(snapshot["manifest-list"])
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data)
     answer = server.ask(server.token("ann"), "POST", f"{TABLES}/{name}", asked)

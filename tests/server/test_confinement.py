@@ -175,7 +175,8 @@ def test_what_was_planned_for_the_manager_is_not_told_to_others(server, monkeypa
     monkeypatch.setattr(scan_operations, "TASKS_MAX", 1)
     path = "/namespaces/ann/tables/smuggler"
     own = server.lake.create_table("ann.smuggler", ROWS.schema)
-    own.append(ROWS)
+    for _ in range(5):  # its sequence numbers are above those of what it lists
+        own.append(ROWS)
     bank = server.lake.load_table("bank.secret")
     bank.append(ROWS)
     listed = Path(own.refresh().current_snapshot().manifest_list.removeprefix("file://"))

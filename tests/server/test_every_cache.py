@@ -53,7 +53,7 @@ def caches():
     found = {}
     for name, module in [*sys.modules.items()]:
         if name.split(".")[0] != "lakehouse" or name.split(".")[1:2] in (
-            [one] for one in ("agents", "orchestration", "spark")
+            [one] for one in ("agents", "ingestion", "orchestration", "spark")
         ):
             continue
         for one in vars(module).values():

@@ -129,7 +129,10 @@ def test_random_statements_give_the_rows_that_duckdb_gives(lake, seed):
         ("update raw.t set nope = 1", "nope"),
         ("update raw.t set id = 1 where", "a condition is expected"),
         ("merge into raw.t using raw.t s on t.id = s.id", "WHEN is expected"),
-        ("alter table raw.t frobnicate", "ADD, DROP, RENAME, ALTER or SET TBLPROPERTIES"),
+        (
+            "alter table raw.t frobnicate",
+            "ADD, DROP, RENAME, ALTER, SET TBLPROPERTIES or UNSET TBLPROPERTIES",
+        ),
         ("alter table raw.t add column x int not null", "cannot be NOT NULL"),
         ("alter table raw.t alter column id type int", "id"),
         ("alter table raw.t drop column nope", "nope"),

@@ -314,7 +314,7 @@ def test_metrics_of_columns_that_an_equality_delete_does_not_compare_prune_nothi
         1, 500, 600, file_path="deletes", content=CONTENT_EQUALITY_DELETES, equality_ids=(1,)
     )
     table.manifest([deletes], BY_ID, deletes=True)
-    table.rows = [dataclasses.replace(row, sequence_number=6) for row in table.rows]
+    table.rows = [dataclasses.replace(row, sequence_number=5) for row in table.rows]
     table.rows[:-1] = [
         dataclasses.replace(row, sequence_number=4, min_sequence_number=1)
         for row in table.rows[:-1]
