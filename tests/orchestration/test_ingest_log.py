@@ -26,7 +26,7 @@ def test_an_ingestion_says_what_it_takes_and_what_became_of_each_day(pipe: Pipe)
     index_landing(work(), pipe.source)
     ingest_days(work(), pipe.source, june(1, 2), "replace", lambda snapshot, days: ())
     landed, indexed, plan, staged, published, written = said
-    assert (staged, published) == ("staging 2 data files", "published")
+    assert (staged, published) == ("staging 4 data files", "published")
     assert landed.startswith("2 landing files, 2 of them new or changed")
     assert indexed == "2 files indexed: 11 lines, 1 without a usable event time"
     assert plan == "replace 2 days, 2026-06-01 to 2026-06-02: 10 lines of 2 files"
