@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
@@ -39,6 +40,8 @@ from lakehouse.transaction.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.table_change import Staged, TableChange, head_of
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
 _UNLIMITED = 1_000_000
@@ -114,7 +117,7 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
     producer = producer_of(change.base, catalog, environment)
     sent: list[Staged] = []
     try:
-        prepare(change, catalog, producer)
+        _prepare(change, catalog, producer)
         return _attempts(change, catalog, producer, sent)
     except CommitStateUnknownError:
         raise
@@ -155,7 +158,7 @@ def producer_of(base: TableVersion, catalog: Catalog, environment: Environment) 
     )
 
 
-def prepare(change: TableChange, catalog: Catalog, producer: SnapshotProducer) -> None:
+def _prepare(change: TableChange, catalog: Catalog, producer: SnapshotProducer) -> None:
     """Do before the turn what can be done before it, so that others wait for little.
 
     What appends and changes of metadata prepare is the same whatever the table is by now; where
@@ -220,7 +223,7 @@ def _attempt(
     if (replayed := committed_before(change, base)) is not None:
         producer.delete_all()
         return replayed
-    staged = stage(change, base, producer, retries)
+    staged = _stage(change, base, producer, retries)
     if not staged.updates:
         return Committed(base, None, retries=retries)
     producer.send(staged.manifest_lists)
@@ -237,7 +240,7 @@ def _attempt(
             return _committed(producer, _settle_unknown(change, catalog, producer, sent, unknown))
 
 
-def stage(
+def _stage(
     change: TableChange, base: TableVersion, producer: SnapshotProducer, retries: int
 ) -> Staged:
     """The operations applied to one base; raises ValidationConflictError, SnapshotExpiredError."""
@@ -291,19 +294,48 @@ def _settle_unknown(
 
     That none is there proves nothing: the request may still be under way.
     """
-    staged, environment = sent[-1], producer.environment
-    backoff = status_backoff(_properties_of(change))
+    staged = sent[-1]
+    landed = look_up(
+        change,
+        catalog,
+        producer.environment,
+        lambda version: _landed_among(sent, version),
+        repeatedly=bool(staged.snapshots),
+    )
+    if landed is None:
+        error = unknown.error
+        error.context["snapshot_ids"] = [made.snapshot_id for made in staged.snapshots]
+        raise error from unknown.cause or error.__cause__
+    return landed
+
+
+def look_up(
+    change: TableChange,
+    catalog: Catalog,
+    environment: Environment,
+    find: Callable[[TableVersion], T | None],
+    *,
+    repeatedly: bool,
+) -> T | None:
+    """What is found in the newest version of the table.
+
+    Args:
+        change: whose outcome is looked for.
+        catalog: has the table.
+        environment: clock, jitter, sleep.
+        find: None where a version does not have it.
+        repeatedly: look as often as `commit.status-check.*` says, instead of once.
+    """
+    backoff = _status_backoff(_properties_of(change))
     started_ms, retry = environment.now_ms(), 0
     while True:
-        version = refreshed_or_none(catalog, change.base)
-        landed = None if version is None else _landed_among(sent, version)
-        if landed is not None:
-            return landed
+        version = _refreshed_or_none(catalog, change.base)
+        landed = None if version is None else find(version)
         retry += 1
-        if not staged.snapshots or not backoff.pause(retry, started_ms, environment):
-            error = unknown.error
-            error.context["snapshot_ids"] = [made.snapshot_id for made in staged.snapshots]
-            raise error from unknown.cause or error.__cause__
+        if landed is not None or not repeatedly:
+            return landed
+        if not backoff.pause(retry, started_ms, environment):
+            return None
 
 
 def _settle_refused(
@@ -319,7 +351,7 @@ def _settle_refused(
         CommitStateUnknownError: an attempt may still land.
     """
     made = [staged for staged in sent if staged.snapshots]
-    version = refreshed_or_none(catalog, change.base) if made else None
+    version = _refreshed_or_none(catalog, change.base) if made else None
     landed = None if version is None else _landed_among(made, version)
     if landed is None and any(_may_land(catalog, version, staged) for staged in made):
         raise CommitStateUnknownError(
@@ -383,7 +415,7 @@ def _check_same_table(change: TableChange, base: TableVersion) -> None:
         )
 
 
-def refreshed_or_none(catalog: Catalog, base: TableVersion) -> TableVersion | None:
+def _refreshed_or_none(catalog: Catalog, base: TableVersion) -> TableVersion | None:
     """The table, if it can be read; failing to read it says nothing of the commit."""
     try:
         return catalog.refresh(base)
@@ -491,7 +523,7 @@ def commit_backoff(properties: TableProperties, *, never_conflicts: bool = False
     )
 
 
-def status_backoff(properties: TableProperties) -> Backoff:
+def _status_backoff(properties: TableProperties) -> Backoff:
     """For looking up an unknown outcome."""
     return Backoff(
         properties.status_check_count,

@@ -59,13 +59,16 @@ def checked(files: Iterable[DataFile], what: str) -> tuple[DataFile, ...]:
     return listed
 
 
+def manifest_content(file: DataFile) -> int:
+    """The content of the manifests that can list a file (spec: Manifest Lists, `content`)."""
+    return CONTENT_DATA_MANIFEST if file.content == CONTENT_DATA else CONTENT_DELETE_MANIFEST
+
+
 def keys_by_kind(files: Iterable[DataFile]) -> Mapping[tuple[int, int], set[FileKey]]:
     """The keys of files by the content and the spec id of the manifests that can list them."""
     keys: dict[tuple[int, int], set[FileKey]] = {}
     for file in files:
-        is_data = file.content == CONTENT_DATA
-        content = CONTENT_DATA_MANIFEST if is_data else CONTENT_DELETE_MANIFEST
-        keys.setdefault((content, file.spec_id), set()).add(file_key(file))
+        keys.setdefault((manifest_content(file), file.spec_id), set()).add(file_key(file))
     return keys
 
 

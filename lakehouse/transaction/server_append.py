@@ -15,10 +15,9 @@ from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.physical_types import partition_types
 from lakehouse.storage.location import lies_within
-from lakehouse.transaction.commit import Committed, producer_of, refreshed_or_none, status_backoff
+from lakehouse.transaction.commit import Committed, look_up, producer_of
 from lakehouse.transaction.operations.append import Append
 from lakehouse.transaction.snapshot_summary import SummaryBuilder
 from lakehouse.transaction.table_change import TableChange
@@ -62,9 +61,19 @@ def commit_by_server(
         try:
             version, snapshot = appender.append(change.base, asked)
         except LakehouseError as error:
-            there = _look_up(change, catalog, environment, asked, error)
+            # that it is not there proves nothing, where the outcome is unknown
+            is_unknown = isinstance(error, CommitStateUnknownError)
+            there = look_up(
+                change,
+                catalog,
+                environment,
+                lambda newest: _with_append(newest, append_id),
+                repeatedly=is_unknown,
+            )
             if there is None:
-                if is_certain(error):
+                if is_unknown:
+                    error.context["snapshot_ids"] = [append_id]
+                elif is_certain(error):
                     producer.refused()
                 raise
             version, snapshot = there
@@ -98,41 +107,15 @@ def _may_be_named(files: Sequence[DataFile], metadata: TableMetadata) -> bool:
     return all(any(lies_within(one.file_path, each) for each in folders) for one in files)
 
 
-def _look_up(
-    change: TableChange,
-    catalog: Catalog,
-    environment: Environment,
-    asked: PostedAppend,
-    error: LakehouseError,
-) -> tuple[TableVersion, Snapshot] | None:
-    """The table and the snapshot with the append, however it was answered; None without one.
-
-    That none is there proves nothing, where the outcome is unknown.
-    """
-    backoff = status_backoff(TableProperties(change.base.metadata.properties))
-    started_ms, retry = environment.now_ms(), 0
-    while True:
-        version = refreshed_or_none(catalog, change.base)
-        snapshot = (
-            None if version is None else snapshot_of_append(version.metadata, asked.append_id)
-        )
-        if version is not None and snapshot is not None:
-            return version, snapshot
-        retry += 1
-        if not isinstance(error, CommitStateUnknownError):
-            return None
-        if not backoff.pause(retry, started_ms, environment):
-            error.context["snapshot_ids"] = [asked.append_id]
-            return None
-
-
-def snapshot_of_append(metadata: TableMetadata, append_id: int) -> Snapshot | None:
-    """The snapshot that an append made, or shares; None where it is not there."""
+def _with_append(version: TableVersion, append_id: int) -> tuple[TableVersion, Snapshot] | None:
+    """A version, and its snapshot that an append made or shares; None where it has none."""
+    metadata, wanted = version.metadata, str(append_id)
     own = metadata.snapshot_or_none(append_id)
-    wanted = str(append_id)
-    if own is not None or not any(wanted.encode() in one for one in metadata.snapshots.raw_parts()):
-        return own
+    if own is not None:
+        return version, own
+    if not any(wanted.encode() in part for part in metadata.snapshots.raw_parts()):
+        return None
     for snapshot in metadata.snapshots:
         if wanted in snapshot.summary.get(APPENDS, "").split(","):
-            return snapshot
+            return version, snapshot
     return None

@@ -22,13 +22,12 @@ from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, fetch
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
-from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file, with_counts
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DATA_MANIFEST,
-    CONTENT_DELETE_MANIFEST,
     ManifestFile,
     has_counts,
     listed_manifests,
@@ -48,6 +47,7 @@ from lakehouse.transaction.manifest_changes import (
     has_live,
     keys_by_kind,
     live,
+    manifest_content,
     mark_deleted,
     may_hold,
     plan_merges,
@@ -270,9 +270,7 @@ class SnapshotProducer:
         types = types_of(metadata)
         groups: dict[tuple[int, int], list[DataFile]] = {}
         for file in files:
-            is_data = file.content == CONTENT_DATA
-            content = CONTENT_DATA_MANIFEST if is_data else CONTENT_DELETE_MANIFEST
-            groups.setdefault((content, file.spec_id), []).append(file)
+            groups.setdefault((manifest_content(file), file.spec_id), []).append(file)
         manifests: list[ManifestFile] = []
         for (content, spec_id), members in groups.items():
             is_data = content == CONTENT_DATA_MANIFEST

@@ -72,12 +72,7 @@ def foreign(seeds: range) -> int:
         strangers = Strangers(Path(folder) / "strangers", taken=0.1)
         for seed in seeds:
             strangers.round(seed, found)
-    for (kind, outcome), count in sorted(found.outcomes.items()):
-        say(f"{kind:46} {outcome:34} {count:8,}")
-    say(f"{len(seeds):,} tables, {len(found.faults)} faults")
-    for fault in found.faults[:20]:
-        say(f"\n{fault}")
-    return int(bool(found.faults))
+    return told(found, len(seeds), "tables")
 
 
 def landing(seeds: range) -> int:
@@ -85,9 +80,14 @@ def landing(seeds: range) -> int:
     tally = landing_rounds.Tally()
     for seed in seeds:
         landing_rounds.round_of(seed, tally)
+    return told(tally, len(seeds), "files")
+
+
+def told(tally: Found | landing_rounds.Tally, tried: int, what: str) -> int:
+    """Print what came of it; the exit code."""
     for (kind, outcome), count in sorted(tally.outcomes.items()):
         say(f"{kind:46} {outcome:34} {count:8,}")
-    say(f"{len(seeds):,} files, {len(tally.faults)} faults")
+    say(f"{tried:,} {what}, {len(tally.faults)} faults")
     for fault in tally.faults[:20]:
         say(f"\n{fault}")
     return int(bool(tally.faults))

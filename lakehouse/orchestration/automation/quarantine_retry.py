@@ -23,6 +23,7 @@ from lakehouse.orchestration.automation.run_requests import DRY_RUN_TAG, TABLES_
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.spec.metadata.snapshot import RUN_ID
 
 _DAYS_SHOWN = 20
 
@@ -216,7 +217,7 @@ def _step(source: Source, tables: list[str]) -> dg.OpDefinition:
                     lakehouse.landing,
                     source,
                     dry_run=dry_run,
-                    summary={"dagster.run-id": context.run_id},
+                    summary={RUN_ID: context.run_id},
                 )
                 context.log.info(as_text(found))
 

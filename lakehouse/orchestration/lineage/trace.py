@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.lineage.materialization import INPUTS, OPERATION, SNAPSHOT_ID
+from lakehouse.spec.metadata.snapshot import RUN_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,5 +231,5 @@ def _snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> InputSnap
         table,
         snapshot_id,
         committed_at=datetime.fromtimestamp(found.timestamp_ms / 1000, tz=UTC),
-        written_by=found.summary.get("dagster.run-id"),
+        written_by=found.summary.get(RUN_ID),
     )
