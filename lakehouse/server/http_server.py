@@ -22,12 +22,14 @@ from lakehouse.server.wire.http_connections import App, Connection
 _POLL_SECONDS = 0.02
 _CONNECTIONS = 1024
 _HEADERS_SECONDS = 30.0
+_ENDING_SECONDS = 4.0  # containers are killed 10 s after they were asked to end
 
 
 class HttpServer:
     """An application on an address, while the context lasts.
 
-    Requests that are being answered when it ends are answered first.
+    Requests that are being answered when it ends are answered first. Clients that then neither
+    send the rest of theirs nor take their answers are waited for 4 seconds.
 
     Args:
         app: the application.
@@ -134,10 +136,12 @@ class HttpServer:
         while True:
             date = formatdate(time.time(), usegmt=True).encode()
             self._state.default_headers = [(b"date", date)]
-            for one in self._open():
-                if one.waits(_HEADERS_SECONDS):
-                    one.transport.abort()
-            await asyncio.sleep(min(1.0, _HEADERS_SECONDS / 4))
+            is_ending = self._ending.is_set()
+            patience = min(_HEADERS_SECONDS, _ENDING_SECONDS) if is_ending else _HEADERS_SECONDS
+            for connection in self._open():
+                if connection.waits(patience, for_body=is_ending):
+                    connection.transport.abort()
+            await asyncio.sleep(min(1.0, patience / 4))
 
     def _open(self) -> list[Connection]:
         return [one for one in self._state.connections if isinstance(one, Connection)]

@@ -100,6 +100,24 @@ def test_who_sends_nothing_more_is_hung_up_on(tmp_path, monkeypatch, begun):
             pass
 
 
+@pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
+def test_who_sends_nothing_more_does_not_keep_a_server_from_its_end(tmp_path, monkeypatch, begun):
+    monkeypatch.setattr(http_server, "_HEADERS_SECONDS", 3600.0)
+    monkeypatch.setattr(large_bodies, "PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr(http_server, "_ENDING_SECONDS", 0.3)
+    with ExitStack() as stack:
+        app = rest_app(open_lake("sqlite", tmp_path))
+        server = HttpServer(app, "127.0.0.1", 0).__enter__()
+        rest = Rest(server.url, None, stack.enter_context(requests.Session()))
+        for _ in range(3):
+            stack.enter_context(closing(connected(rest, begun)))
+        assert rest.get("/config").status_code == 200  # those before it have been taken
+        ends = threading.Thread(target=server.__exit__, args=(None, None, None), daemon=True)
+        ends.start()
+        ends.join(60)
+        assert not ends.is_alive()
+
+
 @pytest.mark.parametrize("begun", [BEGUN["headers"], BEGUN["body"]])
 def test_who_sends_a_byte_now_and_then_is_hung_up_on(tmp_path, monkeypatch, begun):
     monkeypatch.setattr(http_server, "_HEADERS_SECONDS", 0.3)

@@ -91,12 +91,18 @@ class Connection(HttpToolsProtocol):
         self._in_headers, self._is_done, self._is_over = True, False, False
         self._waits_since = loop.time()
 
-    def waits(self, seconds: float) -> bool:
+    def waits(self, seconds: float, *, for_body: bool = False) -> bool:
         """Whether the client is waited for so long.
 
-        It owes (the rest of) its headers, or takes nothing of what it was answered.
+        It owes (the rest of) its headers, or takes nothing of what it was answered; `for_body`:
+        or it owes the rest of a body.
         """
-        is_its_turn = self._is_free or self.flow.write_paused or self.transport.is_closing()
+        is_its_turn = (
+            self._is_free
+            or self.flow.write_paused
+            or self.transport.is_closing()
+            or (for_body and self.cycle.more_body)
+        )
         return is_its_turn and self.loop.time() - self._waits_since > seconds
 
     @property
@@ -151,6 +157,7 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
         self._header_bytes = 0
+        self._waits_since = self.loop.time()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
