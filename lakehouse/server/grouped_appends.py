@@ -21,7 +21,7 @@ from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.own_folders import ReadableFiles
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RequestRepeatedError
 from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
 from lakehouse.server.received_append import ReceivedAppend
@@ -126,7 +126,7 @@ class GroupedAppends:
                 one.woken.set()
 
     def _commit_new_and_begun(self, key: tuple[Identifier, str], group: Sequence[_Waiting]) -> None:
-        """What was begun before, and perhaps done, is tried by itself."""
+        """What was begun before is tried by itself, unless it was done."""
         begun: Collection[str] = ()
         if self._catalog.requests is not None:
             try:
@@ -140,11 +140,15 @@ class GroupedAppends:
         new = [one for one in group if one.request.key not in begun]
         for together in (new, *([one] for one in group if one.request.key in begun)):
             if together:
-                self._commit(key, together)
+                self._commit(key, together, begun=together is not new)
 
-    def _commit(self, key: tuple[Identifier, str], group: Sequence[_Waiting]) -> None:
+    def _commit(
+        self, key: tuple[Identifier, str], group: Sequence[_Waiting], *, begun: bool = False
+    ) -> None:
         """Each of the group gets its outcome. Never raises an error of ours."""
         try:
+            if begun:
+                self._check_is_new(group)
             self._commit_together(*key, group)
         # whoever waits has to be told, whatever it was
         except Exception as error:  # noqa: BLE001
@@ -155,6 +159,17 @@ class GroupedAppends:
                 return
             for one in group:
                 self._commit(key, [one])
+
+    def _check_is_new(self, group: Sequence[_Waiting]) -> None:
+        """Raise RequestRepeatedError: one was done; CommitStateUnknownError: perhaps."""
+        with before_the_swap():
+            log = self._catalog.requests
+            for waiting in group:
+                if log is not None and log.find(waiting.request.key) is not None:
+                    raise RequestRepeatedError(
+                        f"Request {waiting.request.key} was carried out before.",
+                        key=waiting.request.key,
+                    )
 
     def _commit_together(
         self, identifier: Identifier, branch: str, group: Sequence[_Waiting]

@@ -51,6 +51,13 @@ class ReceivedAppend(Operation):
         """
         for one in self.parts:
             check_append(staged.metadata, one)
+            if staged.metadata.snapshot_or_none(one.append_id) is not None:
+                raise ValidationConflictError(
+                    f"Table {staged.table} has a snapshot {one.append_id} already: give the append "
+                    "another append-id.",
+                    table=staged.table,
+                    snapshot_id=one.append_id,
+                )
         kept = staged.producer.manifests(staged.head())
         taken = {one.manifest_path for one in kept}
         added = self._written(staged)

@@ -12,10 +12,12 @@ import traceback
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
@@ -24,7 +26,7 @@ from lakehouse.spec.manifests.content_file_json import types_of_partitions
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.storage.location import local_path
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
-from tests.server.conftest import open_lake, serve
+from tests.server.conftest import Rest, open_lake, serve
 from tests.server.test_server_faults import free_port, start
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -340,6 +342,35 @@ def test_a_key_that_comes_again_takes_effect_once(rest):
     first = posting.post(refused, other_key)
     assert first.status_code == 400
     assert posting.post(refused, other_key).text == first.text
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("what", ["files", "manifests"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_append_whose_answer_was_lost_is_answered_again(tmp_path, kind, shares, what, restarted):
+    """A server that asked the catalog to add its snapshot again would try for ever."""
+    lake, key = open_lake(kind, tmp_path), uuid.uuid4()
+    with ExitStack() as servers:
+        answers = []
+        for attempt in range(2):
+            if attempt == 0 or restarted:
+                url = servers.enter_context(serve(lake)).url
+            session = servers.enter_context(requests.Session())
+            rest = Rest(url, lake, session)
+            if attempt == 0:
+                posting = Posting(rest, "ns.t")
+                body = posting.files(1) if what == "files" else posting.body(1)
+                body["shares-snapshot"] = shares
+            posting.rest = rest
+            answers.append(posting.post(body, key))
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert answers[0].json()["snapshot"] == answers[1].json()["snapshot"]
+        assert posting.ids() == [1]
+        taken = posting.files(2) | {"append-id": body["append-id"]}
+        refused = posting.post(taken)
+        assert (refused.status_code, posting.ids()) == (409, [1])
+        assert f"has a snapshot {body['append-id']} already" in refused.text
 
 
 @pytest.mark.parametrize("mode", ["own-snapshot", "shared-snapshot"])
