@@ -161,7 +161,7 @@ def _manifest(table: lh.Table) -> Iterator[str]:
     entries = decode_avro([(location, table.storage.read(location))], table.spec(), types).entries
     twin = encode_twin(entries)
     sealed = sealed_name(manifest.manifest_path.removesuffix(".avro"), twin.seal)
-    yield "\n### 4. The manifest and its columnar twin\n"
+    yield "\n### 4. The manifest and its columnar manifest\n"
     yield f"The manifest, {len(data)} bytes, has one entry a data file. The second:\n"
     yield from _block(_annotated(data, location))
     file = pq.ParquetFile(io.BytesIO(twin.data))
@@ -174,11 +174,7 @@ def _manifest(table: lh.Table) -> Iterator[str]:
         "upper.3",
         "sequence_number",
     ]
-    yield (
-        "\n"
-        "A commit writes a twin from 32 entries on. If it had written one of these two, the twin "
-        "would be"
-    )
+    yield "\nA commit writes a columnar manifest from 32 entries on. For this manifest it would be"
     yield f"`{twin_path(sealed).rpartition('/')[2]}`,"
     yield (
         "the same entries as columns, and the manifest would have the same name. A filter on "

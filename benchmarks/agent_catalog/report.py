@@ -9,7 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "agent_catalog.json"
-PAGE = ROOT / "docs" / "agents.md"
+PAGE = ROOT / "docs" / "agents_measured.md"
 PICTURE = ROOT / "docs" / "images" / "agent_catalog.png"
 BEGIN = "<!-- written by benchmarks/agent_catalog/report.py -->"
 END = "<!-- end of what it wrote -->"

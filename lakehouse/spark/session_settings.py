@@ -71,7 +71,7 @@ def check_settings(given: Mapping[str, str]) -> None:
     unknown = sorted(given.keys() - AS_PROPERTIES.keys() - SWITCHES - WITHOUT_EFFECT)
     if unknown:
         logger.warning(
-            "nothing honours the setting %s; docs/spark.md lists those that are",
+            "nothing honours the setting %s; docs/spark_reference.md lists those that are",
             ", ".join(unknown),
         )
 

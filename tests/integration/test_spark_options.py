@@ -276,6 +276,6 @@ def test_options_of_the_catalog_are_warned_of(spark, lake, table, caplog):
 
 
 def test_every_setting_is_in_the_documentation():
-    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/spark_reference.md").read_text()
     names = (*AS_PROPERTIES, *SWITCHES, *WITHOUT_EFFECT)
     assert [one for one in names if f"`{one.removeprefix(PREFIX)}`" not in page] == []

@@ -25,7 +25,7 @@ from lakehouse.storage.location import local_path
 from tests.server.conftest import Rest, serve
 from tests.server.test_rest_protocol import append, error
 
-DOCS = Path(__file__).parents[2] / "docs" / "rest_server.md"
+DOCS = Path(__file__).parents[2] / "docs" / "rest_reference.md"
 # rest-catalog-open-api.yaml of August 2026, written down by hand
 SPECIFIED = """
 GET /v1/config

@@ -69,11 +69,11 @@ def serve(
     ] = None,
     memory: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=MIB", help="How much is kept in memory (rest_server.md)."),
+        typer.Option(metavar="NAME=MIB", help="Size of a cache (docs/rest_reference.md)."),
     ] = None,
     plans: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="What plans of scans may take (rest_server.md)."),
+        typer.Option(metavar="NAME=NUMBER", help="A bound of plans (docs/rest_reference.md)."),
     ] = None,
 ) -> None:
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.

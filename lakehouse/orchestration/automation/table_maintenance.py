@@ -26,7 +26,7 @@ from lakehouse.spec.identifier import Identifier
 class TableMaintenance:
     """Tables that others write (Spark SQL, a server's clients), to be looked after by this project.
 
-    Each table's policy is its properties (docs/operations.md).
+    Each table's policy is its properties (docs/maintenance.md).
 
     >>> TableMaintenance(tables=("raw.clicks", "marts.users")).tables
     ('raw.clicks', 'marts.users')

@@ -52,7 +52,7 @@ def read_options(table: str, given: Mapping[str, str]) -> dict[str, int]:
         )
     if rest:
         logger.warning(
-            "%s: nothing honours the read option %s; docs/spark.md lists those that are",
+            "%s: nothing honours the read option %s; docs/spark_reference.md lists those that are",
             table,
             ", ".join(rest),
         )

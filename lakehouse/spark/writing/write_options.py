@@ -144,7 +144,7 @@ def _warn(table: Table, given: Mapping[str, str]) -> None:
     )
     if unknown:
         logger.warning(
-            "%s: nothing honours the write option %s; docs/spark.md lists those that are",
+            "%s: nothing honours the write option %s; docs/spark_reference.md lists those that are",
             table.name,
             ", ".join(unknown),
         )

@@ -1,4 +1,4 @@
-"""docs/operations.md names every property of the policies with its default, and no other."""
+"""docs/maintenance.md names every property of the policies with its default, and no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from lakehouse.maintenance.maintenance_policy import PREFIX
 from lakehouse.spec.table_properties import all_properties
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "maintenance.md"
 WORDS = {
     "all day": frozenset(range(24)),
     "1 day": 86_400_000,
