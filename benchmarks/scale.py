@@ -45,7 +45,7 @@ from benchmarks.plan_cost import publish  # noqa: E402
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  # noqa: E402
 from lakehouse.environment import Environment  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
-from lakehouse.scan.manifests.manifest_reader import decode_avro  # noqa: E402
+from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
 from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX  # noqa: E402

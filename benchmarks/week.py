@@ -52,6 +52,7 @@ from lakehouse.maintenance.advice.advice import Choice
 from lakehouse.maintenance.advice.due_actions import ActionKind
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.compaction.compaction import CompactionResult
+from lakehouse.manifests.manifest_list_cache import LISTS
 from lakehouse.orchestration.automation.maintenance_jobs import (
     PROJECT_POLICY,
     Request,
@@ -60,7 +61,6 @@ from lakehouse.orchestration.automation.maintenance_jobs import (
     expire,
 )
 from lakehouse.orchestration.automation.maintenance_sensors import actions_due, expiry_due
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.scan.planner import plan_scan
 from lakehouse.table import Table
 

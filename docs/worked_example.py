@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 import lakehouse as lh
 from lakehouse.environment import Environment
-from lakehouse.scan.manifests.manifest_reader import decode_avro, load_manifests
+from lakehouse.manifests.manifest_reader import decode_avro, load_manifests
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_blocks, read_header
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.metadata.all_field_types import types_of

@@ -20,16 +20,16 @@ from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_binding import bind, widen
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.residual_filter import Residuals
-from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.lazy_items import LazyItems
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
-from lakehouse.scan.manifests.manifest_list_cache import Listed
-from lakehouse.scan.manifests.manifest_reader import (
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
+from lakehouse.manifests.manifest_list_cache import Listed
+from lakehouse.manifests.manifest_reader import (
     ManifestReader,
     listed_manifests,
     load_manifests,
 )
-from lakehouse.scan.manifests.twin_cache import table_bytes
+from lakehouse.manifests.twin_cache import table_bytes
+from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.manifest_index import ManifestIndex
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries

@@ -7,14 +7,14 @@ from dataclasses import dataclass, fields, replace
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MADE, MADE_BYTES_MAX
-from lakehouse.scan.manifests.manifest_cache import (
+from lakehouse.manifests.manifest_cache import (
     DEFAULT_CACHE,
     FETCHED,
     FETCHED_BYTES_MAX,
     MEMORY_BYTES_MAX,
 )
-from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
-from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
+from lakehouse.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
+from lakehouse.manifests.twin_cache import TWIN_BYTES_MAX
 from lakehouse.spec.metadata.metadata_text import RECENT, RECENT_BYTES_MAX
 
 MIB = 1024 * 1024

@@ -18,9 +18,9 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, fetch
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, fetch
+from lakehouse.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.inheritance import inherit

@@ -45,8 +45,8 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
 from lakehouse.spec.manifests.columnar_manifest import conform, encode_twin, mismatch, open_twin
 from lakehouse.spec.manifests.data_file import (

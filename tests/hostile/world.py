@@ -29,8 +29,8 @@ from lakehouse.maintenance import (
     rewrite_manifests,
 )
 from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
+from lakehouse.manifests.manifest_list_cache import LISTS
 from lakehouse.storage.location import local_path
 from tests.hostile.mutations import as_avro, as_json, as_twin, raw
 from tests.integration.maintenance_support import at

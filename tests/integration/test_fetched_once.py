@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
+from lakehouse.manifests.manifest_list_cache import LISTS
 from tests.servers import s3
 
 _GET = re.compile(r'"GET /lake/(\S+?\.(?:avro|columnar\.parquet))(?:\?\S*)? HTTP')

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakehouse as lh
 from lakehouse.maintenance import rewrite_manifests
 from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, open_twin, seal_of, twin_path

@@ -15,8 +15,8 @@ import requests
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MADE
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
+from lakehouse.manifests.manifest_list_cache import LISTS
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.memory_bounds import MIB, MemoryBounds

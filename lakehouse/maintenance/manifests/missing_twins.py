@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
-from lakehouse.scan.manifests.manifest_reader import load_manifests
+from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.columnar_manifest import seal_of
 from lakehouse.spec.manifests.manifest_list import ManifestFile

@@ -14,7 +14,7 @@ from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, OpenManifest
+from lakehouse.manifests.manifest_reader import ManifestReader, OpenManifest
 from lakehouse.scan.pruning.entry_pruning import EntryPruner
 from lakehouse.scan.pruning.manifest_index import ManifestColumns
 from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.scan.manifests import manifest_list_cache as lists
-from lakehouse.scan.manifests.manifest_list_cache import ManifestLists, list_bytes
-from lakehouse.scan.manifests.manifest_reader import load_manifests
+from lakehouse.manifests import manifest_list_cache as lists
+from lakehouse.manifests.manifest_list_cache import ManifestLists, list_bytes
+from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,

@@ -10,7 +10,7 @@ import pytest
 FILL = """
 import sys
 import pyarrow as pa, pyarrow.ipc as ipc
-from lakehouse.scan.manifests.manifest_cache import CacheKey, ManifestCache
+from lakehouse.manifests.manifest_cache import CacheKey, ManifestCache
 from lakehouse.spec.manifests.manifest_entries import Entries
 from pyiceberg.partitioning import PartitionSpec
 

@@ -15,8 +15,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_cache import ManifestCache
+from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.scan.planner import plan_appends, plan_scan, project_schema
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.manifest_reader import OpenManifest
-from lakehouse.scan.manifests.twin_cache import ReadTwin, table_bytes
+from lakehouse.manifests.manifest_cache import ManifestCache
+from lakehouse.manifests.manifest_reader import OpenManifest
+from lakehouse.manifests.twin_cache import ReadTwin, table_bytes
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX

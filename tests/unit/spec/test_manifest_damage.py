@@ -25,7 +25,7 @@ from lakehouse.errors import (
     LakehouseError,
     UnsupportedFeatureError,
 )
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.spec.manifests.avro_container import (
     CHECKSUM_KEY,
     container_head,
@@ -218,7 +218,7 @@ def bomb() -> bytes:
 MEASURED = """
 import resource, sys
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.spec.manifests.manifest import decode_entries
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.unit.spec.test_manifest_damage import SPEC, TYPES

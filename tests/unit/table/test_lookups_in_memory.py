@@ -14,8 +14,8 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.kept_by_bytes import MADE
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_list_cache import LISTS
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", "UTC")), ("key", pa.int32()), ("amount", pa.float32())]

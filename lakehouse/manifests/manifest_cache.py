@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lakehouse.kept_by_bytes import KeptByBytes, MadeOnce
-from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX, KeptTwins, table_bytes
+from lakehouse.manifests.twin_cache import TWIN_BYTES_MAX, KeptTwins, table_bytes
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile

@@ -11,10 +11,10 @@ import pyarrow.fs as pafs
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
-from lakehouse.scan.manifests.manifest_cache import ManifestCache, fetch
-from lakehouse.scan.manifests.manifest_list_cache import LISTS, Listed
-from lakehouse.scan.manifests.twin_cache import ReadTwin
+from lakehouse.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.manifests.manifest_cache import ManifestCache, fetch
+from lakehouse.manifests.manifest_list_cache import LISTS, Listed
+from lakehouse.manifests.twin_cache import ReadTwin
 from lakehouse.spec.manifests.columnar_manifest import (
     TwinFile,
     conform,
