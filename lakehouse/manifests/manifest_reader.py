@@ -12,9 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
 from lakehouse.manifests.bulk_avro import BulkRefusedError, bulk_decode
-from lakehouse.manifests.manifest_cache import ManifestCache, fetch
-from lakehouse.manifests.manifest_list_cache import LISTS, Listed
-from lakehouse.manifests.twin_cache import ReadTwin
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, ColumnsOnce, Listed, ManifestCache
 from lakehouse.spec.manifests.columnar_manifest import (
     TwinFile,
     conform,
@@ -40,7 +38,7 @@ _BULK_MIN_ENTRIES = 32
 """Fewer take longer in bulk, which costs 2 ms to begin with, than entry by entry."""
 _TOGETHER_BYTES = 1 << 20
 """Manifests of one writer are decoded together as long as they are no larger than this."""
-_TYPE_BYTES = 64
+_NEWEST_BYTES = 64
 _TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
 
 
@@ -58,8 +56,9 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
 def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
     """`load_manifests`, with what earlier plans worked out of the same list."""
     if snapshot.manifest_list:
-        listed = LISTS.listed(fetch(storage, snapshot.manifest_list), snapshot.manifest_list)
-        newest = listed.derive("newest", _newest, lambda _: _TYPE_BYTES) if listed else None
+        data = DEFAULT_CACHE.fetch(storage, snapshot.manifest_list)
+        listed = DEFAULT_CACHE.listed(data, snapshot.manifest_list)
+        newest = listed.derive("newest", _newest, lambda _: _NEWEST_BYTES) if listed else None
         if newest is not None and (newest.sequence_number or 0) > snapshot.sequence_number:
             raise CorruptMetadataError(
                 f"{snapshot.manifest_list} lists {newest.manifest_path} with sequence number "
@@ -72,7 +71,7 @@ def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
 
 
 def _newest(listed: Listed) -> ManifestFile:
-    return max(listed, key=lambda one: one.sequence_number or 0)
+    return max(listed, key=lambda manifest: manifest.sequence_number or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,8 @@ class ManifestReader:
     def _together(
         self, group: Sequence[ManifestFile], columns: Collection[str] | None
     ) -> Entries | None:
-        files = [(one.manifest_path, fetch(self.storage, one.manifest_path)) for one in group]
+        paths = [manifest.manifest_path for manifest in group]
+        files = [(path, DEFAULT_CACHE.fetch(self.storage, path)) for path in paths]
         try:
             entries, counts = bulk_decode(
                 files, self.spec_of(group[0]), self.types, wanted=_with_inheriting(columns)
@@ -281,19 +281,19 @@ class OpenManifest:
         reader = self._reader
         if reader.cache is None:
             return self.decoded()
-        key = reader.cache.key(reader.storage, self.manifest, reader.types)
-        entries = reader.cache.get(key, self._columns)
+        key = reader.cache.avro_key(reader.storage, self.manifest, reader.types)
+        entries = reader.cache.entries(key, self._columns)
         if entries is not None:
             self.kind = "cached"
         else:
             entries = self.decoded()
-            reader.cache.put(key, self._columns, entries)
+            reader.cache.keep_entries(key, self._columns, entries)
         return entries
 
     def decoded(self) -> Entries:
         """Entries as they stand in the Avro manifest, nothing inherited."""
         reader, location = self._reader, self.manifest.manifest_path
-        data = fetch(reader.storage, location)
+        data = DEFAULT_CACHE.fetch(reader.storage, location)
         self.bytes_read = len(data)
         count = _entry_count(self.manifest)
         if count is not None and count < _BULK_MIN_ENTRIES:
@@ -304,7 +304,7 @@ class OpenManifest:
             reader.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
         return decoded.entries
 
-    def _from_twin(self, twin: ReadTwin, columns: Collection[str] | None) -> Entries:
+    def _from_twin(self, twin: ColumnsOnce, columns: Collection[str] | None) -> Entries:
         present = twin.names
         wanted = present
         if columns is not None:
@@ -324,19 +324,18 @@ class OpenManifest:
             (spec, types),
             inherited,
             lambda table: inherit(conform(table, spec, types), manifest),
-            _TYPE_BYTES * len(types),
         )
 
-    def _open_twin(self) -> ReadTwin | None:
+    def _open_twin(self) -> ColumnsOnce | None:
         reader, path = self._reader, self.manifest.manifest_path
         seal = seal_of(path)
         if seal is None:
             return None
         try:
-            file = ReadTwin(
+            file = ColumnsOnce(
                 path,
                 partial(_opened, reader.storage, self.manifest, seal),
-                None if reader.cache is None else reader.cache.twins,
+                reader.cache,
             )
         except (FileNotFoundError, NoSuchFileError):
             return None
@@ -367,7 +366,7 @@ def _opened(storage: Storage, manifest: ManifestFile, seal: str) -> TwinFile:
     local = isinstance(filesystem, pafs.LocalFileSystem)
     if local or manifest.manifest_length > _FETCHED_WHOLE_BYTES:
         return open_twin(filesystem.open_input_file(path), seal)
-    return open_twin(pa.BufferReader(fetch(storage, location)), seal)
+    return open_twin(pa.BufferReader(DEFAULT_CACHE.fetch(storage, location)), seal)
 
 
 def _with_inheriting(columns: Collection[str] | None) -> set[str] | None:
@@ -404,7 +403,7 @@ def _alike(manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
 
 def _v1_manifest(storage: Storage, location: str, snapshot: Snapshot) -> ManifestFile:
     """A manifest that a v1 snapshot names directly: nothing is known about its content."""
-    data = fetch(storage, location)
+    data = DEFAULT_CACHE.fetch(storage, location)
     return ManifestFile(
         manifest_path=location,
         manifest_length=len(data),

@@ -20,14 +20,12 @@ from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_binding import bind, widen
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.residual_filter import Residuals
-from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
-from lakehouse.manifests.manifest_list_cache import Listed
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, Listed, ManifestCache, size_of
 from lakehouse.manifests.manifest_reader import (
     ManifestReader,
     listed_manifests,
     load_manifests,
 )
-from lakehouse.manifests.twin_cache import table_bytes
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.pruning.entry_pruning import must_match
@@ -119,7 +117,7 @@ class ScanPlan:
     @property
     def memory_bytes(self) -> int:
         """What it takes in memory as long as no file or task is made."""
-        return _PLAN_BYTES + sum(table_bytes(part.table) for part in self._parts)
+        return _PLAN_BYTES + sum(size_of(part.table) for part in self._parts)
 
     def forget(self) -> None:
         """Keep no file or task that was made; those that are looked at again are made again."""

@@ -18,8 +18,7 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
-from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, fetch
-from lakehouse.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
@@ -203,7 +202,7 @@ class SnapshotProducer:
             added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
         )
         self._lists[_list_key(snapshot)] = list(listed)
-        LISTS.keep(data, listed)
+        DEFAULT_CACHE.keep_list(data, listed)
         return snapshot, data
 
     def _merged(
@@ -387,7 +386,7 @@ class SnapshotProducer:
             NoSuchFileError: it is missing.
         """
         entries = ManifestReader.of(self.storage, metadata).written_entries(manifest)
-        data = fetch(self.storage, manifest.manifest_path)
+        data = DEFAULT_CACHE.fetch(self.storage, manifest.manifest_path)
         return replace(manifest, manifest_path=self._write_manifest(data, entries, metadata))
 
     def _write_manifest(

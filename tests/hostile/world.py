@@ -29,8 +29,7 @@ from lakehouse.maintenance import (
     rewrite_manifests,
 )
 from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
-from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.storage.location import local_path
 from tests.hostile.mutations import as_avro, as_json, as_twin, raw
 from tests.integration.maintenance_support import at
@@ -147,9 +146,7 @@ class World:
         shutil.rmtree(self.live)
         shutil.copytree(self.kept, self.live)
         before = self.census()
-        LISTS.clear()
         DEFAULT_CACHE.clear()
-        FETCHED.clear()
         path.write_bytes(mutation(rng, path.read_bytes(), self.victim))
         for name, verb in self._verbs(rng).items():
             start = time.perf_counter()

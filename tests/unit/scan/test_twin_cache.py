@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.manifests.manifest_cache import ManifestCache
+from lakehouse.manifests.manifest_cache import ColumnsOnce, ManifestCache, size_of
 from lakehouse.manifests.manifest_reader import OpenManifest
-from lakehouse.manifests.twin_cache import ReadTwin, table_bytes
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX
@@ -91,7 +90,7 @@ def test_what_was_read_of_twins_goes_away_with_the_plan(table, where):
     gc.disable()
     try:
         planned(table, where, table.storage, None)
-        left = [one for one in gc.get_objects() if isinstance(one, OpenManifest | ReadTwin)]
+        left = [one for one in gc.get_objects() if isinstance(one, OpenManifest | ColumnsOnce)]
     finally:
         gc.enable()
     assert left == []
@@ -112,9 +111,9 @@ def test_what_is_kept_is_counted(table):
     planned(table, None, table.storage, cache)
     paths = [one.manifest_path for one in table.rows]
     for path in paths:
-        kept = cache.twins.get(path)
+        kept = cache.kept.get(("columns", path))
         assert kept.size >= sum(one.nbytes for one in kept.columns.values())
     numbers = pa.table({"n": np.arange(1_000)})
-    assert table_bytes(numbers) >= 8_000
+    assert size_of(numbers) >= 8_000
     cache.clear()
-    assert [cache.twins.get(path) for path in paths] == [None] * 3
+    assert cache.kept.held == 0
