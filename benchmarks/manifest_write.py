@@ -30,8 +30,8 @@ from pyiceberg.manifest import write_manifest  # noqa: E402
 
 from benchmarks.atlas import SCHEMA, SPEC, partition_files  # noqa: E402
 from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
+from lakehouse.manifests.manifest_writer import encode_manifest  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import encode_twin  # noqa: E402
-from lakehouse.spec.manifests.manifest import encode_manifest  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.schema.field_types import field_types  # noqa: E402
 

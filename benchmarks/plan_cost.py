@@ -144,7 +144,7 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
         part = entries(shape, table.location, int(start), int(stop), table.spec())
         storage.add_keys(part.table["file_path"].to_pylist())
         manifests.append(
-            workspace.write_manifest(
+            workspace.manifest_writer.write(
                 part, table.metadata, content=CONTENT_DATA_MANIFEST, snapshot_id=snapshot_id
             )
         )

@@ -147,7 +147,7 @@ def written(job: tuple[str, str, str, Sequence[int]]) -> list[Any]:
     made = []
     for hour in hours:
         made.append(
-            workspace.write_manifest(
+            workspace.manifest_writer.write(
                 shifted(entries, hour),
                 metadata,
                 content=CONTENT_DATA_MANIFEST,

@@ -11,7 +11,12 @@ import pyarrow.fs as pafs
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.manifests.avro_decoding import (
+    BulkRefusedError,
+    bulk_decode,
+    decode_entries,
+    manifest_spec_id,
+)
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, ColumnsOnce, Listed, ManifestCache
 from lakehouse.spec.manifests.columnar_manifest import (
     TwinFile,
@@ -23,7 +28,6 @@ from lakehouse.spec.manifests.columnar_manifest import (
     twin_path,
 )
 from lakehouse.spec.manifests.inheritance import INHERITING, inherit, inherit_alike
-from lakehouse.spec.manifests.manifest import decode_entries, manifest_spec_id
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.all_field_types import types_of

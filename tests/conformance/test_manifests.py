@@ -45,8 +45,9 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.manifests.avro_decoding import BulkRefusedError, bulk_decode, decode_entries
 from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_writer import encode_manifest, manifest_file
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
 from lakehouse.spec.manifests.columnar_manifest import conform, encode_twin, mismatch, open_twin
 from lakehouse.spec.manifests.data_file import (
@@ -57,11 +58,6 @@ from lakehouse.spec.manifests.data_file import (
     ManifestEntry,
 )
 from lakehouse.spec.manifests.inheritance import inherit
-from lakehouse.spec.manifests.manifest import (
-    decode_entries,
-    encode_manifest,
-    manifest_file,
-)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,

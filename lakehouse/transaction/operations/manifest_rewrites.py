@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader
 from lakehouse.spec.manifests.columnar_manifest import seal_of
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
@@ -99,7 +101,7 @@ class RewriteManifests(Operation):
                 )
                 count += len(entries)
                 created.extend(
-                    producer.write_split(
+                    producer.manifest_writer.write_split(
                         entries,
                         metadata,
                         content=content,
@@ -172,4 +174,10 @@ class AddTwins(Operation):
         if seal_of(manifest.manifest_path) is not None:
             return manifest
         key = ("twin", self, manifest.manifest_path)
-        return producer.once(key, lambda: producer.add_twin(manifest, metadata))
+
+        def write() -> ManifestFile:
+            entries = ManifestReader.of(producer.storage, metadata).written_entries(manifest)
+            data = DEFAULT_CACHE.fetch(producer.storage, manifest.manifest_path)
+            return producer.manifest_writer.write_again(manifest, data, entries, metadata)
+
+        return producer.once(key, write)

@@ -17,6 +17,7 @@ from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.manifests.manifest_cache import ManifestCache
 from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_writer import encode_manifest, manifest_file
 from lakehouse.scan.planner import plan_appends, plan_scan, project_schema
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
@@ -28,7 +29,6 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, write_manifest_list
 from lakehouse.spec.metadata.all_field_types import types_of

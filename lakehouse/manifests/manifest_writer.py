@@ -1,65 +1,188 @@
-"""Manifests: Avro files that list data files or delete files (spec: Manifests)."""
+"""Writes manifests: entries to Avro, and to the row that a manifest list has of them."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro.schema import SchemaParseException
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import (
-    AVRO_SCHEMA,
-    Header,
-    inflated_blocks,
-    read_header,
     write_container,
 )
 from lakehouse.spec.manifests.avro_schema import manifest_schema
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
+from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     STATUS_ADDED,
     STATUS_DELETED,
     STATUS_EXISTING,
+    DataFile,
+    ManifestEntry,
 )
 from lakehouse.spec.manifests.manifest_encoder import entry_blocks, partition_kinds
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
-from lakehouse.spec.manifests.manifest_rows import flatten, nested_type
+from lakehouse.spec.manifests.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    FieldSummary,
+    ManifestFile,
+)
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
 from lakehouse.spec.partitioning.spec_json import spec_to_json
-from lakehouse.spec.schema.field_types import FieldTypes, field_types
+from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.schema.iceberg_types import schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
-from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike, order_classes
 
 DEFLATE_LEVEL = 3
+TWIN_MIN_ENTRIES = 32
+_SAMPLE_FILES = 2_000
+_LEAST_FILES = 100
 _SCHEMAS: MadeOnce[str] = MadeOnce()
-_WITH_LENGTHS: MadeOnce[bytes | None] = MadeOnce()
-_READERS: MadeOnce[tuple[Any, pa.DataType]] = MadeOnce()
-_DAMAGE = (
-    EOFError,
-    IndexError,
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    SchemaParseException,
-    fastavro.schema.UnknownType,
-    pa.ArrowException,
-)
+
+
+class ManifestWriter:
+    """Writes the manifests of one commit, columnar ones too where there is enough to prune.
+
+    Args:
+        unique: part of every file name.
+        numbers: tell the files of one commit apart.
+        location: of a metadata file of a table, by its name; raises what forbids to write there.
+        write: writes a new file.
+
+    Attributes:
+        written: the entries of every manifest that was written, by its location.
+    """
+
+    def __init__(
+        self,
+        unique: str,
+        numbers: Iterator[int],
+        location: Callable[[TableMetadata, str], str],
+        write: Callable[[str, bytes], None],
+    ) -> None:
+        self._unique, self._numbers = unique, numbers
+        self._location, self._write = location, write
+        self.written: dict[str, Entries] = {}
+
+    def write_added(
+        self,
+        metadata: TableMetadata,
+        files: Sequence[DataFile],
+        *,
+        snapshot_id: int,
+        data_sequence_number: int | None = None,
+        inherits_snapshot: bool = False,
+    ) -> list[ManifestFile]:
+        """Write manifests of new files, by partition spec and content, of about the target size.
+
+        `inherits_snapshot`: entries leave out the snapshot, which whoever lists the manifest may
+        then choose (spec: Snapshot ID Inheritance).
+        """
+        types = types_of(metadata)
+        groups: dict[tuple[int, int], list[DataFile]] = {}
+        for file in files:
+            groups.setdefault((manifest_content(file), file.spec_id), []).append(file)
+        manifests: list[ManifestFile] = []
+        for (content, spec_id), members in groups.items():
+            is_data = content == CONTENT_DATA_MANIFEST
+            rows = [
+                ManifestEntry(
+                    status=STATUS_ADDED,
+                    snapshot_id=None if inherits_snapshot else snapshot_id,
+                    sequence_number=data_sequence_number if is_data else None,
+                    data_file=file,
+                )
+                for file in members
+            ]
+            entries = Entries.from_manifest_entries(rows, metadata.spec(spec_id), types)
+            manifests.extend(
+                self.write_split(entries, metadata, content=content, snapshot_id=snapshot_id)
+            )
+        return manifests
+
+    def write_split(
+        self,
+        entries: Entries,
+        metadata: TableMetadata,
+        *,
+        content: int,
+        snapshot_id: int,
+        target_bytes: int | None = None,
+    ) -> Iterator[ManifestFile]:
+        """Write entries of one spec as manifests of about the target size.
+
+        The first entries tell how large an entry is.
+        """
+        target = target_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
+        for group in _split_by_order(entries):
+            at, step = 0, _SAMPLE_FILES
+            while at < len(group):
+                part = group if at == 0 and len(group) <= step else group.slice(at, step)
+                manifest = self.write(part, metadata, content=content, snapshot_id=snapshot_id)
+                yield manifest
+                at += len(part)
+                step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))
+
+    def write(
+        self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
+    ) -> ManifestFile:
+        """Write a manifest, and its columnar twin where there is enough in it to prune.
+
+        Raises UnsupportedFeatureError: a v1 table.
+        """
+        refuse_v1(metadata)
+        version = metadata.format_version
+        data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
+        with_twin = entries if len(entries) >= TWIN_MIN_ENTRIES else None
+        location = self._write_manifest(data, with_twin, metadata)
+        self.written[location] = entries
+        return manifest_file(
+            entries,
+            manifest_path=location,
+            manifest_length=len(data),
+            snapshot_id=snapshot_id,
+            content=content,
+        )
+
+    def write_again(
+        self, manifest: ManifestFile, data: bytes, entries: Entries, metadata: TableMetadata
+    ) -> ManifestFile:
+        """Write a manifest once more, byte by byte, with a columnar one; its new row.
+
+        Args:
+            manifest: the row of the manifest list.
+            data: the manifest.
+            entries: as they stand in it, nothing inherited.
+            metadata: of the table.
+        """
+        path = self._write_manifest(data, entries, metadata)
+        return dataclasses.replace(manifest, manifest_path=path)
+
+    def _write_manifest(
+        self, data: bytes, with_twin: Entries | None, metadata: TableMetadata
+    ) -> str:
+        """Write a manifest, and the twin of these entries; returns where."""
+        name = f"{self._unique}-m{next(self._numbers)}"
+        if with_twin is None:
+            location = self._location(metadata, f"{name}.avro")
+        else:
+            twin = encode_twin(with_twin)
+            location = self._location(metadata, sealed_name(name, twin.seal))
+            self._write(twin_path(location), twin.data)
+        self._write(location, data)
+        return location
 
 
 def encode_manifest(
@@ -131,24 +254,9 @@ def manifest_file(
     )
 
 
-def decode_entries(
-    data: bytes,
-    location: str,
-    spec: PartitionSpec,
-    types: FieldTypes,
-    *,
-    wanted: Collection[str] | None = None,
-) -> Entries:
-    """Entries of a v1, v2 or v3 manifest one by one, as it has them: nothing is inherited.
-
-    Deleted entries are included. `wanted` are the columns to make; None makes all.
-
-    Raises:
-        CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more
-            than it may.
-        UnsupportedFeatureError: an unknown Avro codec.
-    """
-    return _decode_rows(data, read_header(data, location), location, spec, types, wanted)
+def manifest_content(file: DataFile) -> int:
+    """The content of the manifests that can list a file (spec: Manifest Lists, `content`)."""
+    return CONTENT_DATA_MANIFEST if file.content == CONTENT_DATA else CONTENT_DELETE_MANIFEST
 
 
 def _counts(entries: Entries) -> dict[str, Any]:
@@ -172,124 +280,6 @@ def with_counts(manifest: ManifestFile, entries: Entries) -> ManifestFile:
     In v1 lists they are optional (spec: Manifest Lists).
     """
     return dataclasses.replace(manifest, **_counts(entries))
-
-
-def manifest_spec_id(data: bytes, location: str) -> int:
-    """The partition spec that a manifest says it was written with; 0 when it does not say (v1).
-
-    Raises:
-        CorruptMetadataError: not a manifest.
-    """
-    text = read_header(data, location).text("partition-spec-id")
-    return int(text) if text is not None and text.isdigit() else 0
-
-
-def _decode_rows(
-    data: bytes,
-    header: Header,
-    location: str,
-    spec: PartitionSpec,
-    types: FieldTypes,
-    wanted: Collection[str] | None,
-) -> Entries:
-    schema = header.metadata["avro.schema"]
-    with_lengths = schema_with_lengths(schema)
-    if with_lengths is not None:
-        # all columns: that the lengths are right can be seen of partition values only
-        with contextlib.suppress(CorruptMetadataError):
-            return _decode_as(with_lengths, data, header, location, spec, types, None)
-    return _decode_as(schema, data, header, location, spec, types, wanted)
-
-
-def schema_with_lengths(schema: bytes) -> bytes | None:
-    """What Java may mean by a manifest's Avro schema; None where it cannot mean anything else.
-
-    Before a partition value that is an Avro `fixed` Iceberg's Java library writes the length, as if
-    it were `bytes`. Such a manifest is decoded entry by entry: as Java means it if all lengths are
-    right, else as its schema says. (The other way round a value that ends with a byte above 0x7f
-    may swallow what follows it, and nobody notices.)
-    """
-
-    def make() -> bytes | None:
-        plain = json.loads(schema)
-        changed = _fixed_as_bytes(plain, set())
-        return None if changed == plain else json.dumps(changed).encode()
-
-    return _WITH_LENGTHS.of((), schema, make, lambda _: 3 * len(schema))
-
-
-def _fixed_as_bytes(schema: Any, names: set[str]) -> Any:
-    """The schema with `bytes` for each fixed, by its definition or, further on, by its name."""
-    if isinstance(schema, list):
-        return [_fixed_as_bytes(branch, names) for branch in schema]
-    if not isinstance(schema, dict):
-        return "bytes" if schema in names else schema
-    if schema.get("type") == "fixed" and "logicalType" not in schema:
-        names.add(schema["name"])
-        return "bytes"
-    return {
-        key: _fixed_as_bytes(value, names)
-        if key in ("type", "fields", "items", "values")
-        else value
-        for key, value in schema.items()
-    }
-
-
-def _decode_as(
-    schema: bytes,
-    data: bytes,
-    header: Header,
-    location: str,
-    spec: PartitionSpec,
-    types: FieldTypes,
-    wanted: Collection[str] | None,
-) -> Entries:
-    try:
-        records = _records(schema, data, header, location)
-        rows = pa.Table.from_struct_array(pa.array(records, _reader(schema)[1]))
-        return flatten(rows, header.schema, spec, types, location, wanted=wanted)
-    except _DAMAGE as error:
-        raise CorruptMetadataError(
-            f"{location} cannot be read as a manifest: {error!r}", location=location
-        ) from error
-
-
-def _records(schema: bytes, data: bytes, header: Header, location: str) -> list[Any]:
-    reader_schema, _ = _reader(schema)
-    records: list[Any] = []
-    for count, plain in inflated_blocks(data, header, location):
-        stream = io.BytesIO(plain)
-        records += [fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)]
-        if stream.tell() != len(plain):
-            raise CorruptMetadataError(
-                f"{location}: a block holds more than its {count} records", location=location
-            )
-    return records
-
-
-def _reader(schema: bytes) -> tuple[Any, pa.DataType]:
-    """What reads records of a writer's schema, and the type that holds them.
-
-    Manifests of one writer share it.
-    """
-
-    def make() -> tuple[Any, pa.DataType]:
-        plain = _without_logical_types(json.loads(schema))
-        return fastavro.parse_schema(plain), nested_type(plain)
-
-    return _READERS.of((), schema, make, lambda _: AVRO_SCHEMA * len(schema))
-
-
-def _without_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_logical_types(branch) for branch in schema]
-    if isinstance(schema, Mapping):
-        return {
-            key: _without_logical_types(value)
-            for key, value in schema.items()
-            if key != "logicalType"
-        }
-    return schema
 
 
 def _check(entries: Entries, format_version: int, content: int) -> None:
@@ -347,3 +337,20 @@ def _signed_zeros(values: Any, bounds: list[Any]) -> list[Any]:
     if upper == 0.0:
         upper = -0.0 if signs.all() else 0.0
     return [lower, upper]
+
+
+def _split_by_order(entries: Entries) -> Iterator[Entries]:
+    """The entries, in order, apart where UUIDs of their partitions are of different classes.
+
+    A row of the manifest list bounds the partition values of its manifest, and writers disagree on
+    the order of UUIDs. Where all of a manifest are of one class, its bounds mean the same to
+    everybody.
+    """
+    names = [f"partition.{field.field_id}" for field in entries.spec.fields]
+    classes = np.zeros(len(entries), np.int64)
+    for name in names:
+        if holds_uuids(entries.table[name]):
+            classes = classes * 4 + order_classes(entries.table[name])
+    for order_class in np.unique(classes):
+        alike = classes == order_class
+        yield entries if alike.all() else entries.filter(pa.array(alike))
