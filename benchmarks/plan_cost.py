@@ -205,7 +205,7 @@ def ours(
         lake.load_table(str(TABLE)).metadata if known is None else parse(storage.read(known), known)
     )
     plan = plan_scan(
-        ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None
+        ScanRequest(metadata=metadata, where=where, use_columnar=twins), storage, cache=None
     )
     files = len(plan.files)
     spent = time.perf_counter() - start

@@ -48,7 +48,7 @@ from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
 from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
 from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
-from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX  # noqa: E402
+from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST  # noqa: E402
 from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
@@ -212,7 +212,7 @@ def sizes(metadata: Path) -> dict[str, int]:
     """Bytes of a table's metadata folder by kind."""
     found: Counter[str] = Counter()
     for one in os.scandir(metadata):
-        kind = "twins" if one.name.endswith(TWIN_SUFFIX) else "manifests"
+        kind = "twins" if one.name.endswith(COLUMNAR_SUFFIX) else "manifests"
         kind = "list" if one.name.startswith("snap-") else kind
         kind = "metadata" if ".metadata.json" in one.name else kind
         found[kind] += one.stat().st_size

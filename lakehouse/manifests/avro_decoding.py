@@ -139,7 +139,7 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
     block is said to hold more records than it can, and the batch ends where they should: what is
     left then is an error or one batch more, and refused.
     """
-    # takes most of a second to import, for manifests without twins alone
+    # takes most of a second to import, for manifests without columnar ones alone
     from datafusion import SessionConfig, SessionContext  # noqa: PLC0415
 
     session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))

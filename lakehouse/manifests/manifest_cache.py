@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakehouse.kept_by_bytes import KeptByBytes, MadeOnce
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
-from lakehouse.spec.manifests.columnar_manifest import TwinFile
+from lakehouse.spec.manifests.columnar_manifest import ColumnarFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile, read_manifest_list
 from lakehouse.spec.schema.field_types import FieldTypes
@@ -201,11 +201,11 @@ class ColumnsOnce:
     """
 
     def __init__(
-        self, path: str, opened: Callable[[], TwinFile], cache: ManifestCache | None
+        self, path: str, opened: Callable[[], ColumnarFile], cache: ManifestCache | None
     ) -> None:
         self._path, self._opened = path, opened
         self._cache: KeptByBytes[Hashable, Any] = KeptByBytes(0) if cache is None else cache.kept
-        self._file: TwinFile | None = None
+        self._file: ColumnarFile | None = None
         kept: KeptColumns | None = self._cache.get(("columns", path))
         if kept is None:
             self._file = opened()

@@ -19,13 +19,13 @@ from lakehouse.manifests.avro_decoding import (
 )
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, ColumnsOnce, Listed, ManifestCache
 from lakehouse.spec.manifests.columnar_manifest import (
-    TwinFile,
-    conform,
-    lacking,
-    mismatch,
-    open_twin,
-    seal_of,
-    twin_path,
+    ColumnarFile,
+    cast_to_table,
+    checksum_of,
+    columnar_path,
+    missing_columns,
+    open_columnar,
+    why_stale,
 )
 from lakehouse.spec.manifests.inheritance import INHERITING, inherit, inherit_alike
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -37,13 +37,13 @@ from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.storage.storage_protocol import Storage
 
 _FETCHED_WHOLE_BYTES = 8 << 20
-"""Twins up to this size are read whole from object stores: one request instead of four."""
+"""Columnar manifests up to this size are read whole from object stores: one request, not four."""
 _BULK_MIN_ENTRIES = 32
 """Fewer take longer in bulk, which costs 2 ms to begin with, than entry by entry."""
 _TOGETHER_BYTES = 1 << 20
 """Manifests of one writer are decoded together as long as they are no larger than this."""
 _NEWEST_BYTES = 64
-_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
+_COLUMNAR_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
 
 
 def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
@@ -127,13 +127,13 @@ def decode_avro(
 class ManifestReader:
     """Reads the manifests of one table.
 
-    Without twins and cache it gives what the Avro manifests say, which are the truth.
+    Without columnar manifests and cache it gives what the Avro manifests say, which are the truth.
 
     Attributes:
         storage: where they are.
         types: field types of the table.
         specs: partition specs of the table by id.
-        use_twins: whether columnar twins may be used.
+        use_columnar: whether columnar manifests may be used.
         cache: where decoded entries are kept; None keeps none.
         notes: unusual events, appended to.
     """
@@ -141,7 +141,7 @@ class ManifestReader:
     storage: Storage
     types: FieldTypes
     specs: Mapping[int, PartitionSpec]
-    use_twins: bool = False
+    use_columnar: bool = False
     cache: ManifestCache | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -249,13 +249,13 @@ class OpenManifest:
         self._spec = spec
         self._reader = reader
         self._columns = _with_inheriting(columns)
-        self._twin = self._open_twin() if reader.use_twins else None
+        self._columnar = self._open_columnar() if reader.use_columnar else None
         self._loaded: Entries | None = None
 
     @property
-    def has_twin(self) -> bool:
-        """Whether a columnar twin was found and opened."""
-        return self._twin is not None
+    def has_columnar(self) -> bool:
+        """Whether a columnar manifest was found and opened."""
+        return self._columnar is not None
 
     def entries(self, columns: Collection[str] | None) -> Entries:
         """All entries with at least these columns where they exist; None is all columns.
@@ -264,11 +264,11 @@ class OpenManifest:
             CorruptMetadataError: the manifest is damaged.
             NoSuchFileError: it is missing.
         """
-        if self._twin is not None:
+        if self._columnar is not None:
             try:
-                entries = self._from_twin(self._twin, columns)
-            except _TWIN_DAMAGE as error:
-                self._ignore_twin(str(error))
+                entries = self._from_columnar(self._columnar, columns)
+            except _COLUMNAR_DAMAGE as error:
+                self._ignore_columnar(str(error))
             else:
                 self.kind = "columnar"
                 return entries
@@ -308,8 +308,8 @@ class OpenManifest:
             reader.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
         return decoded.entries
 
-    def _from_twin(self, twin: ColumnsOnce, columns: Collection[str] | None) -> Entries:
-        present = twin.names
+    def _from_columnar(self, columnar: ColumnsOnce, columns: Collection[str] | None) -> Entries:
+        present = columnar.names
         wanted = present
         if columns is not None:
             needed = {"status", *columns}
@@ -323,54 +323,54 @@ class OpenManifest:
             manifest.sequence_number,
             manifest.first_row_id,
         )
-        return twin.entries(
+        return columnar.entries(
             wanted,
             (spec, types),
             inherited,
-            lambda table: inherit(conform(table, spec, types), manifest),
+            lambda table: inherit(cast_to_table(table, spec, types), manifest),
         )
 
-    def _open_twin(self) -> ColumnsOnce | None:
+    def _open_columnar(self) -> ColumnsOnce | None:
         reader, path = self._reader, self.manifest.manifest_path
-        seal = seal_of(path)
-        if seal is None:
+        checksum = checksum_of(path)
+        if checksum is None:
             return None
         try:
             file = ColumnsOnce(
                 path,
-                partial(_opened, reader.storage, self.manifest, seal),
+                partial(_opened, reader.storage, self.manifest, checksum),
                 reader.cache,
             )
         except (FileNotFoundError, NoSuchFileError):
             return None
-        except _TWIN_DAMAGE as error:
-            self._ignore_twin(str(error))
+        except _COLUMNAR_DAMAGE as error:
+            self._ignore_columnar(str(error))
             return None
-        reason = mismatch(file.rows, self.manifest) or lacking(file.names, self._spec)
+        reason = why_stale(file.rows, self.manifest) or missing_columns(file.names, self._spec)
         if reason is not None:
-            self._ignore_twin(reason)
+            self._ignore_columnar(reason)
             return None
         return file
 
-    def _ignore_twin(self, reason: str) -> None:
-        self._twin = None
+    def _ignore_columnar(self, reason: str) -> None:
+        self._columnar = None
         self._reader.notes.append(
-            f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}"
+            f"ignored the columnar manifest of {self.manifest.manifest_path}: {reason}"
         )
 
 
-def _opened(storage: Storage, manifest: ManifestFile, seal: str) -> TwinFile:
-    """The twin of a manifest.
+def _opened(storage: Storage, manifest: ManifestFile, checksum: str) -> ColumnarFile:
+    """The columnar manifest beside a manifest.
 
     It holds no open manifest: that would hold it in turn, and what was read of both would stay in
     memory until cycles are looked for.
     """
-    location = twin_path(manifest.manifest_path)
+    location = columnar_path(manifest.manifest_path)
     filesystem, path = storage.filesystem(location)
     local = isinstance(filesystem, pafs.LocalFileSystem)
     if local or manifest.manifest_length > _FETCHED_WHOLE_BYTES:
-        return open_twin(filesystem.open_input_file(path), seal)
-    return open_twin(pa.BufferReader(DEFAULT_CACHE.fetch(storage, location)), seal)
+        return open_columnar(filesystem.open_input_file(path), checksum)
+    return open_columnar(pa.BufferReader(DEFAULT_CACHE.fetch(storage, location)), checksum)
 
 
 def _with_inheriting(columns: Collection[str] | None) -> set[str] | None:

@@ -19,7 +19,11 @@ from lakehouse.spec.manifests.avro_container import (
 )
 from lakehouse.spec.manifests.avro_schema import manifest_schema
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
-from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.spec.manifests.columnar_manifest import (
+    columnar_path,
+    encode_columnar,
+    name_with_checksum,
+)
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     STATUS_ADDED,
@@ -46,7 +50,7 @@ from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike, order_classes
 
 DEFLATE_LEVEL = 3
-TWIN_MIN_ENTRIES = 32
+COLUMNAR_MIN_ENTRIES = 32
 _SAMPLE_FILES = 2_000
 _LEAST_FILES = 100
 _SCHEMAS: MadeOnce[str] = MadeOnce()
@@ -138,15 +142,15 @@ class ManifestWriter:
     def write(
         self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
     ) -> ManifestFile:
-        """Write a manifest, and its columnar twin where there is enough in it to prune.
+        """Write a manifest, and a columnar one where there is enough in it to prune.
 
         Raises UnsupportedFeatureError: a v1 table.
         """
         refuse_v1(metadata)
         version = metadata.format_version
         data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
-        with_twin = entries if len(entries) >= TWIN_MIN_ENTRIES else None
-        location = self._write_manifest(data, with_twin, metadata)
+        columnar = entries if len(entries) >= COLUMNAR_MIN_ENTRIES else None
+        location = self._write_manifest(data, columnar, metadata)
         self.written[location] = entries
         return manifest_file(
             entries,
@@ -171,16 +175,16 @@ class ManifestWriter:
         return dataclasses.replace(manifest, manifest_path=path)
 
     def _write_manifest(
-        self, data: bytes, with_twin: Entries | None, metadata: TableMetadata
+        self, data: bytes, columnar: Entries | None, metadata: TableMetadata
     ) -> str:
-        """Write a manifest, and the twin of these entries; returns where."""
+        """Write a manifest, and a columnar one of these entries; returns where."""
         name = f"{self._unique}-m{next(self._numbers)}"
-        if with_twin is None:
+        if columnar is None:
             location = self._location(metadata, f"{name}.avro")
         else:
-            twin = encode_twin(with_twin)
-            location = self._location(metadata, sealed_name(name, twin.seal))
-            self._write(twin_path(location), twin.data)
+            encoded = encode_columnar(columnar)
+            location = self._location(metadata, name_with_checksum(name, encoded.checksum))
+            self._write(columnar_path(location), encoded.data)
         self._write(location, data)
         return location
 

@@ -158,8 +158,8 @@ def plan_scan(
     """Plan a scan.
 
     Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file.
-    Manifests are answered by their columnar twins, else by `cache` (None is no cache), else decoded
-    from Avro; the report says which.
+    Columnar manifests answer where there are any, else `cache` (None is no cache), else Avro is
+    decoded; the report says which.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
@@ -267,7 +267,7 @@ def _plan(
         manifests = list_manifests()
     types = types_of(request.metadata)
     specs = request.metadata.specs()
-    reader = ManifestReader(storage, types, specs, request.use_twins, cache, report.notes)
+    reader = ManifestReader(storage, types, specs, request.use_columnar, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
     search = Search(
         widen(where, types),

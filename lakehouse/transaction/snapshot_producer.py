@@ -21,7 +21,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.manifests.manifest_writer import ManifestWriter, with_counts
-from lakehouse.spec.manifests.columnar_manifest import twin_path
+from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -382,7 +382,7 @@ class SnapshotProducer:
         kept = {snapshot.manifest_list for snapshot in snapshots} | set(vectors)
         for snapshot in snapshots:
             kept.update(manifest.manifest_path for manifest in self.manifests(snapshot))
-        kept |= {twin_path(location) for location in kept if location.endswith(".avro")}
+        kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
         if kept or not self._is_sent:
             self._delete(kept)
 

@@ -1,4 +1,4 @@
-"""Rewrites manifests by partition, with columnar twins, so that planning opens few."""
+"""Rewrites manifests by partition, with columnar manifests, so that planning opens few."""
 
 from __future__ import annotations
 

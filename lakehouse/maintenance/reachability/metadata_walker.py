@@ -1,6 +1,6 @@
 """Reads the metadata tree below snapshots for maintenance, always from Avro manifests.
 
-These are the truth; twins are derived.
+These are the truth; columnar manifests are derived.
 """
 
 from __future__ import annotations
