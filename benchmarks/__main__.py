@@ -127,7 +127,7 @@ def optional_parts(kept: dict[str, Any]) -> Iterator[Ratio]:
 def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
     for peer in ("pyiceberg", "fastavro"):
         yield Ratio(
-            f"{kept['ours_with_twin']['entries_per_second']:,} entries/s",
+            f"{kept['ours_with_columnar']['entries_per_second']:,} entries/s",
             peer,
             kept[f"times_faster_than_{peer}"],
         )

@@ -29,9 +29,9 @@ from pyiceberg.manifest import ManifestEntry as PyManifestEntry  # noqa: E402
 from pyiceberg.manifest import write_manifest  # noqa: E402
 
 from benchmarks.atlas import SCHEMA, SPEC, partition_files  # noqa: E402
-from lakehouse.scan.manifests.manifest_reader import decode_avro  # noqa: E402
-from lakehouse.spec.manifests.columnar_manifest import encode_twin  # noqa: E402
-from lakehouse.spec.manifests.manifest import encode_manifest  # noqa: E402
+from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
+from lakehouse.manifests.manifest_writer import encode_manifest  # noqa: E402
+from lakehouse.spec.manifests.columnar_manifest import encode_columnar  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.schema.field_types import field_types  # noqa: E402
 
@@ -61,7 +61,7 @@ def one_manifest(folder: Path) -> tuple[Path, float]:
 def ours(entries: Entries) -> int:
     """Write a manifest and its twin to memory; bytes of Avro."""
     data = encode_manifest(entries, SCHEMA, format_version=2)
-    encode_twin(entries)
+    encode_columnar(entries)
     return len(data)
 
 
@@ -104,7 +104,7 @@ def run(folder: Path, wanted: int) -> dict[str, Any]:
         },
         "versions": {name: version(name) for name in ("pyiceberg", "fastavro", "pyarrow", "numpy")},
         "entries": count * len(entries),
-        "ours_with_twin": {
+        "ours_with_columnar": {
             "entries_per_second_one_thread": round(one),
             "entries_per_second": round(cores),
             "avro_bytes_per_entry": round(avro_bytes / len(entries), 1),
@@ -131,7 +131,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     result = run(arguments.folder, arguments.entries)
-    mine = result["ours_with_twin"]
+    mine = result["ours_with_columnar"]
     rate_text = (
         f"{mine['entries_per_second']:,} entries/s on all cores, "
         f"{mine['entries_per_second_one_thread']:,} on one"

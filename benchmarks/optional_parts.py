@@ -28,9 +28,9 @@ from benchmarks.atlas import FULL_FILES_PER_PARTITION
 from benchmarks.atlas import build as build_atlas
 from benchmarks.plan_atlas import plan_ours, queries
 from lakehouse.data.reading.scan_reader import read_table
+from lakehouse.manifests import manifest_reader
+from lakehouse.manifests.avro_decoding import BulkRefusedError, bulk_decode
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate
-from lakehouse.scan.manifests import manifest_reader
-from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
 from lakehouse.spark import build_session
 from lakehouse.table.scan import read_request
 

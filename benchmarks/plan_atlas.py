@@ -30,10 +30,13 @@ from pyiceberg.table import StaticTable  # noqa: E402
 from benchmarks.atlas import FULL_FILES_PER_PARTITION, build, metric  # noqa: E402
 from lakehouse.expressions.sql.sql_grammar import parsed  # noqa: E402
 from lakehouse.lake import load_catalog  # noqa: E402
-from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins  # noqa: E402
+from lakehouse.maintenance.manifests.missing_columnar import (  # noqa: E402
+    execute_columnar,
+    plan_columnar,
+)
 from lakehouse.scan.planner import plan_scan  # noqa: E402
 from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
-from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX  # noqa: E402
+from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX  # noqa: E402
 from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
 from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402
 
@@ -57,7 +60,7 @@ def plan_ours(location: str, where: str, *, twins: bool) -> tuple[list[str], dic
     storage = storage_for(location)
     metadata = parse(storage.read(location), location)
     plan = plan_scan(
-        ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None
+        ScanRequest(metadata=metadata, where=where, use_columnar=twins), storage, cache=None
     )
     return [file.file_path for file in plan.files], plan.report.to_dict()
 
@@ -115,7 +118,7 @@ def measure(contender: str, location: str, where: str, repeat: int) -> dict[str,
 def make_twins(location: str) -> tuple[str, float]:
     """Give every manifest its twin in one commit: (metadata of the new version, seconds)."""
     folder = Path(location).parent
-    for made in itertools.chain(folder.glob(f"*{TWIN_SUFFIX}"), folder.glob("*-t*.avro")):
+    for made in itertools.chain(folder.glob(f"*{COLUMNAR_SUFFIX}"), folder.glob("*-t*.avro")):
         made.unlink()
     database = folder / "twins.db"
     database.unlink(missing_ok=True)
@@ -123,7 +126,7 @@ def make_twins(location: str) -> tuple[str, float]:
     lake.create_namespace("bench")
     table = lake.register_table("bench.atlas", location)
     start = time.perf_counter()
-    execute_twins(table.catalog, plan_twins(table.catalog, table.identifier))
+    execute_columnar(table.catalog, plan_columnar(table.catalog, table.identifier))
     return table.refresh().metadata_location, time.perf_counter() - start
 
 

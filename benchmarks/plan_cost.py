@@ -144,7 +144,7 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
         part = entries(shape, table.location, int(start), int(stop), table.spec())
         storage.add_keys(part.table["file_path"].to_pylist())
         manifests.append(
-            workspace.write_manifest(
+            workspace.manifest_writer.write(
                 part, table.metadata, content=CONTENT_DATA_MANIFEST, snapshot_id=snapshot_id
             )
         )
@@ -205,7 +205,7 @@ def ours(
         lake.load_table(str(TABLE)).metadata if known is None else parse(storage.read(known), known)
     )
     plan = plan_scan(
-        ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None
+        ScanRequest(metadata=metadata, where=where, use_columnar=twins), storage, cache=None
     )
     files = len(plan.files)
     spent = time.perf_counter() - start

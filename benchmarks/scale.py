@@ -45,10 +45,10 @@ from benchmarks.plan_cost import publish  # noqa: E402
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  # noqa: E402
 from lakehouse.environment import Environment  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
-from lakehouse.scan.manifests.manifest_reader import decode_avro  # noqa: E402
+from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
 from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
-from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX  # noqa: E402
+from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST  # noqa: E402
 from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
@@ -147,7 +147,7 @@ def written(job: tuple[str, str, str, Sequence[int]]) -> list[Any]:
     made = []
     for hour in hours:
         made.append(
-            workspace.write_manifest(
+            workspace.manifest_writer.write(
                 shifted(entries, hour),
                 metadata,
                 content=CONTENT_DATA_MANIFEST,
@@ -212,7 +212,7 @@ def sizes(metadata: Path) -> dict[str, int]:
     """Bytes of a table's metadata folder by kind."""
     found: Counter[str] = Counter()
     for one in os.scandir(metadata):
-        kind = "twins" if one.name.endswith(TWIN_SUFFIX) else "manifests"
+        kind = "twins" if one.name.endswith(COLUMNAR_SUFFIX) else "manifests"
         kind = "list" if one.name.startswith("snap-") else kind
         kind = "metadata" if ".metadata.json" in one.name else kind
         found[kind] += one.stat().st_size

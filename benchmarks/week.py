@@ -52,6 +52,7 @@ from lakehouse.maintenance.advice.advice import Choice
 from lakehouse.maintenance.advice.due_actions import ActionKind
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.compaction.compaction import CompactionResult
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.orchestration.automation.maintenance_jobs import (
     PROJECT_POLICY,
     Request,
@@ -60,7 +61,6 @@ from lakehouse.orchestration.automation.maintenance_jobs import (
     expire,
 )
 from lakehouse.orchestration.automation.maintenance_sensors import actions_due, expiry_due
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.scan.planner import plan_scan
 from lakehouse.table import Table
 
@@ -293,7 +293,7 @@ def planning(week: Week) -> float:
     """Processor seconds to open the table and plan the queries, uncached; best of two if quick."""
     best = float("inf")
     for _ in range(2):
-        LISTS.clear()
+        DEFAULT_CACHE.clear()
         start = time.process_time()
         table = lh.load_catalog(week.folder.as_uri()).load_table(NAME)
         for where in week.queries():

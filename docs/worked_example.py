@@ -22,9 +22,13 @@ import pyarrow.parquet as pq
 
 import lakehouse as lh
 from lakehouse.environment import Environment
-from lakehouse.scan.manifests.manifest_reader import decode_avro, load_manifests
+from lakehouse.manifests.manifest_reader import decode_avro, load_manifests
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_blocks, read_header
-from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.spec.manifests.columnar_manifest import (
+    columnar_path,
+    encode_columnar,
+    name_with_checksum,
+)
 from lakehouse.spec.metadata.all_field_types import types_of
 
 PAGE = Path(__file__).resolve().parent / "format.md"
@@ -159,12 +163,12 @@ def _manifest(table: lh.Table) -> Iterator[str]:
     data = table.storage.read(location)
     types = types_of(table.metadata)
     entries = decode_avro([(location, table.storage.read(location))], table.spec(), types).entries
-    twin = encode_twin(entries)
-    sealed = sealed_name(manifest.manifest_path.removesuffix(".avro"), twin.seal)
+    columnar = encode_columnar(entries)
+    named = name_with_checksum(manifest.manifest_path.removesuffix(".avro"), columnar.checksum)
     yield "\n### 4. The manifest and its columnar manifest\n"
     yield f"The manifest, {len(data)} bytes, has one entry a data file. The second:\n"
     yield from _block(_annotated(data, location))
-    file = pq.ParquetFile(io.BytesIO(twin.data))
+    file = pq.ParquetFile(io.BytesIO(columnar.data))
     wanted = [
         "status",
         "file_path",
@@ -175,7 +179,7 @@ def _manifest(table: lh.Table) -> Iterator[str]:
         "sequence_number",
     ]
     yield "\nA commit writes a columnar manifest from 32 entries on. For this manifest it would be"
-    yield f"`{twin_path(sealed).rpartition('/')[2]}`,"
+    yield f"`{columnar_path(named).rpartition('/')[2]}`,"
     yield (
         "the same entries as columns, and the manifest would have the same name. A filter on "
         "`event_ts`"

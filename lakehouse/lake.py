@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from lakehouse.catalog.catalog_by_uri import open_catalog
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
@@ -145,7 +144,7 @@ class Lakehouse:
             return self._table(self.catalog.create(identifier, metadata))
         creating = CreatingCatalog(self.catalog, identifier, metadata, self.environment)
         creating.check()
-        return Table(cast("Catalog", creating), creating.first, self.environment, self.listeners)
+        return Table(creating, creating.first, self.environment, self.listeners)
 
     def load_table(self, name: Name) -> Table:
         """Open a table at its current version. Raises NoSuchTableError.

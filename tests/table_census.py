@@ -18,7 +18,7 @@ class Census:
 
     Attributes:
         present: found under the table's location, location key -> bytes.
-        reachable: named by the metadata, columnar twins included whether they exist or not.
+        reachable: named by the metadata, columnar manifests included whether they exist or not.
         missing: reachable, must exist, and do not. Empty for a healthy table.
         unreachable: present, reached by nothing; earlier metadata files, the version hint and
             expiry journals are not counted.

@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,

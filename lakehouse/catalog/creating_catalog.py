@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import Catalog, ServerAppender, ServerPlanner, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.metadata_files import next_metadata
@@ -27,7 +27,7 @@ from lakehouse.spec.metadata.table_updates import Update
 _REFUSALS = (AlreadyExistsError, InvalidInputError, NoSuchNamespaceError, UnsupportedFeatureError)
 
 
-class CreatingCatalog:
+class CreatingCatalog(CatalogDecorator):
     """Shows a table that nobody else sees before the first commit to it.
 
     After that commit, and for all other tables, it is the catalog underneath.
@@ -49,12 +49,10 @@ class CreatingCatalog:
         metadata: TableMetadata,
         environment: Environment,
     ) -> None:
-        self._catalog, self._environment = catalog, environment
+        super().__init__(catalog)
+        self._environment = environment
         self.first = TableVersion(identifier, metadata, "")
         self._is_created = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
 
     def check(self) -> None:
         """Raise what the first commit would raise, as far as it can be told before it.
@@ -62,18 +60,18 @@ class CreatingCatalog:
         Raises TableAlreadyExistsError, ViewAlreadyExistsError, InvalidLocationError.
         """
         identifier = self.first.identifier
-        if self._catalog.table_exists(identifier):
+        if self.inside.table_exists(identifier):
             raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-        if self._catalog.views.exists(identifier):
+        if self.inside.views.exists(identifier):
             raise ViewAlreadyExistsError(f"{identifier} is a view.", view=str(identifier))
-        check_table(self._catalog, self.first.metadata)
+        check_table(self.inside, self.first.metadata)
 
     def load(self, identifier: Identifier) -> TableVersion:
         """The newest version. Raises NoSuchTableError, and TableAlreadyExistsError: others came."""
         if self._is_created or identifier != self.first.identifier:
-            return self._catalog.load(identifier)
+            return self.inside.load(identifier)
         try:
-            found = self._catalog.load(identifier)
+            found = self.inside.load(identifier)
         except NoSuchTableError:
             return self.first
         if found.metadata.table_uuid != self.first.metadata.table_uuid:
@@ -88,7 +86,7 @@ class CreatingCatalog:
         """The newest version; the same object when nothing was committed since."""
         if version is self.first:
             return self.load(version.identifier)
-        return self._catalog.refresh(version)
+        return self.inside.refresh(version)
 
     def commit(
         self,
@@ -103,11 +101,11 @@ class CreatingCatalog:
         created.
         """
         if base is not self.first:
-            return self._catalog.commit(identifier, base, requirements, updates)
+            return self.inside.commit(identifier, base, requirements, updates)
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
         try:
-            made = self._catalog.create(identifier, new, staged=True)
+            made = self.inside.create(identifier, new, staged=True)
         except _REFUSALS:
             with before_the_swap():
                 raise
@@ -116,8 +114,8 @@ class CreatingCatalog:
 
     def planner(self, identifier: Identifier) -> ServerPlanner | None:
         """Nobody, as long as nobody else knows the table."""
-        return self._catalog.planner(identifier) if self._is_created else None
+        return self.inside.planner(identifier) if self._is_created else None
 
     def appender(self, identifier: Identifier) -> ServerAppender | None:
         """Nobody, as long as nobody else knows the table."""
-        return self._catalog.appender(identifier) if self._is_created else None
+        return self.inside.appender(identifier) if self._is_created else None

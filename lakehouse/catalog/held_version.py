@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.staging_catalog import StagingCatalog
 from lakehouse.errors import NoSuchFileError, SnapshotExpiredError
 
 
@@ -47,7 +48,7 @@ class HeldVersion:
         """
         held = self.version.metadata
         # a transaction over tables shows each as it was
-        catalog = getattr(self.catalog, "beneath", self.catalog)
+        catalog = self.catalog.inside if isinstance(self.catalog, StagingCatalog) else self.catalog
         newest = catalog.load(self.version.identifier).metadata
         if newest.table_uuid != held.table_uuid:
             return None

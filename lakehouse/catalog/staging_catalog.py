@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
+from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.metadata_files import next_metadata
@@ -15,7 +15,7 @@ from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
 
 
-class StagingCatalog:
+class StagingCatalog(CatalogDecorator):
     """Shows each table as it was when it was first asked for, with the commits kept since.
 
     Everything that is no commit goes to the catalog underneath.
@@ -26,23 +26,16 @@ class StagingCatalog:
     """
 
     def __init__(self, catalog: Catalog, environment: Environment) -> None:
-        self._catalog, self._environment = catalog, environment
+        super().__init__(catalog)
+        self._environment = environment
         self._bases: dict[Identifier, TableVersion] = {}
         self._staged: dict[Identifier, TableVersion] = {}
         self._updates: dict[Identifier, list[Update]] = {}
 
-    @property
-    def beneath(self) -> Catalog:
-        """What others see."""
-        return self._catalog
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
     def load(self, identifier: Identifier) -> TableVersion:
         """The table as this transaction sees it. Raises NoSuchTableError."""
         if identifier not in self._staged:
-            self._bases[identifier] = self._staged[identifier] = self._catalog.load(identifier)
+            self._bases[identifier] = self._staged[identifier] = self.inside.load(identifier)
         return self._staged[identifier]
 
     def refresh(self, version: TableVersion) -> TableVersion:
@@ -86,7 +79,7 @@ class StagingCatalog:
         """
         if not self._updates:
             return []
-        return self._catalog.commit_all(
+        return self.inside.commit_all(
             [
                 TableCommit(identifier, base, (), self._updates.get(identifier, ()))
                 for identifier, base in self._bases.items()

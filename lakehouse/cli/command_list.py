@@ -104,7 +104,7 @@ COMMANDS = {
     ),
     "rewrite-manifests": Listed(
         "lakehouse.cli.maintenance_commands",
-        "Cluster the manifests of a table by partition, with their columnar twins.",
+        "Cluster the manifests of a table by partition, with their columnar manifests.",
     ),
     "remove-orphans": Listed(
         "lakehouse.cli.maintenance_commands",

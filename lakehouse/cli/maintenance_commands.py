@@ -26,7 +26,7 @@ from lakehouse.maintenance.manifests.manifest_rewrite import (
     execute_manifest_rewrite,
     plan_manifest_rewrite,
 )
-from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
+from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
 from lakehouse.maintenance.orphans.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
@@ -253,15 +253,16 @@ def rewrite_manifests(
     columnar: Annotated[
         bool,
         typer.Option(
-            "--columnar", help="Only copy the manifests that have no columnar twin, and write it."
+            "--columnar",
+            help="Only copy the manifests that have no columnar one, and write that.",
         ),
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Cluster the manifests of a table by partition, with their columnar twins."""
+    """Cluster the manifests of a table by partition, with their columnar manifests."""
     found = session.table(table)
     if columnar:
-        _write_twins(session, found, dry_run=dry_run)
+        _write_columnar(session, found, dry_run=dry_run)
         return
     options = ManifestRewriteOptions(target_size_bytes=target_size, force=force)
     plan = plan_manifest_rewrite(
@@ -271,9 +272,9 @@ def rewrite_manifests(
     session.carry_out(plan, run, dry_run=dry_run)
 
 
-def _write_twins(session: Session, table: Table, *, dry_run: bool) -> None:
-    plan = plan_twins(table.catalog, table.identifier)
-    run = partial(execute_twins, table.catalog, plan, environment=session.environment)
+def _write_columnar(session: Session, table: Table, *, dry_run: bool) -> None:
+    plan = plan_columnar(table.catalog, table.identifier)
+    run = partial(execute_columnar, table.catalog, plan, environment=session.environment)
     session.carry_out(plan, run, dry_run=dry_run)
 
 

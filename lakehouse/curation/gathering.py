@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.semantics.binding import TableNames
 from lakehouse.semantics.facts import (
     Change,

@@ -21,7 +21,7 @@ from lakehouse.inspect.snapshots_tables import (
     refs_table,
     snapshots_table,
 )
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     CONTENT_POSITION_DELETES,

@@ -22,7 +22,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import Report, human_bytes
 from lakehouse.maintenance.statistics_file import commit_file, statistics_snapshot
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakehouse.errors import NoSuchSnapshotError
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import snapshots_after
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile, ManifestEntry

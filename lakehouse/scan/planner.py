@@ -20,16 +20,14 @@ from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_binding import bind, widen
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.residual_filter import Residuals
-from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.lazy_items import LazyItems
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
-from lakehouse.scan.manifests.manifest_list_cache import Listed
-from lakehouse.scan.manifests.manifest_reader import (
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, Listed, ManifestCache, size_of
+from lakehouse.manifests.manifest_reader import (
     ManifestReader,
     listed_manifests,
     load_manifests,
 )
-from lakehouse.scan.manifests.twin_cache import table_bytes
+from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.manifest_index import ManifestIndex
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
@@ -119,7 +117,7 @@ class ScanPlan:
     @property
     def memory_bytes(self) -> int:
         """What it takes in memory as long as no file or task is made."""
-        return _PLAN_BYTES + sum(table_bytes(part.table) for part in self._parts)
+        return _PLAN_BYTES + sum(size_of(part.table) for part in self._parts)
 
     def forget(self) -> None:
         """Keep no file or task that was made; those that are looked at again are made again."""
@@ -160,8 +158,8 @@ def plan_scan(
     """Plan a scan.
 
     Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file.
-    Manifests are answered by their columnar twins, else by `cache` (None is no cache), else decoded
-    from Avro; the report says which.
+    Columnar manifests answer where there are any, else `cache` (None is no cache), else Avro is
+    decoded; the report says which.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
@@ -269,7 +267,7 @@ def _plan(
         manifests = list_manifests()
     types = types_of(request.metadata)
     specs = request.metadata.specs()
-    reader = ManifestReader(storage, types, specs, request.use_twins, cache, report.notes)
+    reader = ManifestReader(storage, types, specs, request.use_columnar, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
     search = Search(
         widen(where, types),

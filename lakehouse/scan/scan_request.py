@@ -28,7 +28,7 @@ class ScanRequest:
         select: column names to project (`a.b` reaches into structs); None is every column.
         case_sensitive: whether names in `where` and `select` must match exactly.
         include_metrics: whether planned files carry column sizes, counts and bounds.
-        use_twins: whether columnar twins of manifests may be used.
+        use_columnar: whether columnar manifests may be used.
         whole_residuals: whether the residual of each task is the whole filter, which is true and
             takes no time.
         checkpoint: called again and again while planning; what it raises ends the plan.
@@ -41,6 +41,6 @@ class ScanRequest:
     select: Sequence[str] | None = None
     case_sensitive: bool = True
     include_metrics: bool = False
-    use_twins: bool = True
+    use_columnar: bool = True
     whole_residuals: bool = False
     checkpoint: Callable[[], None] = field(default=_go_on, compare=False)

@@ -7,14 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MADE, MADE_BYTES_MAX
-from lakehouse.scan.manifests.manifest_cache import (
-    DEFAULT_CACHE,
-    FETCHED,
-    FETCHED_BYTES_MAX,
-    MEMORY_BYTES_MAX,
-)
-from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
-from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
+from lakehouse.manifests.manifest_cache import CACHE_BYTES_MAX, DEFAULT_CACHE
 from lakehouse.spec.metadata.metadata_text import RECENT, RECENT_BYTES_MAX
 
 MIB = 1024 * 1024
@@ -26,16 +19,13 @@ class MemoryBounds:
 
     What is kept is not needed: what is missing is made again.
 
-    >>> MemoryBounds.parse(["plans=32", "twins=128"]).plans // MIB
+    >>> MemoryBounds.parse(["plans=32", "manifests=256"]).plans // MIB
     32
 
     Attributes:
         plans: plans of scans, for their further files.
         tables: metadata of tables, and the answers that tell it.
-        lists: decoded manifest lists.
-        manifests: entries decoded from Avro.
-        fetched: manifests and their lists as an object store gave them.
-        twins: columns of columnar twins.
+        manifests: manifests and their lists, as an object store gave them and decoded.
         types: schemas of tables and manifests, and all that is made of them and of filters.
         bodies: of large requests, all together; the values that they are read into, twice that.
         answers: large ones that clients have not taken yet.
@@ -43,10 +33,7 @@ class MemoryBounds:
 
     plans: int = 64 * MIB
     tables: int = 64 * MIB
-    lists: int = LISTS_BYTES_MAX
-    manifests: int = MEMORY_BYTES_MAX
-    fetched: int = FETCHED_BYTES_MAX
-    twins: int = TWIN_BYTES_MAX
+    manifests: int = CACHE_BYTES_MAX
     types: int = MADE_BYTES_MAX
     bodies: int = 128 * MIB
     answers: int = 128 * MIB
@@ -72,10 +59,7 @@ class MemoryBounds:
 
     def bound_process(self) -> None:
         """Bound what all catalogs of this process share."""
-        LISTS.kept.bytes_max = self.lists
         DEFAULT_CACHE.kept.bytes_max = self.manifests
-        FETCHED.bytes_max = self.fetched
-        DEFAULT_CACHE.twins.bytes_max = self.twins
         MADE.bytes_max = self.types
         RECENT.bytes_max = self.written
 

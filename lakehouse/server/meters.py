@@ -62,7 +62,7 @@ class Meters:
         )
         self._manifests = Counter(
             "lakehouse_planned_manifests",
-            "Manifests that plans opened, by what answered: a cache, a twin, or Avro.",
+            "Manifests that plans opened, by what answered: a cache, a columnar manifest, or Avro.",
             ("source",),
             registry=registry,
         )
@@ -101,7 +101,7 @@ class Meters:
         self._plans.labels("kept" if report is None else "planned").inc()
         for one in () if report is None else (report.data_manifests, report.delete_manifests):
             self._manifests.labels("cache").inc(one.read_cached)
-            self._manifests.labels("twin").inc(one.read_columnar)
+            self._manifests.labels("columnar").inc(one.read_columnar)
             self._manifests.labels("avro").inc(one.read_bulk + one.read_slow)
 
     def text(self) -> bytes:

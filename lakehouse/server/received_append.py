@@ -88,7 +88,9 @@ class ReceivedAppend(Operation):
         return list(
             producer.once(
                 ("received", self),
-                lambda: producer.write_added(staged.metadata, files, snapshot_id=self.snapshot_id),
+                lambda: producer.manifest_writer.write_added(
+                    staged.metadata, files, snapshot_id=self.snapshot_id
+                ),
             )
         )
 

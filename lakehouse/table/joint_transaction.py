@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, cast
+from typing import NoReturn
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.staging_catalog import StagingCatalog
@@ -11,16 +12,8 @@ from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table.table import Table
-
-_VERBS = frozenset(
-    {
-        *("append", "overwrite", "delete", "update", "upsert", "merge", "apply_changes"),
-        *("set_properties", "remove_properties", "update_schema", "update_partition_spec"),
-        *("update_sort_order", "scan", "schema", "name", "metadata", "properties"),
-        *("current_snapshot", "snapshots"),
-    }
-)
 
 
 class TableInTransaction:
@@ -32,16 +25,32 @@ class TableInTransaction:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        self.append, self.overwrite, self.delete = table.append, table.overwrite, table.delete
+        self.update, self.upsert, self.merge = table.update, table.upsert, table.merge
+        self.apply_changes = table.apply_changes
+        self.set_properties, self.remove_properties = table.set_properties, table.remove_properties
+        self.update_schema, self.update_sort_order = table.update_schema, table.update_sort_order
+        self.update_partition_spec = table.update_partition_spec
+        self.scan, self.schema, self.name = table.scan, table.schema, table.name
+        self.current_snapshot, self.snapshots = table.current_snapshot, table.snapshots
 
-    def __getattr__(self, verb: str) -> Any:
-        if verb not in _VERBS:
-            if verb.startswith("_") or not hasattr(self._table, verb):
-                raise AttributeError(f"A table has no {verb!r}.")
-            raise UnsupportedFeatureError(
-                f"{verb} of {self._table.name} cannot be part of a transaction over tables. Do it "
-                "before or afterwards."
-            )
-        return getattr(self._table, verb)
+    @property
+    def metadata(self) -> TableMetadata:
+        """The metadata as the transaction has made it so far."""
+        return self._table.metadata
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties, with those that the transaction has set."""
+        return self._table.properties
+
+    def __getattr__(self, verb: str) -> NoReturn:
+        if verb.startswith("_") or not hasattr(Table, verb):
+            raise AttributeError(f"A table has no {verb!r}.")
+        raise UnsupportedFeatureError(
+            f"{verb} of {self.name} cannot be part of a transaction over tables. Do it before or "
+            "afterwards."
+        )
 
 
 class JointTransaction:
@@ -76,9 +85,8 @@ class JointTransaction:
 
     def table(self, name: str | tuple[str, ...] | Identifier) -> TableInTransaction:
         """A table as this transaction sees it. Raises NoSuchTableError."""
-        staging = cast("Catalog", self._staging)
-        version = staging.load(Identifier.parse(name))
-        return TableInTransaction(Table(staging, version, self._environment, self._listeners))
+        version = self._staging.load(Identifier.parse(name))
+        return TableInTransaction(Table(self._staging, version, self._environment, self._listeners))
 
     def __enter__(self) -> JointTransaction:
         return self

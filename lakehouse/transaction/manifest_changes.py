@@ -7,18 +7,17 @@ a file with others, and which of them are small enough to be merged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.manifests.manifest_writer import manifest_content
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import (
-    CONTENT_DATA,
     STATUS_ADDED,
     STATUS_DELETED,
     STATUS_EXISTING,
@@ -26,8 +25,6 @@ from lakehouse.spec.manifests.data_file import (
 )
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
-    CONTENT_DATA_MANIFEST,
-    CONTENT_DELETE_MANIFEST,
     FieldSummary,
     ManifestFile,
 )
@@ -35,7 +32,7 @@ from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.physical_types import partition_types
-from lakehouse.spec.types.uuid_order import holds_uuids, order_classes
+from lakehouse.spec.types.uuid_order import order_classes
 
 FileKey = tuple[str, int | None]
 Partition = tuple[Any, ...]
@@ -57,11 +54,6 @@ def checked(files: Iterable[DataFile], what: str) -> tuple[DataFile, ...]:
         twice = next(file for file in listed if counted[file_key(file)] > 1)
         raise InvalidInputError(f"{what} name {twice.file_path} twice.", file=twice.file_path)
     return listed
-
-
-def manifest_content(file: DataFile) -> int:
-    """The content of the manifests that can list a file (spec: Manifest Lists, `content`)."""
-    return CONTENT_DATA_MANIFEST if file.content == CONTENT_DATA else CONTENT_DELETE_MANIFEST
 
 
 def keys_by_kind(files: Iterable[DataFile]) -> Mapping[tuple[int, int], set[FileKey]]:
@@ -172,23 +164,6 @@ def _with_column(entries: Entries, name: str, values: pa.Array | pa.ChunkedArray
 
 
 # Manifests that may share a file
-
-
-def split_by_order(entries: Entries) -> Iterator[Entries]:
-    """The entries, in order, apart where UUIDs of their partitions are of different classes.
-
-    A row of the manifest list bounds the partition values of its manifest, and writers disagree on
-    the order of UUIDs. Where all of a manifest are of one class, its bounds mean the same to
-    everybody.
-    """
-    names = [f"partition.{field.field_id}" for field in entries.spec.fields]
-    classes = np.zeros(len(entries), np.int64)
-    for name in names:
-        if holds_uuids(entries.table[name]):
-            classes = classes * 4 + order_classes(entries.table[name])
-    for order_class in np.unique(classes):
-        alike = classes == order_class
-        yield entries if alike.all() else entries.filter(pa.array(alike))
 
 
 class Grouping:

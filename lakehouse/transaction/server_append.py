@@ -44,7 +44,7 @@ def commit_by_server(
         manifests = (
             ()
             if sends_files
-            else producer.write_added(
+            else producer.manifest_writer.write_added(
                 metadata, append.files, snapshot_id=append_id, inherits_snapshot=True
             )
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,22 +18,19 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, fetch
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
-from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_writer import ManifestWriter, with_counts
+from lakehouse.spec.manifests.columnar_manifest import columnar_path
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.inheritance import inherit
-from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file, with_counts
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
-    CONTENT_DATA_MANIFEST,
     ManifestFile,
     has_counts,
     listed_manifests,
     write_manifest_list,
 )
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
@@ -47,11 +44,9 @@ from lakehouse.transaction.manifest_changes import (
     has_live,
     keys_by_kind,
     live,
-    manifest_content,
     mark_deleted,
     may_hold,
     plan_merges,
-    split_by_order,
 )
 from lakehouse.transaction.snapshot_summary import SummaryBuilder
 
@@ -59,10 +54,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TWIN_MIN_ENTRIES = 32
 _BUFFER_BYTES = 32 << 20
-_SAMPLE_FILES = 2_000
-_LEAST_FILES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +102,7 @@ class SnapshotProducer:
         storage: keeps the table's files.
         environment: clock and ids.
         unique: part of every file name written here.
+        manifest_writer: of the manifests of this commit.
     """
 
     def __init__(
@@ -123,9 +116,11 @@ class SnapshotProducer:
         self._check_table = check_table
         self.unique = str(environment.new_uuid())
         self._numbers = itertools.count()
+        self.manifest_writer = ManifestWriter(
+            self.unique, self._numbers, self._new_location, self.write
+        )
         self._made: dict[Hashable, object] = {}
         self._lists: dict[tuple[int, str], list[ManifestFile]] = {}
-        self._entries: dict[str, Entries] = {}
         self._written: dict[str, None] = {}
         self._buffer: dict[str, bytes] = {}
         self._is_sent = False
@@ -191,7 +186,8 @@ class SnapshotProducer:
             sequence_number=numbers["sequence_number"],
             timestamp_ms=metadata.next_timestamp_ms(now_ms, parent_id),
             manifest_list=self._new_location(
-                metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro"
+                metadata,
+                f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro",
             ),
             summary={
                 "operation": plan.operation,
@@ -203,19 +199,20 @@ class SnapshotProducer:
             added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
         )
         self._lists[_list_key(snapshot)] = list(listed)
-        LISTS.keep(data, listed)
+        DEFAULT_CACHE.keep_list(data, listed)
         return snapshot, data
 
     def _merged(
         self, metadata: TableMetadata, manifests: Sequence[ManifestFile], snapshot_id: int
     ) -> list[ManifestFile]:
         """The same live entries in fewer manifests."""
+        write = self.manifest_writer.write
 
         def merge(members: list[ManifestFile]) -> ManifestFile:
             parts = self.entries_of_all(members, metadata)
             entries = Entries.concat([carried(part, snapshot_id) for part in parts])
             content = members[0].content
-            return self.write_manifest(entries, metadata, content=content, snapshot_id=snapshot_id)
+            return write(entries, metadata, content=content, snapshot_id=snapshot_id)
 
         merged: list[ManifestFile] = []
         for members in plan_merges(metadata, manifests):
@@ -248,71 +245,10 @@ class SnapshotProducer:
         snapshot_id = self.snapshot_id(operation, metadata)
         return self.once(
             ("added", operation, edition),
-            lambda: self.write_added(
+            lambda: self.manifest_writer.write_added(
                 metadata, files, snapshot_id=snapshot_id, data_sequence_number=data_sequence_number
             ),
         )
-
-    def write_added(
-        self,
-        metadata: TableMetadata,
-        files: Sequence[DataFile],
-        *,
-        snapshot_id: int,
-        data_sequence_number: int | None = None,
-        inherits_snapshot: bool = False,
-    ) -> list[ManifestFile]:
-        """Write manifests of new files, by partition spec and content, of about the target size.
-
-        `inherits_snapshot`: entries leave out the snapshot, which whoever lists the manifest may
-        then choose (spec: Snapshot ID Inheritance).
-        """
-        types = types_of(metadata)
-        groups: dict[tuple[int, int], list[DataFile]] = {}
-        for file in files:
-            groups.setdefault((manifest_content(file), file.spec_id), []).append(file)
-        manifests: list[ManifestFile] = []
-        for (content, spec_id), members in groups.items():
-            is_data = content == CONTENT_DATA_MANIFEST
-            rows = [
-                ManifestEntry(
-                    status=STATUS_ADDED,
-                    snapshot_id=None if inherits_snapshot else snapshot_id,
-                    sequence_number=data_sequence_number if is_data else None,
-                    data_file=file,
-                )
-                for file in members
-            ]
-            entries = Entries.from_manifest_entries(rows, metadata.spec(spec_id), types)
-            manifests.extend(
-                self.write_split(entries, metadata, content=content, snapshot_id=snapshot_id)
-            )
-        return manifests
-
-    def write_split(
-        self,
-        entries: Entries,
-        metadata: TableMetadata,
-        *,
-        content: int,
-        snapshot_id: int,
-        target_bytes: int | None = None,
-    ) -> Iterator[ManifestFile]:
-        """Write entries of one spec as manifests of about the target size.
-
-        The first entries tell how large an entry is.
-        """
-        target = target_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
-        for group in split_by_order(entries):
-            at, step = 0, _SAMPLE_FILES
-            while at < len(group):
-                part = group if at == 0 and len(group) <= step else group.slice(at, step)
-                manifest = self.write_manifest(
-                    part, metadata, content=content, snapshot_id=snapshot_id
-                )
-                yield manifest
-                at += len(part)
-                step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))
 
     def without_files(
         self,
@@ -328,6 +264,8 @@ class SnapshotProducer:
         for file in removed:
             partitions.setdefault(file.spec_id, set()).add(file.partition)
 
+        write = self.manifest_writer.write
+
         def rewrite(
             manifest: ManifestFile, keys: set[FileKey]
         ) -> tuple[ManifestFile, list[DataFile]]:
@@ -335,9 +273,7 @@ class SnapshotProducer:
             if not files:
                 return manifest, files
             content = manifest.content
-            return self.write_manifest(
-                entries, metadata, content=content, snapshot_id=snapshot_id
-            ), files
+            return write(entries, metadata, content=content, snapshot_id=snapshot_id), files
 
         kept: list[ManifestFile] = []
         gone: list[DataFile] = []
@@ -357,52 +293,6 @@ class SnapshotProducer:
             gone.extend(files)
         missing = set().union(*wanted.values()) - {file_key(file) for file in gone}
         return Filtered(kept, gone, missing)
-
-    def write_manifest(
-        self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
-    ) -> ManifestFile:
-        """Write a manifest, and its columnar twin where there is enough in it to prune.
-
-        Raises UnsupportedFeatureError: a v1 table.
-        """
-        refuse_v1(metadata)
-        version = metadata.format_version
-        data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
-        with_twin = entries if len(entries) >= TWIN_MIN_ENTRIES else None
-        location = self._write_manifest(data, with_twin, metadata)
-        self._entries[location] = entries
-        return manifest_file(
-            entries,
-            manifest_path=location,
-            manifest_length=len(data),
-            snapshot_id=snapshot_id,
-            content=content,
-        )
-
-    def add_twin(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
-        """Write a manifest once more, byte by byte, under a name that holds the seal of its twin.
-
-        Raises:
-            CorruptMetadataError: it is damaged.
-            NoSuchFileError: it is missing.
-        """
-        entries = ManifestReader.of(self.storage, metadata).written_entries(manifest)
-        data = fetch(self.storage, manifest.manifest_path)
-        return replace(manifest, manifest_path=self._write_manifest(data, entries, metadata))
-
-    def _write_manifest(
-        self, data: bytes, with_twin: Entries | None, metadata: TableMetadata
-    ) -> str:
-        """Write a manifest, and the twin of these entries; returns where."""
-        name = f"{self.unique}-m{next(self._numbers)}"
-        if with_twin is None:
-            location = self._new_location(metadata, f"{name}.avro")
-        else:
-            twin = encode_twin(with_twin)
-            location = self._new_location(metadata, sealed_name(name, twin.seal))
-            self.write(twin_path(location), twin.data)
-        self.write(location, data)
-        return location
 
     def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         """The manifests of a snapshot with all their counts, read once."""
@@ -426,7 +316,7 @@ class SnapshotProducer:
 
         Sequence numbers are null in manifests of this commit that no manifest list carries yet.
         """
-        own = self._entries.get(manifest.manifest_path)
+        own = self.manifest_writer.written.get(manifest.manifest_path)
         if own is not None:
             return own if manifest.sequence_number is None else inherit(own, manifest)
         return ManifestReader.of(self.storage, metadata, DEFAULT_CACHE).entries(manifest)
@@ -438,7 +328,7 @@ class SnapshotProducer:
         parts: list[Entries] = []
         reader = ManifestReader.of(self.storage, metadata, DEFAULT_CACHE)
         for is_own, group in itertools.groupby(
-            manifests, lambda manifest: manifest.manifest_path in self._entries
+            manifests, lambda manifest: manifest.manifest_path in self.manifest_writer.written
         ):
             if is_own:
                 parts += [self.entries(manifest, metadata) for manifest in group]
@@ -492,7 +382,7 @@ class SnapshotProducer:
         kept = {snapshot.manifest_list for snapshot in snapshots} | set(vectors)
         for snapshot in snapshots:
             kept.update(manifest.manifest_path for manifest in self.manifests(snapshot))
-        kept |= {twin_path(location) for location in kept if location.endswith(".avro")}
+        kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
         if kept or not self._is_sent:
             self._delete(kept)
 

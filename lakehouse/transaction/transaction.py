@@ -40,7 +40,10 @@ from lakehouse.transaction.operations.file_changes import (
     RewriteFiles,
     RowDelta,
 )
-from lakehouse.transaction.operations.manifest_rewrites import AddTwins, RewriteManifests
+from lakehouse.transaction.operations.manifest_rewrites import (
+    AddColumnarManifests,
+    RewriteManifests,
+)
 from lakehouse.transaction.operations.metadata_changes import (
     Assumption,
     Expire,
@@ -283,9 +286,9 @@ class Transaction:
         """
         return self._add(RewriteManifests(self.branch, target_size_bytes))
 
-    def add_twins(self) -> Self:
-        """Give every manifest a columnar twin: copies under new names (operation `replace`)."""
-        return self._add(AddTwins(self.branch))
+    def add_columnar_manifests(self) -> Self:
+        """Write columnar manifests: copies of manifests under new names (operation `replace`)."""
+        return self._add(AddColumnarManifests(self.branch))
 
     def expire(self, snapshot_ids: Iterable[int], *, remove_refs: Iterable[str] = ()) -> Self:
         """Remove snapshots and refs from the metadata; deletes no files.

@@ -45,10 +45,16 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.avro_decoding import BulkRefusedError, bulk_decode, decode_entries
+from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_writer import encode_manifest, manifest_file
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
-from lakehouse.spec.manifests.columnar_manifest import conform, encode_twin, mismatch, open_twin
+from lakehouse.spec.manifests.columnar_manifest import (
+    cast_to_table,
+    encode_columnar,
+    open_columnar,
+    why_stale,
+)
 from lakehouse.spec.manifests.data_file import (
     STATUS_ADDED,
     STATUS_DELETED,
@@ -57,11 +63,6 @@ from lakehouse.spec.manifests.data_file import (
     ManifestEntry,
 )
 from lakehouse.spec.manifests.inheritance import inherit
-from lakehouse.spec.manifests.manifest import (
-    decode_entries,
-    encode_manifest,
-    manifest_file,
-)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
@@ -237,13 +238,13 @@ def test_bulk_and_entry_by_entry_agree(tmp_path_factory, rows):
 def test_twin_holds_the_manifest(rows):
     _, manifest, table = written(rows, 2)
     manifest = dataclasses.replace(manifest, sequence_number=42)
-    twin = encode_twin(table)
-    assert twin == encode_twin(table)
-    file = open_twin(pa.BufferReader(twin.data), twin.seal)
-    assert mismatch(file.rows, manifest) is None
-    assert mismatch(file.rows, dataclasses.replace(manifest, added_files_count=77))
-    assert pq.read_table(pa.BufferReader(twin.data)).equals(file.read())
-    found = inherit(conform(file.read(), SPEC, TYPES), manifest)
+    columnar = encode_columnar(table)
+    assert columnar == encode_columnar(table)
+    file = open_columnar(pa.BufferReader(columnar.data), columnar.checksum)
+    assert why_stale(file.rows, manifest) is None
+    assert why_stale(file.rows, dataclasses.replace(manifest, added_files_count=77))
+    assert pq.read_table(pa.BufferReader(columnar.data)).equals(file.read())
+    found = inherit(cast_to_table(file.read(), SPEC, TYPES), manifest)
     assert found.to_manifest_entries() == [inherited(row, manifest) for row in rows]
 
 

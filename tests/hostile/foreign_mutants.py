@@ -274,7 +274,7 @@ MUTANTS = [
     ),
     Mutant(
         "3: manifests are newer than their snapshot",
-        "scan.manifests.manifest_reader:listed_manifests",
+        "manifests.manifest_reader:listed_manifests",
         "if newest is not None and",
         "if False and",
         ("manifests from the future",),

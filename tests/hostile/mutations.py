@@ -13,7 +13,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.spec.manifests.columnar_manifest import open_twin
+from lakehouse.spec.manifests.columnar_manifest import open_columnar
 
 NUMBERS = [-1, 0, 1, 2, 7, 2**31 - 1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**64, 10**40]
 FLOATS = [1.5, -0.0, 1e400, float("nan")]
@@ -81,10 +81,10 @@ def as_avro(rng: random.Random, data: bytes, victim: Path) -> bytes:
     return out.getvalue()
 
 
-def as_twin(rng: random.Random, data: bytes, victim: Path) -> bytes:
+def as_columnar(rng: random.Random, data: bytes, victim: Path) -> bytes:
     """A perfect Parquet file with other values, with the old metadata."""
-    twin = open_twin(pa.BufferReader(data))
-    table = twin.read()
+    columnar = open_columnar(pa.BufferReader(data))
+    table = columnar.read()
     place = rng.randrange(table.num_columns)
     name, column = table.column_names[place], table.column(place)
     order = list(range(table.num_rows))

@@ -31,7 +31,7 @@ def test_every_kind_of_file_is_broken(tmp_path):
         "metadata",
         "metadata bytes",
         "statistics",
-        "twin",
-        "twin values",
+        "columnar",
+        "columnar values",
         "version hint",
     }

@@ -28,16 +28,21 @@ from lakehouse.maintenance import (
     remove_orphan_files,
     rewrite_manifests,
 )
-from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.storage.location import local_path
-from tests.hostile.mutations import as_avro, as_json, as_twin, raw
+from tests.hostile.mutations import as_avro, as_columnar, as_json, raw
 from tests.integration.maintenance_support import at
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("d", pa.float64())])
 LATER = 100
-SEALED = ("manifest bytes", "manifest list bytes", "twin", "twin values", "deletion vector")
+CHECKSUMMED = (
+    "manifest bytes",
+    "manifest list bytes",
+    "columnar",
+    "columnar values",
+    "deletion vector",
+)
 """What is broken in these is noticed, or changes no answer."""
 
 Mutation = Callable[[random.Random, bytes, Path], bytes]
@@ -88,7 +93,7 @@ class World:
         table.append(rows(120, 140, 5))
         table.delete("id in (3, 77, 121)")
         table.compute_statistics()
-        execute_twins(table.catalog, plan_twins(table.catalog, table.identifier))
+        execute_columnar(table.catalog, plan_columnar(table.catalog, table.identifier))
         neighbour = lake.create_table("raw.neighbour", SCHEMA)
         neighbour.append(rows(0, 5, 2))
         table.refresh()
@@ -117,7 +122,7 @@ class World:
                 case ".avro":
                     found += [("manifest", path, as_avro), ("manifest bytes", path, raw)]
                 case ".parquet" if path.name.endswith(".columnar.parquet"):
-                    found += [("twin", path, raw), ("twin values", path, as_twin)]
+                    found += [("columnar", path, raw), ("columnar values", path, as_columnar)]
                 case ".parquet":
                     found.append(("data file", path, raw))
                 case _ if path in statistics:
@@ -147,9 +152,7 @@ class World:
         shutil.rmtree(self.live)
         shutil.copytree(self.kept, self.live)
         before = self.census()
-        LISTS.clear()
         DEFAULT_CACHE.clear()
-        FETCHED.clear()
         path.write_bytes(mutation(rng, path.read_bytes(), self.victim))
         for name, verb in self._verbs(rng).items():
             start = time.perf_counter()
@@ -162,7 +165,7 @@ class World:
                 outcome = "fault"
                 tally.faults.append(f"{said}: {traceback.format_exc(limit=-4)}")
             seconds = time.perf_counter() - start
-            if outcome == "wrong" and kind in SEALED:
+            if outcome == "wrong" and kind in CHECKSUMMED:
                 tally.faults.append(f"{said}: another answer")
             tally.outcomes[kind, outcome] += 1
             if seconds > tally.seconds_max:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from tests.servers import s3
 
 _GET = re.compile(r'"GET /lake/(\S+?\.(?:avro|columnar\.parquet))(?:\?\S*)? HTTP')
@@ -44,8 +43,7 @@ def test_each_manifest_and_each_list_is_fetched_once(store, tmp_path, rows, mode
     for n in range(4):
         ids = [n * 100 + i for i in range(rows + 1)]
         table.append(pa.table({"id": ids, "s": [f"{i // 2}" for i in range(rows + 1)]}))
-    for kept in (FETCHED, DEFAULT_CACHE, LISTS):
-        kept.clear()
+    DEFAULT_CACHE.clear()
     before = len(_GET.findall(log.read_text()))
     cold = opened()
     assert cold.load_table("r.t").scan("id = 200").to_arrow().num_rows == 1

@@ -94,7 +94,7 @@ def test_a_data_file_of_another_number_of_rows(table, count, where):
 
 def test_unpartitioned_manifests_are_decoded_in_bulk(tmp_path, table, monkeypatch):
     """Ours and those of another writer."""
-    monkeypatch.setattr("lakehouse.scan.manifests.manifest_reader._BULK_MIN_ENTRIES", 0)
+    monkeypatch.setattr("lakehouse.manifests.manifest_reader._BULK_MIN_ENTRIES", 0)
     foreign = SqlCatalog("f", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
     foreign.create_namespace("raw")
     theirs = foreign.create_table("raw.events", schema=pa.schema([("x", pa.int64())]))

@@ -137,7 +137,7 @@ def test_twins_of_live_manifests_are_safe_and_lost_ones_are_not():
     table = events(lake_in_memory())
     regions = [f"r{number}" for number in range(40)]
     table.append(pa.table({"id": range(40), "region": regions, "amount": [0.0] * 40}))
-    (twin,) = [
+    (columnar,) = [
         key
         for key in take_census(table.catalog, table.identifier).present
         if key.endswith(".columnar.parquet")
@@ -146,7 +146,7 @@ def test_twins_of_live_manifests_are_safe_and_lost_ones_are_not():
     assert orphans(table) == [lost]
     table.delete("id < 30")
     expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
-    assert not table.storage.exists(twin)
+    assert not table.storage.exists(columnar)
 
 
 def test_a_table_inside_the_folder_is_protected():

@@ -27,7 +27,7 @@ from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     rewrite_manifests,
 )
-from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
+from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import (
@@ -216,10 +216,10 @@ class Maintained(RuleBasedStateMachine):
         self.unchanged()
 
     @rule()
-    def write_twins(self):
+    def write_columnar_manifests(self):
         before = self.head("main")
-        plan = plan_twins(self.table.catalog, self.table.identifier)
-        result = execute_twins(self.table.catalog, plan)
+        plan = plan_columnar(self.table.catalog, self.table.identifier)
+        result = execute_columnar(self.table.catalog, plan)
         if result.snapshot_id is not None:
             self.held[result.snapshot_id] = before
         self.unchanged()

@@ -62,11 +62,11 @@ from lakehouse.expressions.residual_filter import Residuals
 from lakehouse.expressions.row_evaluation import passing
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
 from lakehouse.expressions.transforms.transformed_values import arrow_array
-from lakehouse.scan.manifests.manifest_list_cache import Listed
+from lakehouse.manifests.manifest_cache import Listed
+from lakehouse.manifests.manifest_writer import manifest_file
 from lakehouse.scan.pruning.entry_pruning import may_match, must_match
 from lakehouse.scan.pruning.manifest_index import ManifestColumns, ManifestIndex
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
-from lakehouse.spec.manifests.manifest import manifest_file
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from lakehouse.spec.schema.field_types import field_types

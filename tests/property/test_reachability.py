@@ -18,7 +18,7 @@ from lakehouse.maintenance.reachability.reachable_files import (
     unreachable_files,
 )
 from lakehouse.maintenance.retention.retention_rules import decide_retention
-from lakehouse.spec.manifests.columnar_manifest import twin_path
+from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
 from tests.unit.maintenance.graphs import metadata_of, snapshot
@@ -103,7 +103,9 @@ def reached_by(metadata, walker, snapshot_ids):
         if one.snapshot_id in snapshot_ids:
             found.add(one.manifest_list)
             for path in walker.by_snapshot[one.snapshot_id]:
-                found |= {path, twin_path(path)} | {file for file, _ in walker.by_manifest[path]}
+                found |= {path, columnar_path(path)} | {
+                    file for file, _ in walker.by_manifest[path]
+                }
     return found | {
         record["statistics-path"]
         for record in metadata.statistics

@@ -203,7 +203,7 @@ class Posting:
         producer = SnapshotProducer(
             self.table.storage, self.table.environment, lambda _metadata: None
         )
-        manifests = producer.write_added(
+        manifests = producer.manifest_writer.write_added(
             metadata, files, snapshot_id=number + 1, inherits_snapshot=True
         )
         producer.flush()

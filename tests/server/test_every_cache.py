@@ -153,8 +153,8 @@ class Client:
 def test_nothing_grows_with_the_tables_that_there_were(tmp_path, kind):
     lake = open_lake(kind, tmp_path / "lake")
     lake.create_namespace("ann")
-    small = dict.fromkeys(("tables", "lists", "manifests", "twins", "types"), MIB // 8)
-    bounds = MemoryBounds(plans=MIB // 8, fetched=MIB // 8, **small)
+    small = dict.fromkeys(("plans", "tables", "manifests", "types"), MIB // 8)
+    bounds = MemoryBounds(**small)
     app = rest_app(lake, rules=read_rules(rules_file(tmp_path)), memory=bounds)
     try:
         with HttpServer(app, "127.0.0.1", 0, is_guarded=True) as server:

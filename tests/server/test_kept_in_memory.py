@@ -15,8 +15,7 @@ import requests
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MADE
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, FETCHED
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.memory_bounds import MIB, MemoryBounds
@@ -167,12 +166,11 @@ def test_tables_beyond_the_bound_are_read_again(lake):
 
 
 def test_bounds_are_given_by_name(lake):
-    names = ["plans=1", "lists=2", "manifests=3", "twins=4", "types=6", "plans=5", "fetched=7"]
+    names = ["plans=1", "manifests=3", "types=6", "plans=5"]
     given = MemoryBounds.parse(names)
     assert (given.plans, given.tables) == (5 * MIB, MemoryBounds().tables)
     with HttpServer(rest_app(lake, memory=given), "127.0.0.1", 0):
-        shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins, MADE, FETCHED)
-        assert [one.bytes_max // MIB for one in shared] == [2, 3, 4, 6, 7]
+        assert [kept.bytes_max // MIB for kept in (DEFAULT_CACHE.kept, MADE)] == [3, 6]
     for wrong in ("plans", "plans=", "plans=-1", "plans=1.5", "planes=1", "=1", "plans=²"):
         with pytest.raises(InvalidInputError, match="NAME=MIB"):
             MemoryBounds.parse([wrong])

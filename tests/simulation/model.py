@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.deletes.deletion_vector import decode_vector
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata

@@ -19,7 +19,7 @@ from lakehouse.errors import (
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,

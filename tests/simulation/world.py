@@ -23,7 +23,7 @@ from lakehouse.data.reading.scan_reader import read_table
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError
 from lakehouse.maintenance.reachability import reachable_files as reachability
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata

@@ -24,7 +24,7 @@ from lakehouse.maintenance.compaction.file_groups import (
 from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask

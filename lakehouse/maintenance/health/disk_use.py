@@ -16,7 +16,7 @@ from lakehouse.maintenance.reachability.reachable_files import (
     statistics_locations,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.columnar_manifest import twin_path
+from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import FileInfo
@@ -108,6 +108,6 @@ def _locations(snapshot: Snapshot, walker: StorageWalker) -> Iterator[str]:
     manifests = list(walker.manifests(snapshot))
     for manifest in manifests:
         yield manifest.manifest_path
-        yield twin_path(manifest.manifest_path)
+        yield columnar_path(manifest.manifest_path)
     for files in in_parallel(lambda manifest: list(walker.live_files(manifest)), manifests):
         yield from (file.location for file in files)

@@ -23,8 +23,8 @@ from lakehouse.maintenance.manifests.manifest_rewrite import manifest_overlap
 from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_ms, listing
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.manifests.manifest_entries import Entries

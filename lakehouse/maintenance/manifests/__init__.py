@@ -1,1 +1,1 @@
-"""Manifests rewritten, and twins for those that lack one."""
+"""Manifests rewritten, and columnar manifests for those that lack one."""

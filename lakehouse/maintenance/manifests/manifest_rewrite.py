@@ -1,4 +1,4 @@
-"""Rewrites manifests by partition, with columnar twins, so that planning opens few."""
+"""Rewrites manifests by partition, with columnar manifests, so that planning opens few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
-from lakehouse.scan.manifests.manifest_reader import load_manifests
+from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot

@@ -1,6 +1,6 @@
 """Reads the metadata tree below snapshots for maintenance, always from Avro manifests.
 
-These are the truth; twins are derived.
+These are the truth; columnar manifests are derived.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_DELETED
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from lakehouse.errors import NoSuchFileError
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.maintenance.reachability.metadata_walker import LiveFile
-from lakehouse.spec.manifests.columnar_manifest import twin_path
+from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -30,7 +30,7 @@ class FileKind(StrEnum):
     DATA = "data"
     DELETES = "deletes"
     STATISTICS = "statistics"
-    TWIN = "columnar_manifests"
+    COLUMNAR_MANIFEST = "columnar_manifests"
     MANIFEST = "manifests"
     MANIFEST_LIST = "manifest_lists"
     METADATA = "metadata"
@@ -181,7 +181,7 @@ def unreachable_files(
             candidates.keep(snapshot.manifest_list)
     for path in kept_manifests:
         candidates.keep(path)
-        candidates.keep(twin_path(path))
+        candidates.keep(columnar_path(path))
         manifests.pop(candidates.keys.key(path), None)
     for location in statistics_locations(
         kept, [snapshot.snapshot_id for snapshot in kept_snapshots] if without else None
@@ -213,7 +213,7 @@ def _expired_manifests(
         for manifest in listed:
             manifests[candidates.keys.key(manifest.manifest_path)] = manifest
             candidates.add(FileKind.MANIFEST, manifest.manifest_path, manifest.manifest_length)
-            candidates.add(FileKind.TWIN, twin_path(manifest.manifest_path), 0)
+            candidates.add(FileKind.COLUMNAR_MANIFEST, columnar_path(manifest.manifest_path), 0)
     return manifests
 
 
@@ -274,7 +274,7 @@ def iterate_reachable(
             manifests.setdefault(manifest.manifest_path, manifest)
     for path in manifests:
         yield path
-        yield twin_path(path)
+        yield columnar_path(path)
 
     def live(manifest: ManifestFile) -> list[str]:
         if files is not None:

@@ -123,7 +123,7 @@ class ExpiryPlan(Report):
         """Files to delete, without columnar manifests: small manifests have none."""
         return (
             self.unreachable.count
-            - len(self.unreachable.files.get(FileKind.TWIN, {}))
+            - len(self.unreachable.files.get(FileKind.COLUMNAR_MANIFEST, {}))
             + len(self.old_metadata)
         )
 
@@ -162,7 +162,7 @@ class ExpiryPlan(Report):
         if self.ref_reasons:
             yield "refs to remove", ", ".join(self.expired_refs)
         for kind, found in self.unreachable.files.items():
-            if kind is not FileKind.TWIN:
+            if kind is not FileKind.COLUMNAR_MANIFEST:
                 yield f"{kind.value.replace('_', ' ')} to delete", len(found)
         for reason, count in self.left.items():
             yield f"left alone: {reason}", count
@@ -310,7 +310,7 @@ def _measured(unreachable: Unreachable, storage: Storage) -> Unreachable:
             return None
 
     files = dict(unreachable.files)
-    for kind in (FileKind.TWIN, FileKind.MANIFEST_LIST):
+    for kind in (FileKind.COLUMNAR_MANIFEST, FileKind.MANIFEST_LIST):
         found = list(files.get(kind, {}))
         sizes = dict(zip(found, in_parallel(size, found), strict=True))
         files[kind] = {location: size for location, size in sizes.items() if size is not None}

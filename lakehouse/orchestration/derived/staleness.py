@@ -22,8 +22,8 @@ from pyiceberg.types import DateType, IcebergType, TimestampNanoType, Timestampt
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.stamp import PARTITION
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries

@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType
 from lakehouse.expressions.bound_filter import Bound, Leaf, fold
 from lakehouse.expressions.physical_comparison import Mask, every_mask, some_mask
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
-from lakehouse.scan.manifests.manifest_list_cache import Listed
+from lakehouse.manifests.manifest_cache import Listed
 from lakehouse.scan.pruning.column_statistics import Statistics, statistics_of_summaries
 from lakehouse.scan.pruning.entry_pruning import leaf_may_match
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile

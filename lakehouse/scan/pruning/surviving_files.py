@@ -14,7 +14,7 @@ from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, OpenManifest
+from lakehouse.manifests.manifest_reader import ManifestReader, OpenManifest
 from lakehouse.scan.pruning.entry_pruning import EntryPruner
 from lakehouse.scan.pruning.manifest_index import ManifestColumns
 from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts
@@ -24,7 +24,7 @@ from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.storage.storage_protocol import Storage, path_on_disk
 
 _TOGETHER = 8
-"""So many manifests with columnar twins are pruned as one."""
+"""So many columnar manifests are pruned as one."""
 _LITTLE_BYTES = 1 << 16
 
 
@@ -162,8 +162,8 @@ def _search_group(
 ) -> list[_Outcome]:
     """What manifests of one spec give, in order.
 
-    Those with columnar twins are pruned as one: the arrays are short, and beginning with one would
-    cost more than the rest.
+    Columnar ones are pruned as one: the arrays are short, and beginning with one would cost more
+    than the rest.
     """
     everything = search.where == TRUE
     first = search.columns if everything else ["status", *pruner.columns]
@@ -175,7 +175,7 @@ def _search_group(
         everything
         or search.where == FALSE
         or len(sources) == 1
-        or not all(source.has_twin for source in sources)
+        or not all(source.has_columnar for source in sources)
     ):
         return [_search_one(source, source.entries(first), search, pruner) for source in sources]
     return _search_together(sources, first, search, pruner)

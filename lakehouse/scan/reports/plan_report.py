@@ -20,14 +20,14 @@ class ManifestCounts:
             list).
         skipped_empty: hold no live file.
         read: opened.
-        read_columnar: of those, answered by the columnar twin.
+        read_columnar: of those, answered by the columnar one.
         read_cached: of those, answered by a cache.
         read_bulk: of those, decoded from Avro in bulk.
         read_slow: of those, decoded from Avro entry by entry: they are small, or bulk decoding was
             refused.
         bytes_total: manifest bytes listed.
-        bytes_read: bytes of Avro manifests read from storage (twins read only the columns they need
-            and are not counted).
+        bytes_read: bytes of Avro manifests read from storage; columnar ones, of which only the
+            columns that are needed are read, do not count.
     """
 
     total: int = 0
@@ -78,7 +78,8 @@ class PlanReport:
         data_files, delete_files: see FileCounts.
         stage_ms: stage -> milliseconds (`manifest_list`, `prune_manifests`, `prune_files`,
             `deletes`).
-        notes: what was unusual: ignored twins and bulk decoding that fell back, with the reason.
+        notes: what was unusual: ignored columnar manifests and bulk decoding that fell back, with
+            the reason.
     """
 
     snapshot_id: int | None = None

@@ -10,7 +10,7 @@ from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import metadata_folder
 from lakehouse.catalog.own_folders import ReadableFiles, certain_folders, leads_elsewhere
 from lakehouse.errors import NoSuchTableError
-from lakehouse.scan.manifests.manifest_reader import load_manifests
+from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.server.access.privileges import Caller, Privilege
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.served_tables import ServedTables

@@ -11,10 +11,10 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
+from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import (
     Catalog,
     ServerAppender,
@@ -49,21 +49,15 @@ def refresh_cached(spark: SparkSession, table_uuid: str) -> None:
 def refreshing(catalog: Catalog, spark: SparkSession) -> Catalog:
     """The catalog, whose commits a session is told of from now on: this one, and no other."""
     inside = catalog.inside if isinstance(catalog, RefreshingCatalog) else catalog
-    return cast("Catalog", RefreshingCatalog(inside, spark))
+    return RefreshingCatalog(inside, spark)
 
 
-class RefreshingCatalog:
-    """A catalog that has a session read again what it has cached of the tables committed to.
-
-    Everything else is the catalog inside.
-    """
+class RefreshingCatalog(CatalogDecorator):
+    """A catalog that has a session read again what it has cached of the tables committed to."""
 
     def __init__(self, inside: Catalog, spark: SparkSession) -> None:
-        self.inside = inside
+        super().__init__(inside)
         self._spark, self._process = weakref.ref(spark), os.getpid()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inside, name)
 
     def commit(
         self,

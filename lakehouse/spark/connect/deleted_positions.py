@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA
 from lakehouse.data.deletes.deletion_vector import decode_vector
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.reading.file_answer import sized

@@ -1,1 +1,1 @@
-"""Manifest lists, manifests, their columnar twins, and the entries in them."""
+"""Manifest lists, manifests, columnar ones too, and the entries in them."""

@@ -1,4 +1,4 @@
-"""Columnar twins of manifests: derived, disposable, read column by column (docs/format.md)."""
+"""Columnar manifests: derived, disposable, read column by column (docs/format.md)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.spec.types.physical_types import partition_types, physical_type
 
-TWIN_SUFFIX = ".columnar.parquet"
-TWIN_FORMAT_VERSION = "3"
+COLUMNAR_SUFFIX = ".columnar.parquet"
+COLUMNAR_FORMAT_VERSION = "3"
 ROW_GROUP_ENTRIES = 16_384
 
 _PREFIX = "lakehouse.columnar-manifest."
@@ -37,41 +37,42 @@ _MICROS_PER_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
-    """An encoded twin and its seal.
+class EncodedColumnar:
+    """An encoded columnar manifest and its checksum.
 
     Attributes:
         data: the file.
-        seal: 32 hexadecimal digits that no other content has. They are part of its manifest's name.
+        checksum: 32 hexadecimal digits that no other content has, part of the manifest's name.
     """
 
     data: bytes
-    seal: str
+    checksum: str
 
 
-def twin_path(manifest_path: str) -> str:
-    """Where the twin of a manifest is: `X.avro` -> `X.columnar.parquet`."""
-    return manifest_path.removesuffix(".avro") + TWIN_SUFFIX
+def columnar_path(manifest_path: str) -> str:
+    """Where the columnar manifest is: `X.avro` -> `X.columnar.parquet`."""
+    return manifest_path.removesuffix(".avro") + COLUMNAR_SUFFIX
 
 
-def sealed_name(name: str, seal: str) -> str:
-    """The name of a manifest whose twin has this seal: `X` -> `X-t<seal>.avro`."""
-    return f"{name}-t{seal}.avro"
+def name_with_checksum(name: str, checksum: str) -> str:
+    """The name of a manifest whose columnar one has this checksum: `X` -> `X-t<checksum>.avro`."""
+    return f"{name}-t{checksum}.avro"
 
 
-def seal_of(manifest_path: str) -> str | None:
-    """The seal of a manifest's twin, from its name; None when it has no twin."""
+def checksum_of(manifest_path: str) -> str | None:
+    """The checksum of the columnar one, from a manifest's name; None where there is none."""
     found = _NAMED.search(manifest_path)
     return None if found is None else found[1]
 
 
-def encode_twin(entries: Entries, *, of: str = "") -> Twin:
-    """Serialize the entries of a manifest as its twin; equal entries give equal bytes.
+def encode_columnar(entries: Entries, *, of: str = "") -> EncodedColumnar:
+    """Serialize the entries of a manifest as columns; equal entries give equal bytes.
 
     Args:
         entries: as they were written to the manifest, in its order, before anything is inherited
             (null stays null).
-        of: whatever else tells which manifest it is of, where no name of a manifest holds the seal.
+        of: whatever else tells which manifest it is of, where no manifest's name holds the
+            checksum.
     """
     table = entries.table
     kept = [
@@ -81,7 +82,7 @@ def encode_twin(entries: Entries, *, of: str = "") -> Twin:
     ]
     chunks = len(kept) * -(-table.num_rows // ROW_GROUP_ENTRIES)
     metadata = {
-        _PREFIX + "format-version": TWIN_FORMAT_VERSION,
+        _PREFIX + "format-version": COLUMNAR_FORMAT_VERSION,
         _PREFIX + "chunk-checksums": _CHUNK_BLANK * chunks,
         _PREFIX + "footer-checksum": _FOOTER_BLANK,
         **({_PREFIX + "of": of} if of else {}),
@@ -98,20 +99,20 @@ def encode_twin(entries: Entries, *, of: str = "") -> Twin:
         write_statistics=False,
         store_schema=True,
     )
-    return _sealed(bytes(sink.getvalue()))
+    return _with_checksums(bytes(sink.getvalue()))
 
 
-class TwinFile:
-    """An open twin: reading it gives exactly what was written, or fails.
+class ColumnarFile:
+    """An open columnar manifest: reading it gives exactly what was written, or fails.
 
     Attributes:
         names: of its columns.
         rows: how many.
-        seal: of the twin.
+        checksum: of the columnar manifest.
     """
 
-    def __init__(self, source: pa.NativeFile, metadata: pq.FileMetaData, seal: str) -> None:
-        self._source, self._metadata, self.seal = source, metadata, seal
+    def __init__(self, source: pa.NativeFile, metadata: pq.FileMetaData, checksum: str) -> None:
+        self._source, self._metadata, self.checksum = source, metadata, checksum
         self._checksums = self._text("chunk-checksums")
         # checked bytes and decoded bytes have to be the same, also when somebody is writing
         whole = isinstance(source, pa.BufferReader)
@@ -122,14 +123,14 @@ class TwinFile:
         self.rows: int = metadata.num_rows
         if len(self.names) != metadata.num_columns:
             raise CorruptMetadataError("it has nested columns")
-        if self._text("format-version") != TWIN_FORMAT_VERSION:
+        if self._text("format-version") != COLUMNAR_FORMAT_VERSION:
             raise CorruptMetadataError(f"its format-version is {self._text('format-version')!r}")
         if len(self._checksums) != metadata.num_columns * metadata.num_row_groups * _HALF:
             raise CorruptMetadataError("it has checksums of other chunks")
 
     @property
     def of(self) -> str:
-        """What `encode_twin` was told."""
+        """What `encode_columnar` was told."""
         return self._text("of")
 
     def read(self, names: Collection[str] | None = None) -> pa.Table:
@@ -170,12 +171,12 @@ class TwinFile:
         return str(value.decode("utf-8", "replace"))
 
 
-def open_twin(source: pa.NativeFile, seal: str | None = None) -> TwinFile:
-    """Open a twin whose footer is as it was written, and is the one that is meant.
+def open_columnar(source: pa.NativeFile, checksum: str | None = None) -> ColumnarFile:
+    """Open a columnar manifest whose footer is as it was written, and is the one that is meant.
 
     Args:
         source: the file.
-        seal: the one in the manifest's name; None takes any.
+        checksum: the one in the manifest's name; None takes any.
 
     Raises:
         CorruptMetadataError: it is not.
@@ -194,13 +195,13 @@ def open_twin(source: pa.NativeFile, seal: str | None = None) -> TwinFile:
     ):
         raise CorruptMetadataError("its footer is not as it was written")
     has = found[0].decode()[:_HALF]
-    if seal is not None and has != seal:
-        raise CorruptMetadataError(f"its seal is {has}, not {seal}")
+    if checksum is not None and has != checksum:
+        raise CorruptMetadataError(f"its checksum is {has}, not {checksum}")
     metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
-    return TwinFile(source, metadata, has)
+    return ColumnarFile(source, metadata, has)
 
 
-def _sealed(data: bytes) -> Twin:
+def _with_checksums(data: bytes) -> EncodedColumnar:
     """The file with the checksums of its column chunks, and then that of the footer."""
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     metadata = pq.read_metadata(pa.BufferReader(data))
@@ -214,8 +215,8 @@ def _sealed(data: bytes) -> Twin:
     blank = (_CHUNK_BLANK * len(checksums)).encode()
     footer = data[start:].replace(blank, "".join(checksums).encode(), 1)
     checksum = _digest(footer)
-    sealed = footer.replace(_FOOTER_BLANK.encode(), checksum.encode(), 1)
-    return Twin(data[:start] + sealed, checksum[:_HALF])
+    footer = footer.replace(_FOOTER_BLANK.encode(), checksum.encode(), 1)
+    return EncodedColumnar(data[:start] + footer, checksum[:_HALF])
 
 
 def _extent(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
@@ -228,8 +229,8 @@ def _digest(data: bytes | memoryview | pa.Buffer) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def mismatch(rows: int, manifest: ManifestFile) -> str | None:
-    """Why a twin of so many rows does not belong to a row of a manifest list; None when it does."""
+def why_stale(rows: int, manifest: ManifestFile) -> str | None:
+    """Why one of so many rows does not belong to a row of a manifest list; None when it does."""
     counts = (
         manifest.added_files_count,
         manifest.existing_files_count,
@@ -240,8 +241,8 @@ def mismatch(rows: int, manifest: ManifestFile) -> str | None:
     return None
 
 
-def lacking(names: Collection[str], spec: PartitionSpec) -> str | None:
-    """Why columns are not those of a twin; None when none that every twin has is missing."""
+def missing_columns(names: Collection[str], spec: PartitionSpec) -> str | None:
+    """Which columns that every columnar manifest has are missing, as a reason; None when none."""
     partition = (f"partition.{field.field_id}" for field in spec.fields)
     missing = sorted(
         {*_FILLED, "snapshot_id", "sequence_number", "file_sequence_number", *partition}
@@ -250,8 +251,8 @@ def lacking(names: Collection[str], spec: PartitionSpec) -> str | None:
     return f"it has no column {', '.join(missing)}" if missing else None
 
 
-def conform(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
-    """Entries from the columns of a twin, widened where columns were promoted since.
+def cast_to_table(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
+    """Entries from the columns of a columnar manifest, widened where columns were promoted since.
 
     A bound whose type cannot be widened is left out, which makes it unknown.
 

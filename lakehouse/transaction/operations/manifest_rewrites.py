@@ -1,4 +1,4 @@
-"""Operations that write manifests anew: regrouped by partition, or with columnar twins.
+"""Operations that write manifests anew: regrouped by partition, or with columnar ones.
 
 The files that they list are the same before and after.
 """
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from lakehouse.spec.manifests.columnar_manifest import seal_of
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader
+from lakehouse.spec.manifests.columnar_manifest import checksum_of
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
@@ -99,7 +101,7 @@ class RewriteManifests(Operation):
                 )
                 count += len(entries)
                 created.extend(
-                    producer.write_split(
+                    producer.manifest_writer.write_split(
                         entries,
                         metadata,
                         content=content,
@@ -141,20 +143,20 @@ def _by_partition(parts: Sequence[Entries]) -> Entries:
 
 
 @dataclass(frozen=True, eq=False)
-class AddTwins(Operation):
-    """Give manifests without a columnar twin one; see Transaction.add_twins."""
+class AddColumnarManifests(Operation):
+    """Write columnar manifests where there are none; see Transaction.add_columnar_manifests."""
 
     branch: str
 
     def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
         """Write them for the base's manifests."""
         for manifest in producer.manifests(head_of(metadata, self.branch)):
-            self._with_twin(producer, metadata, manifest)
+            self._with_columnar(producer, metadata, manifest)
 
     def apply(self, staged: Staged) -> None:
-        """One snapshot, or none when every manifest has its twin."""
+        """One snapshot, or none when there is a columnar manifest for each."""
         producer, current = staged.producer, staged.producer.manifests(staged.head())
-        listed = [self._with_twin(producer, staged.metadata, manifest) for manifest in current]
+        listed = [self._with_columnar(producer, staged.metadata, manifest) for manifest in current]
         created = sum(new is not old for new, old in zip(listed, current, strict=True))
         if not created:
             return
@@ -166,10 +168,16 @@ class AddTwins(Operation):
         plan = SnapshotPlan(operation=OPERATION_REPLACE, manifests=listed, extra=extra, merge=False)
         staged.add_snapshot(self, plan)
 
-    def _with_twin(
+    def _with_columnar(
         self, producer: SnapshotProducer, metadata: TableMetadata, manifest: ManifestFile
     ) -> ManifestFile:
-        if seal_of(manifest.manifest_path) is not None:
+        if checksum_of(manifest.manifest_path) is not None:
             return manifest
-        key = ("twin", self, manifest.manifest_path)
-        return producer.once(key, lambda: producer.add_twin(manifest, metadata))
+        key = ("columnar", self, manifest.manifest_path)
+
+        def write() -> ManifestFile:
+            entries = ManifestReader.of(producer.storage, metadata).written_entries(manifest)
+            data = DEFAULT_CACHE.fetch(producer.storage, manifest.manifest_path)
+            return producer.manifest_writer.write_again(manifest, data, entries, metadata)
+
+        return producer.once(key, write)

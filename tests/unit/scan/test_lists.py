@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.scan.manifests import manifest_list_cache as lists
-from lakehouse.scan.manifests.manifest_list_cache import ManifestLists, list_bytes
-from lakehouse.scan.manifests.manifest_reader import load_manifests
+from lakehouse.manifests import manifest_cache as lists
+from lakehouse.manifests.manifest_cache import ManifestCache, size_of
+from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,
@@ -68,12 +68,10 @@ def test_lists_are_decoded_once_and_known_by_their_bytes(monkeypatch):
         "read_manifest_list",
         lambda data, where: decoded.append(where) or read_manifest_list(data, where),
     )
-    kept, one, other = ManifestLists(), listed(2), listed(3)
-    assert kept.read(one, "a") == kept.read(one, "b") == read_manifest_list(one)
-    assert kept.read(other, "a") == read_manifest_list(other), "another file of the same name"
+    kept, one, other = ManifestCache(), listed(2), listed(3)
+    assert kept.listed(one, "a") == kept.listed(one, "b") == tuple(read_manifest_list(one))
+    assert kept.listed(other, "a") == tuple(read_manifest_list(other)), "another of the same name"
     assert decoded == ["a", "a"]
-    kept.read(one, "a").clear()
-    assert len(kept.read(one, "a")) == 2, "callers get lists of their own"
 
 
 def test_the_oldest_lists_are_dropped(monkeypatch):
@@ -83,9 +81,9 @@ def test_the_oldest_lists_are_dropped(monkeypatch):
         "read_manifest_list",
         lambda data, where: decoded.append(where) or read_manifest_list(data, where),
     )
-    kept = ManifestLists(5 * list_bytes([manifest(1)]))
+    kept = ManifestCache(5 * size_of([manifest(1)]))
     for count in (2, 3, 2, 4, 2, 9, 9):
-        kept.read(listed(count), str(count))
+        kept.listed(listed(count), str(count))
     assert decoded == ["2", "3", "4", "2", "9", "9"]
 
 
@@ -116,4 +114,4 @@ def test_no_list_takes_more_than_is_counted(fields):
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert list_bytes(found) / 2 < taken <= list_bytes(found)
+    assert size_of(found) / 2 < taken <= size_of(found)

@@ -10,7 +10,7 @@ import pytest
 FILL = """
 import sys
 import pyarrow as pa, pyarrow.ipc as ipc
-from lakehouse.scan.manifests.manifest_cache import CacheKey, ManifestCache
+from lakehouse.manifests.manifest_cache import ManifestCache
 from lakehouse.spec.manifests.manifest_entries import Entries
 from pyiceberg.partitioning import PartitionSpec
 
@@ -24,13 +24,12 @@ sink = pa.BufferOutputStream()
 with ipc.new_stream(sink, table.schema) as stream:
     stream.write_table(table)
 data = sink.getvalue().to_pybytes()
-cache = ManifestCache(memory_bytes_max=limit)
+cache = ManifestCache(limit)
 before = resident()
 for i in range(count):
     decoded = ipc.open_stream(pa.BufferReader(bytearray(data))).read_all()
-    cache.put(CacheKey(f"m{i}", len(data), b"", 0), None, Entries(decoded, PartitionSpec()))
-newest = CacheKey(f"m{count - 1}", len(data), b"", 0)
-assert cache.get(newest, ["c0"]) is not None
+    cache.keep_entries(f"m{i}", None, Entries(decoded, PartitionSpec()))
+assert cache.entries(f"m{count - 1}", ["c0"]) is not None
 print(resident() - before)
 """
 

@@ -17,13 +17,12 @@ from pyiceberg.manifest import ManifestFile as TheirManifest
 import lakehouse as lh
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
-from lakehouse.scan.manifests import manifest_reader
-from lakehouse.scan.manifests.bulk_avro import bulk_decode
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests import manifest_reader
+from lakehouse.manifests.avro_decoding import bulk_decode, decode_entries
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_ADDED
 from lakehouse.spec.manifests.inheritance import inherit
-from lakehouse.spec.manifests.manifest import decode_entries
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.storage.local import LocalStorage

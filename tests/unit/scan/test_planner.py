@@ -15,11 +15,16 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_cache import ManifestCache
+from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_writer import encode_manifest, manifest_file
 from lakehouse.scan.planner import plan_appends, plan_scan, project_schema
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.spec.manifests.columnar_manifest import (
+    columnar_path,
+    encode_columnar,
+    name_with_checksum,
+)
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,
@@ -28,7 +33,6 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, write_manifest_list
 from lakehouse.spec.metadata.all_field_types import types_of
@@ -111,18 +115,18 @@ class Table:
             last_sequence_number=5,
         )
 
-    def twins(self, metadata: TableMetadata) -> None:
-        """Give each manifest a twin, and the name that goes with it."""
+    def columnar(self, metadata: TableMetadata) -> None:
+        """Give each manifest a columnar manifest, and the name that goes with it."""
         for place, manifest in enumerate(self.rows):
             path, spec = manifest.manifest_path, metadata.spec(manifest.partition_spec_id)
             entries = decode_avro(
                 [(path, self.storage.read(path))], spec, types_of(metadata)
             ).entries
-            twin = encode_twin(entries)
-            sealed = sealed_name(path.removesuffix(".avro"), twin.seal)
-            self.storage.write(sealed, self.storage.read(path))
-            self.storage.write(twin_path(sealed), twin.data)
-            self.rows[place] = dataclasses.replace(manifest, manifest_path=sealed)
+            columnar = encode_columnar(entries)
+            named = name_with_checksum(path.removesuffix(".avro"), columnar.checksum)
+            self.storage.write(named, self.storage.read(path))
+            self.storage.write(columnar_path(named), columnar.data)
+            self.rows[place] = dataclasses.replace(manifest, manifest_path=named)
         self.metadata()
 
 
@@ -219,23 +223,23 @@ def test_every_source_gives_the_same_plan(table, where):
     avro = plan_scan(request, table.storage, cache=None)
     cache = ManifestCache()
     first, second = (plan_scan(request, table.storage, cache=cache) for _ in range(2))
-    table.twins(metadata)
-    twin = plan_scan(request, table.storage, cache=None)
-    for other in (first, second, twin):
+    table.columnar(metadata)
+    columnar = plan_scan(request, table.storage, cache=None)
+    for other in (first, second, columnar):
         assert list(other.tasks) == list(avro.tasks)
         assert other.report.data_files == avro.report.data_files
     read = avro.report.data_manifests.read
     assert avro.report.data_manifests.read_slow == first.report.data_manifests.read_slow == read
     assert second.report.data_manifests.read_cached == read
-    assert twin.report.data_manifests.read_columnar == read
-    assert twin.report.data_manifests.bytes_read == 0
+    assert columnar.report.data_manifests.read_columnar == read
+    assert columnar.report.data_manifests.bytes_read == 0
 
 
 def test_metrics_come_when_asked_for(table):
     metadata = table.metadata()
-    for twins in (False, True):
-        if twins:
-            table.twins(metadata)
+    for columnar in (False, True):
+        if columnar:
+            table.columnar(metadata)
         bare, full = (
             plan_scan(
                 ScanRequest(metadata=metadata, where="n < 5", include_metrics=one),
@@ -251,9 +255,9 @@ def test_metrics_come_when_asked_for(table):
 @pytest.mark.parametrize("damage", ["junk", "cut", "swapped", "flipped"])
 def test_twins_that_do_not_fit_are_ignored_and_reported(table, damage):
     metadata = table.metadata()
-    table.twins(metadata)
+    table.columnar(metadata)
     paths_before = paths(table, metadata, where="n < 5")
-    first, second = (twin_path(manifest.manifest_path) for manifest in table.rows[:2])
+    first, second = (columnar_path(manifest.manifest_path) for manifest in table.rows[:2])
     good = table.storage.read(first)
     flipped = bytearray(good)
     for place in range(4, len(good) // 2):
@@ -358,18 +362,20 @@ def test_an_empty_table_plans_to_nothing(table):
 
 def test_promoted_columns_prune_in_their_new_type(table):
     metadata = table.metadata()
-    table.twins(metadata)
+    table.columnar(metadata)
     wider = Schema(NestedField(1, "id", LongType()), *SCHEMA.fields[1:], schema_id=1)
     promoted = dataclasses.replace(metadata, schemas=(SCHEMA, wider), current_schema_id=1)
     for request in (
         ScanRequest(metadata=promoted, where="id = 5"),
         ScanRequest(metadata=promoted, where="id > 3000000000"),
     ):
-        with_twins, without = (
-            plan_scan(dataclasses.replace(request, use_twins=twins), table.storage, cache=None)
-            for twins in (True, False)
+        columnars, without = (
+            plan_scan(
+                dataclasses.replace(request, use_columnar=columnar), table.storage, cache=None
+            )
+            for columnar in (True, False)
         )
-        assert list(with_twins.files) == list(without.files)
+        assert list(columnars.files) == list(without.files)
     assert paths(table, promoted, where="id = 5") == ["5-0.parquet", "named.parquet"]
 
 

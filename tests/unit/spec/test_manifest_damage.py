@@ -25,7 +25,9 @@ from lakehouse.errors import (
     LakehouseError,
     UnsupportedFeatureError,
 )
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.avro_decoding import decode_entries
+from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_writer import encode_manifest
 from lakehouse.spec.manifests.avro_container import (
     CHECKSUM_KEY,
     container_head,
@@ -41,7 +43,6 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.manifests.manifest import decode_entries, encode_manifest
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     ManifestFile,
@@ -218,8 +219,8 @@ def bomb() -> bytes:
 MEASURED = """
 import resource, sys
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.manifest_reader import decode_avro
-from lakehouse.spec.manifests.manifest import decode_entries
+from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.avro_decoding import decode_entries
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.unit.spec.test_manifest_damage import SPEC, TYPES
 path = sys.argv[1]

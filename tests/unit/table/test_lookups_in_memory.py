@@ -14,8 +14,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.kept_by_bytes import MADE
-from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 
 SCHEMA = pa.schema(
     [("ts", pa.timestamp("us", "UTC")), ("key", pa.int32()), ("amount", pa.float32())]
@@ -203,11 +202,7 @@ def test_what_is_kept_stays_within_its_bounds(lake, monkeypatch):
     for seed in range(6):
         table.append(rows(seed))
     everything = table.scan().to_arrow()
-    kinds = (
-        LISTS.kept,
-        DEFAULT_CACHE.twins,
-        MADE,
-    )
+    kinds = (DEFAULT_CACHE.kept, MADE)
     for kept in kinds:
         kept.clear()
     check(table.scan, everything)

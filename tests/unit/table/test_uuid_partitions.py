@@ -14,7 +14,7 @@ from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     plan_manifest_rewrite,
 )
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 
 SCHEMA = pa.schema([("day", pa.date32()), ("tenant", pa.uuid()), ("n", pa.int64())])
 RANDOM = random.Random(3)

@@ -17,7 +17,7 @@ from lakehouse.errors import (
     RefAlreadyExistsError,
     ValidationConflictError,
 )
-from lakehouse.scan.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction import Transaction

@@ -1,4 +1,4 @@
-"""Twins for the manifests of another writer: planning reads them and finds the same files."""
+"""Columnar manifests beside those of another writer: planning finds the same files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 import lakehouse as lh
-from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
+from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 
@@ -27,9 +27,9 @@ def test_twins_of_a_foreign_table_are_written_once_and_read(tmp_path):
     before = plan_scan(request, table.storage)
     assert before.report.data_manifests.read_columnar == 0
 
-    plan = plan_twins(table.catalog, table.identifier)
+    plan = plan_columnar(table.catalog, table.identifier)
     assert len(plan.missing) == plan.manifests == 5
-    result = execute_twins(table.catalog, plan)
+    result = execute_columnar(table.catalog, plan)
     assert result.written == 5
     table.refresh()
     assert result.snapshot_id == table.metadata.current_snapshot_id
@@ -39,7 +39,7 @@ def test_twins_of_a_foreign_table_are_written_once_and_read(tmp_path):
     assert after.report.data_manifests.read_columnar == 5
     assert [f.file_path for f in after.files] == [f.file_path for f in before.files]
     assert len(after.files) == 1
-    assert plan_twins(table.catalog, table.identifier).missing == ()
-    assert execute_twins(table.catalog, plan).snapshot_id is None, "each has its twin by now"
+    assert plan_columnar(table.catalog, table.identifier).missing == ()
+    assert execute_columnar(table.catalog, plan).snapshot_id is None, "each has one by now"
     for found in (theirs.refresh().scan("x >= 42").to_arrow(), table.scan("x >= 42").to_arrow()):
         assert sorted(found["x"].to_pylist()) == list(range(42, 50))

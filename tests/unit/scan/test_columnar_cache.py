@@ -1,4 +1,4 @@
-"""Twins in memory: the same plans, without the storage, within the bound."""
+"""Columnar manifests in memory: the same plans, without the storage, within the bound."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.manifest_reader import OpenManifest
-from lakehouse.scan.manifests.twin_cache import ReadTwin, table_bytes
+from lakehouse.manifests.manifest_cache import ColumnsOnce, ManifestCache, size_of
+from lakehouse.manifests.manifest_reader import OpenManifest
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX
+from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX
 from tests.unit.scan.test_planner import BY_ID, BY_NAME, Table, by_id
 
 FILTERS = [None, "id = 1", "id = 1 and n < 5", "n >= 15", "id = 1 or id is null", "name = 'x'"]
 
 
 class _Counted:
-    """A storage that counts what is read of twins."""
+    """A storage that counts what is read of columnar manifests."""
 
     def __init__(self, inner):
         self._inner, self.read_files = inner, Counter()
@@ -30,7 +29,7 @@ class _Counted:
         return getattr(self._inner, name)
 
     def read(self, location):
-        self.read_files[location] += location.endswith(TWIN_SUFFIX)
+        self.read_files[location] += location.endswith(COLUMNAR_SUFFIX)
         return self._inner.read(location)
 
 
@@ -40,7 +39,7 @@ def table():
     made.manifest([by_id(1, 0, 9), by_id(1, 10, 19), by_id(2, 0, 9)], BY_ID)
     made.manifest([by_id(5, 0, 9), by_id(None, 0, 9)], BY_ID)
     made.manifest([by_id(1, 20, 29, file_path="memory://wh/t/data/last.parquet")], BY_ID)
-    made.twins(made.metadata())
+    made.columnar(made.metadata())
     return made
 
 
@@ -72,8 +71,8 @@ def test_a_twin_that_goes_away_is_still_known_and_the_avro_has_the_rest(table):
     cache = ManifestCache()
     wanted = planned(table, "id = 1 and n < 5", table.storage, None)
     assert planned(table, "id = 1 and n < 5", table.storage, cache) == wanted
-    twins = [one.location for one in table.storage.list("memory://wh/t/metadata")]
-    table.storage.delete([one for one in twins if one.endswith(TWIN_SUFFIX)])
+    columnar = [one.location for one in table.storage.list("memory://wh/t/metadata")]
+    table.storage.delete([one for one in columnar if one.endswith(COLUMNAR_SUFFIX)])
     assert planned(table, "id = 1 and n < 5", table.storage, cache) == wanted
     files, report = planned(table, None, table.storage, cache)
     everything, _ = planned(table, None, table.storage, None)
@@ -91,7 +90,7 @@ def test_what_was_read_of_twins_goes_away_with_the_plan(table, where):
     gc.disable()
     try:
         planned(table, where, table.storage, None)
-        left = [one for one in gc.get_objects() if isinstance(one, OpenManifest | ReadTwin)]
+        left = [one for one in gc.get_objects() if isinstance(one, OpenManifest | ColumnsOnce)]
     finally:
         gc.enable()
     assert left == []
@@ -103,7 +102,7 @@ def test_a_twin_of_another_spec_is_not_taken(table):
     other = Table()
     other.manifest([by_id(1, 0, 9)], BY_ID)
     assert BY_NAME in other.base.partition_specs
-    other.twins(other.metadata())
+    other.columnar(other.metadata())
     assert len(planned(other, None, other.storage, cache)[0]) == 1
 
 
@@ -112,9 +111,9 @@ def test_what_is_kept_is_counted(table):
     planned(table, None, table.storage, cache)
     paths = [one.manifest_path for one in table.rows]
     for path in paths:
-        kept = cache.twins.get(path)
+        kept = cache.kept.get(("columns", path))
         assert kept.size >= sum(one.nbytes for one in kept.columns.values())
     numbers = pa.table({"n": np.arange(1_000)})
-    assert table_bytes(numbers) >= 8_000
+    assert size_of(numbers) >= 8_000
     cache.clear()
-    assert [cache.twins.get(path) for path in paths] == [None] * 3
+    assert cache.kept.held == 0

@@ -1,31 +1,35 @@
-"""Decodes Avro manifests in bulk with DataFusion, where they have no columnar twin.
+"""Decodes Avro manifests: in bulk with DataFusion, or entry by entry.
 
-The reader trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg
+DataFusion trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg
 writes them, takes it longer than everything else. So the blocks are checked and inflated here, and
-the reader is given one plain block. What is refused here is decoded, or found damaged, entry by
+DataFusion is given one plain block. What is refused in bulk is decoded, or found damaged, entry by
 entry.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import re
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from fastavro.schema import SchemaParseException
 from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, LakehouseError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import (
+    AVRO_SCHEMA,
     INFLATED_FLOOR_BYTES,
     INFLATED_RATIO,
     SYNC_BYTES,
@@ -35,9 +39,8 @@ from lakehouse.spec.manifests.avro_container import (
     read_header,
     write_long,
 )
-from lakehouse.spec.manifests.manifest import schema_with_lengths
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.manifests.manifest_rows import flatten
+from lakehouse.spec.manifests.manifest_rows import flatten, nested_type
 from lakehouse.spec.schema.field_types import FieldTypes
 
 Integers: TypeAlias = "npt.NDArray[np.int64]"
@@ -136,7 +139,7 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
     block is said to hold more records than it can, and the batch ends where they should: what is
     left then is an error or one batch more, and refused.
     """
-    # takes most of a second to import, for manifests without twins alone
+    # takes most of a second to import, for manifests without columnar ones alone
     from datafusion import SessionConfig, SessionContext  # noqa: PLC0415
 
     session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
@@ -300,3 +303,159 @@ def _longs_at(raw: npt.NDArray[np.uint8], offsets: Integers) -> tuple[Integers, 
     used = np.arange(5) < lengths[:, None]
     values = ((window & 0x7F) << (7 * np.arange(5))).sum(axis=1, where=used)
     return np.where(ends.any(axis=1), (values >> 1) ^ -(values & 1), -1), offsets + lengths
+
+
+# Entry by entry
+
+_DAMAGE = (
+    EOFError,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    SchemaParseException,
+    fastavro.schema.UnknownType,
+    pa.ArrowException,
+)
+_WITH_LENGTHS: MadeOnce[bytes | None] = MadeOnce()
+_READERS: MadeOnce[tuple[Any, pa.DataType]] = MadeOnce()
+
+
+def decode_entries(
+    data: bytes,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    wanted: Collection[str] | None = None,
+) -> Entries:
+    """Entries of a v1, v2 or v3 manifest one by one, as it has them: nothing is inherited.
+
+    Deleted entries are included. `wanted` are the columns to make; None makes all.
+
+    Raises:
+        CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more
+            than it may.
+        UnsupportedFeatureError: an unknown Avro codec.
+    """
+    return _decode_rows(data, read_header(data, location), location, spec, types, wanted)
+
+
+def manifest_spec_id(data: bytes, location: str) -> int:
+    """The partition spec that a manifest says it was written with; 0 when it does not say (v1).
+
+    Raises:
+        CorruptMetadataError: not a manifest.
+    """
+    text = read_header(data, location).text("partition-spec-id")
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _decode_rows(
+    data: bytes,
+    header: Header,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    wanted: Collection[str] | None,
+) -> Entries:
+    schema = header.metadata["avro.schema"]
+    with_lengths = schema_with_lengths(schema)
+    if with_lengths is not None:
+        # all columns: that the lengths are right can be seen of partition values only
+        with contextlib.suppress(CorruptMetadataError):
+            return _decode_as(with_lengths, data, header, location, spec, types, None)
+    return _decode_as(schema, data, header, location, spec, types, wanted)
+
+
+def schema_with_lengths(schema: bytes) -> bytes | None:
+    """What Java may mean by a manifest's Avro schema; None where it cannot mean anything else.
+
+    Before a partition value that is an Avro `fixed` Iceberg's Java library writes the length, as if
+    it were `bytes`. Such a manifest is decoded entry by entry: as Java means it if all lengths are
+    right, else as its schema says. (The other way round a value that ends with a byte above 0x7f
+    may swallow what follows it, and nobody notices.)
+    """
+
+    def make() -> bytes | None:
+        plain = json.loads(schema)
+        changed = _fixed_as_bytes(plain, set())
+        return None if changed == plain else json.dumps(changed).encode()
+
+    return _WITH_LENGTHS.of((), schema, make, lambda _: 3 * len(schema))
+
+
+def _fixed_as_bytes(schema: Any, names: set[str]) -> Any:
+    """The schema with `bytes` for each fixed, by its definition or, further on, by its name."""
+    if isinstance(schema, list):
+        return [_fixed_as_bytes(branch, names) for branch in schema]
+    if not isinstance(schema, dict):
+        return "bytes" if schema in names else schema
+    if schema.get("type") == "fixed" and "logicalType" not in schema:
+        names.add(schema["name"])
+        return "bytes"
+    return {
+        key: _fixed_as_bytes(value, names)
+        if key in ("type", "fields", "items", "values")
+        else value
+        for key, value in schema.items()
+    }
+
+
+def _decode_as(
+    schema: bytes,
+    data: bytes,
+    header: Header,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    wanted: Collection[str] | None,
+) -> Entries:
+    try:
+        records = _records(schema, data, header, location)
+        rows = pa.Table.from_struct_array(pa.array(records, _reader(schema)[1]))
+        return flatten(rows, header.schema, spec, types, location, wanted=wanted)
+    except _DAMAGE as error:
+        raise CorruptMetadataError(
+            f"{location} cannot be read as a manifest: {error!r}", location=location
+        ) from error
+
+
+def _records(schema: bytes, data: bytes, header: Header, location: str) -> list[Any]:
+    reader_schema, _ = _reader(schema)
+    records: list[Any] = []
+    for count, plain in inflated_blocks(data, header, location):
+        stream = io.BytesIO(plain)
+        records += [fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)]
+        if stream.tell() != len(plain):
+            raise CorruptMetadataError(
+                f"{location}: a block holds more than its {count} records", location=location
+            )
+    return records
+
+
+def _reader(schema: bytes) -> tuple[Any, pa.DataType]:
+    """What reads records of a writer's schema, and the type that holds them.
+
+    Manifests of one writer share it.
+    """
+
+    def make() -> tuple[Any, pa.DataType]:
+        plain = _without_logical_types(json.loads(schema))
+        return fastavro.parse_schema(plain), nested_type(plain)
+
+    return _READERS.of((), schema, make, lambda _: AVRO_SCHEMA * len(schema))
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(branch) for branch in schema]
+    if isinstance(schema, Mapping):
+        return {
+            key: _without_logical_types(value)
+            for key, value in schema.items()
+            if key != "logicalType"
+        }
+    return schema

@@ -11,21 +11,23 @@ import pyarrow.fs as pafs
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
-from lakehouse.scan.manifests.manifest_cache import ManifestCache, fetch
-from lakehouse.scan.manifests.manifest_list_cache import LISTS, Listed
-from lakehouse.scan.manifests.twin_cache import ReadTwin
+from lakehouse.manifests.avro_decoding import (
+    BulkRefusedError,
+    bulk_decode,
+    decode_entries,
+    manifest_spec_id,
+)
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, ColumnsOnce, Listed, ManifestCache
 from lakehouse.spec.manifests.columnar_manifest import (
-    TwinFile,
-    conform,
-    lacking,
-    mismatch,
-    open_twin,
-    seal_of,
-    twin_path,
+    ColumnarFile,
+    cast_to_table,
+    checksum_of,
+    columnar_path,
+    missing_columns,
+    open_columnar,
+    why_stale,
 )
 from lakehouse.spec.manifests.inheritance import INHERITING, inherit, inherit_alike
-from lakehouse.spec.manifests.manifest import decode_entries, manifest_spec_id
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.all_field_types import types_of
@@ -35,13 +37,13 @@ from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.storage.storage_protocol import Storage
 
 _FETCHED_WHOLE_BYTES = 8 << 20
-"""Twins up to this size are read whole from object stores: one request instead of four."""
+"""Columnar manifests up to this size are read whole from object stores: one request, not four."""
 _BULK_MIN_ENTRIES = 32
 """Fewer take longer in bulk, which costs 2 ms to begin with, than entry by entry."""
 _TOGETHER_BYTES = 1 << 20
 """Manifests of one writer are decoded together as long as they are no larger than this."""
-_TYPE_BYTES = 64
-_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
+_NEWEST_BYTES = 64
+_COLUMNAR_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
 
 
 def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
@@ -58,8 +60,9 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
 def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
     """`load_manifests`, with what earlier plans worked out of the same list."""
     if snapshot.manifest_list:
-        listed = LISTS.listed(fetch(storage, snapshot.manifest_list), snapshot.manifest_list)
-        newest = listed.derive("newest", _newest, lambda _: _TYPE_BYTES) if listed else None
+        data = DEFAULT_CACHE.fetch(storage, snapshot.manifest_list)
+        listed = DEFAULT_CACHE.listed(data, snapshot.manifest_list)
+        newest = listed.derive("newest", _newest, lambda _: _NEWEST_BYTES) if listed else None
         if newest is not None and (newest.sequence_number or 0) > snapshot.sequence_number:
             raise CorruptMetadataError(
                 f"{snapshot.manifest_list} lists {newest.manifest_path} with sequence number "
@@ -72,7 +75,7 @@ def listed_manifests(storage: Storage, snapshot: Snapshot) -> Listed:
 
 
 def _newest(listed: Listed) -> ManifestFile:
-    return max(listed, key=lambda one: one.sequence_number or 0)
+    return max(listed, key=lambda manifest: manifest.sequence_number or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +127,13 @@ def decode_avro(
 class ManifestReader:
     """Reads the manifests of one table.
 
-    Without twins and cache it gives what the Avro manifests say, which are the truth.
+    Without columnar manifests and cache it gives what the Avro manifests say, which are the truth.
 
     Attributes:
         storage: where they are.
         types: field types of the table.
         specs: partition specs of the table by id.
-        use_twins: whether columnar twins may be used.
+        use_columnar: whether columnar manifests may be used.
         cache: where decoded entries are kept; None keeps none.
         notes: unusual events, appended to.
     """
@@ -138,7 +141,7 @@ class ManifestReader:
     storage: Storage
     types: FieldTypes
     specs: Mapping[int, PartitionSpec]
-    use_twins: bool = False
+    use_columnar: bool = False
     cache: ManifestCache | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -187,7 +190,8 @@ class ManifestReader:
     def _together(
         self, group: Sequence[ManifestFile], columns: Collection[str] | None
     ) -> Entries | None:
-        files = [(one.manifest_path, fetch(self.storage, one.manifest_path)) for one in group]
+        paths = [manifest.manifest_path for manifest in group]
+        files = [(path, DEFAULT_CACHE.fetch(self.storage, path)) for path in paths]
         try:
             entries, counts = bulk_decode(
                 files, self.spec_of(group[0]), self.types, wanted=_with_inheriting(columns)
@@ -245,13 +249,13 @@ class OpenManifest:
         self._spec = spec
         self._reader = reader
         self._columns = _with_inheriting(columns)
-        self._twin = self._open_twin() if reader.use_twins else None
+        self._columnar = self._open_columnar() if reader.use_columnar else None
         self._loaded: Entries | None = None
 
     @property
-    def has_twin(self) -> bool:
-        """Whether a columnar twin was found and opened."""
-        return self._twin is not None
+    def has_columnar(self) -> bool:
+        """Whether a columnar manifest was found and opened."""
+        return self._columnar is not None
 
     def entries(self, columns: Collection[str] | None) -> Entries:
         """All entries with at least these columns where they exist; None is all columns.
@@ -260,11 +264,11 @@ class OpenManifest:
             CorruptMetadataError: the manifest is damaged.
             NoSuchFileError: it is missing.
         """
-        if self._twin is not None:
+        if self._columnar is not None:
             try:
-                entries = self._from_twin(self._twin, columns)
-            except _TWIN_DAMAGE as error:
-                self._ignore_twin(str(error))
+                entries = self._from_columnar(self._columnar, columns)
+            except _COLUMNAR_DAMAGE as error:
+                self._ignore_columnar(str(error))
             else:
                 self.kind = "columnar"
                 return entries
@@ -281,19 +285,19 @@ class OpenManifest:
         reader = self._reader
         if reader.cache is None:
             return self.decoded()
-        key = reader.cache.key(reader.storage, self.manifest, reader.types)
-        entries = reader.cache.get(key, self._columns)
+        key = reader.cache.avro_key(reader.storage, self.manifest, reader.types)
+        entries = reader.cache.entries(key, self._columns)
         if entries is not None:
             self.kind = "cached"
         else:
             entries = self.decoded()
-            reader.cache.put(key, self._columns, entries)
+            reader.cache.keep_entries(key, self._columns, entries)
         return entries
 
     def decoded(self) -> Entries:
         """Entries as they stand in the Avro manifest, nothing inherited."""
         reader, location = self._reader, self.manifest.manifest_path
-        data = fetch(reader.storage, location)
+        data = DEFAULT_CACHE.fetch(reader.storage, location)
         self.bytes_read = len(data)
         count = _entry_count(self.manifest)
         if count is not None and count < _BULK_MIN_ENTRIES:
@@ -304,8 +308,8 @@ class OpenManifest:
             reader.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
         return decoded.entries
 
-    def _from_twin(self, twin: ReadTwin, columns: Collection[str] | None) -> Entries:
-        present = twin.names
+    def _from_columnar(self, columnar: ColumnsOnce, columns: Collection[str] | None) -> Entries:
+        present = columnar.names
         wanted = present
         if columns is not None:
             needed = {"status", *columns}
@@ -319,55 +323,54 @@ class OpenManifest:
             manifest.sequence_number,
             manifest.first_row_id,
         )
-        return twin.entries(
+        return columnar.entries(
             wanted,
             (spec, types),
             inherited,
-            lambda table: inherit(conform(table, spec, types), manifest),
-            _TYPE_BYTES * len(types),
+            lambda table: inherit(cast_to_table(table, spec, types), manifest),
         )
 
-    def _open_twin(self) -> ReadTwin | None:
+    def _open_columnar(self) -> ColumnsOnce | None:
         reader, path = self._reader, self.manifest.manifest_path
-        seal = seal_of(path)
-        if seal is None:
+        checksum = checksum_of(path)
+        if checksum is None:
             return None
         try:
-            file = ReadTwin(
+            file = ColumnsOnce(
                 path,
-                partial(_opened, reader.storage, self.manifest, seal),
-                None if reader.cache is None else reader.cache.twins,
+                partial(_opened, reader.storage, self.manifest, checksum),
+                reader.cache,
             )
         except (FileNotFoundError, NoSuchFileError):
             return None
-        except _TWIN_DAMAGE as error:
-            self._ignore_twin(str(error))
+        except _COLUMNAR_DAMAGE as error:
+            self._ignore_columnar(str(error))
             return None
-        reason = mismatch(file.rows, self.manifest) or lacking(file.names, self._spec)
+        reason = why_stale(file.rows, self.manifest) or missing_columns(file.names, self._spec)
         if reason is not None:
-            self._ignore_twin(reason)
+            self._ignore_columnar(reason)
             return None
         return file
 
-    def _ignore_twin(self, reason: str) -> None:
-        self._twin = None
+    def _ignore_columnar(self, reason: str) -> None:
+        self._columnar = None
         self._reader.notes.append(
-            f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}"
+            f"ignored the columnar manifest of {self.manifest.manifest_path}: {reason}"
         )
 
 
-def _opened(storage: Storage, manifest: ManifestFile, seal: str) -> TwinFile:
-    """The twin of a manifest.
+def _opened(storage: Storage, manifest: ManifestFile, checksum: str) -> ColumnarFile:
+    """The columnar manifest beside a manifest.
 
     It holds no open manifest: that would hold it in turn, and what was read of both would stay in
     memory until cycles are looked for.
     """
-    location = twin_path(manifest.manifest_path)
+    location = columnar_path(manifest.manifest_path)
     filesystem, path = storage.filesystem(location)
     local = isinstance(filesystem, pafs.LocalFileSystem)
     if local or manifest.manifest_length > _FETCHED_WHOLE_BYTES:
-        return open_twin(filesystem.open_input_file(path), seal)
-    return open_twin(pa.BufferReader(fetch(storage, location)), seal)
+        return open_columnar(filesystem.open_input_file(path), checksum)
+    return open_columnar(pa.BufferReader(DEFAULT_CACHE.fetch(storage, location)), checksum)
 
 
 def _with_inheriting(columns: Collection[str] | None) -> set[str] | None:
@@ -404,7 +407,7 @@ def _alike(manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
 
 def _v1_manifest(storage: Storage, location: str, snapshot: Snapshot) -> ManifestFile:
     """A manifest that a v1 snapshot names directly: nothing is known about its content."""
-    data = fetch(storage, location)
+    data = DEFAULT_CACHE.fetch(storage, location)
     return ManifestFile(
         manifest_path=location,
         manifest_length=len(data),

@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 import lakehouse as lh
 from lakehouse.maintenance import rewrite_manifests
 from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-from lakehouse.scan.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.spec.manifests.columnar_manifest import encode_twin, open_twin, seal_of, twin_path
+from lakehouse.spec.manifests.columnar_manifest import (
+    checksum_of,
+    columnar_path,
+    encode_columnar,
+    open_columnar,
+)
 from lakehouse.spec.metadata.all_field_types import types_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("d", pa.float64())])
@@ -42,8 +47,8 @@ def manifest_of(table):
 
 TABLE = made()
 MANIFEST = manifest_of(TABLE)
-TWIN = twin_path(MANIFEST)
-RAW = bytes(TABLE.storage.read(TWIN))
+COLUMNAR = columnar_path(MANIFEST)
+RAW = bytes(TABLE.storage.read(COLUMNAR))
 FOOTER = len(RAW) - 8 - int.from_bytes(RAW[-8:-4], "little")
 
 
@@ -53,16 +58,16 @@ def entries_of(table):
     return decode_avro(files, table.spec(), types_of(table.metadata)).entries
 
 
-def planned(where, *, twins=True, table=TABLE):
+def planned(where, *, columnar=True, table=TABLE):
     plan = plan_scan(
-        ScanRequest(metadata=table.metadata, where=where, use_twins=twins),
+        ScanRequest(metadata=table.metadata, where=where, use_columnar=columnar),
         table.storage,
         cache=None,
     )
     return list(plan.files), plan.report
 
 
-EXPECTED = {where: planned(where, twins=False)[0] for where in WHERES}
+EXPECTED = {where: planned(where, columnar=False)[0] for where in WHERES}
 
 
 @st.composite
@@ -86,7 +91,7 @@ def damaged(draw):
 @example(RAW, "id = 17")
 @given(damaged(), st.sampled_from(WHERES))
 def test_a_damaged_twin_changes_no_plan(raw, where):
-    TABLE.storage.write(TWIN, raw)
+    TABLE.storage.write(COLUMNAR, raw)
     files, report = planned(where)
     assert files == EXPECTED[where]
     assert report.data_manifests.read_columnar or report.notes
@@ -98,7 +103,7 @@ def test_every_byte_of_the_footer_is_watched():
         data = bytearray(RAW)
         data[at] ^= rng.randrange(1, 256)
         with pytest.raises((lh.CorruptMetadataError, pa.ArrowException, OSError)):
-            open_twin(pa.BufferReader(bytes(data)), seal_of(MANIFEST))
+            open_columnar(pa.BufferReader(bytes(data)), checksum_of(MANIFEST))
 
 
 COLUMNS = entries_of(TABLE).table.schema
@@ -120,7 +125,7 @@ def forged_column(draw, name, count):
 
 @st.composite
 def forged(draw):
-    """A perfect twin of entries that the manifest does not have."""
+    """A perfect columnar manifest of entries that the manifest does not have."""
     table = entries_of(TABLE).table
     for name in draw(st.lists(st.sampled_from(COLUMNS.names), min_size=1, max_size=3)):
         match draw(st.sampled_from(["value", "drop", "null", "shuffle"])):
@@ -141,14 +146,14 @@ def forged(draw):
             table = table.set_column(table.column_names.index(name), name, column)
     if draw(st.booleans()):
         table = table.slice(0, draw(st.integers(0, len(table))))
-    return encode_twin(dataclasses.replace(entries_of(TABLE), table=table)).data
+    return encode_columnar(dataclasses.replace(entries_of(TABLE), table=table)).data
 
 
 @settings(max_examples=max(200, settings.default.max_examples))
 @given(forged(), st.sampled_from(WHERES))
 def test_a_forged_twin_changes_no_plan(raw, where):
     """Every checksum in it is right, and it says of itself whatever it likes."""
-    TABLE.storage.write(TWIN, raw)
+    TABLE.storage.write(COLUMNAR, raw)
     files, report = planned(where)
     assert files == EXPECTED[where]
     assert raw == RAW or report.notes
@@ -159,10 +164,10 @@ def test_a_body_whose_own_checksums_are_right_is_not_believed():
     lies = entries_of(TABLE).table
     place = lies.column_names.index("lower.1")
     other = pa.chunked_array([lies["lower.1"].to_pylist()[::-1]], lies["lower.1"].type)
-    data = encode_twin(
+    data = encode_columnar(
         dataclasses.replace(entries_of(TABLE), table=lies.set_column(place, "lower.1", other))
     ).data
-    TABLE.storage.write(TWIN, data[:FOOTER] + RAW[FOOTER:])
+    TABLE.storage.write(COLUMNAR, data[:FOOTER] + RAW[FOOTER:])
     for where in WHERES:
         files, _ = planned(where)
         assert files == EXPECTED[where]
@@ -171,7 +176,7 @@ def test_a_body_whose_own_checksums_are_right_is_not_believed():
 @pytest.mark.parametrize(
     "lies", [{"lower.1": -9, "upper.1": -5}, {"record_count": 777}, {"status": 2}]
 )
-def test_no_verb_believes_a_forged_twin(lies):
+def test_no_verb_believes_a_forged_columnar_manifest(lies):
     """Deletes delete, and no rewrite of manifests makes the lie permanent."""
     table = made(f"raw.{'_'.join(lies)}".replace("lower.1_upper.1", "bounds"))
     told = entries_of(table)
@@ -179,7 +184,7 @@ def test_no_verb_believes_a_forged_twin(lies):
         values = pa.array([value] * len(told), told.table[column].type)
         place = told.table.column_names.index(column)
         told = dataclasses.replace(told, table=told.table.set_column(place, column, values))
-    table.storage.write(twin_path(manifest_of(table)), encode_twin(told).data)
+    table.storage.write(columnar_path(manifest_of(table)), encode_columnar(told).data)
     assert table.scan().count() == 120
     assert table.scan("id = 5").to_arrow().num_rows == 1
     table.delete("id = 5")
@@ -189,12 +194,12 @@ def test_no_verb_believes_a_forged_twin(lies):
     assert sum(table.inspect.files()["record_count"].to_pylist()) == 119
 
 
-def test_names_of_manifests_hold_the_seals_of_their_twins():
-    seal = seal_of(MANIFEST)
-    assert re.fullmatch(r"[0-9a-f]{32}", seal)
-    assert encode_twin(entries_of(TABLE)).seal == seal
+def test_names_of_manifests_hold_the_checksums_of_columnar_ones():
+    checksum = checksum_of(MANIFEST)
+    assert re.fullmatch(r"[0-9a-f]{32}", checksum)
+    assert encode_columnar(entries_of(TABLE)).checksum == checksum
     small = lh.load_catalog("memory://twin-fuzz/warehouse").create_table("raw.small", SCHEMA)
     small.append(pa.table({"id": [1], "s": ["a"], "d": [0.5]}, schema=SCHEMA))
-    assert seal_of(manifest_of(small)) is None
+    assert checksum_of(manifest_of(small)) is None
     for foreign in ("a-m0.avro", f"{'a' * 32}.avro", f"x-t{'g' * 32}.avro", f"x-t{'a' * 32}.orc"):
-        assert seal_of(foreign) is None
+        assert checksum_of(foreign) is None

@@ -1,4 +1,4 @@
-"""Columnar twins for manifests without: those of other writers, and small ones of ours."""
+"""Columnar manifests for those without: those of other writers, and small ones of ours."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rich.console import RenderableType
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
-from lakehouse.scan.manifests.manifest_reader import load_manifests
+from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.columnar_manifest import seal_of
+from lakehouse.spec.manifests.columnar_manifest import checksum_of
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwinPlan(Report):
-    """Manifests of the current snapshot without a columnar twin.
+class ColumnarPlan(Report):
+    """Manifests of the current snapshot without a columnar manifest.
 
     Attributes:
         manifests: how many the snapshot has.
-        missing: those without a twin.
+        missing: those without a columnar manifest.
     """
 
     identifier: Identifier
@@ -38,7 +38,7 @@ class TwinPlan(Report):
 
     def title(self) -> str:
         """One line: what this is, of which table."""
-        return f"Columnar twins of {self.identifier}"
+        return f"Columnar manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
         """All facts as JSON-able data."""
@@ -54,7 +54,7 @@ class TwinPlan(Report):
     def facts(self) -> Iterable[tuple[str, object]]:
         """The summary as (label, value) pairs."""
         yield "manifests", self.manifests
-        yield "without a twin", len(self.missing)
+        yield "without a columnar one", len(self.missing)
         yield "to decode", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
@@ -67,8 +67,8 @@ class TwinPlan(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwinResult(Report):
-    """Twins written; snapshot_id is None when there was nothing to do."""
+class ColumnarResult(Report):
+    """Columnar manifests written; snapshot_id is None when there was nothing to do."""
 
     identifier: Identifier
     snapshot_id: int | None
@@ -76,7 +76,7 @@ class TwinResult(Report):
 
     def title(self) -> str:
         """One line: what this is, of which table."""
-        return f"Wrote columnar twins of {self.identifier}"
+        return f"Wrote columnar manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
         """All facts as JSON-able data."""
@@ -88,11 +88,11 @@ class TwinResult(Report):
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """The summary as (label, value) pairs."""
-        yield "twins written", self.written
+        yield "columnar manifests written", self.written
 
 
-def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
-    """Find the manifests without a twin.
+def plan_columnar(catalog: Catalog, identifier: Identifier) -> ColumnarPlan:
+    """Find the manifests without a columnar one.
 
     Raises NoSuchTableError, StorageError, CorruptMetadataError.
     """
@@ -100,38 +100,42 @@ def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
     storage = catalog.storage(version.metadata.location)
     snapshot = version.metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    missing = tuple(one for one in manifests if seal_of(one.manifest_path) is None)
-    return TwinPlan(
+    missing = tuple(one for one in manifests if checksum_of(one.manifest_path) is None)
+    return ColumnarPlan(
         identifier=identifier, version=version, manifests=len(manifests), missing=missing
     )
 
 
-def execute_twins(
+def execute_columnar(
     catalog: Catalog,
-    plan: TwinPlan,
+    plan: ColumnarPlan,
     *,
     environment: Environment | None = None,
     progress: Progress | None = None,
-) -> TwinResult:
-    """Write the manifests once more, under names that hold the seals of their twins, in one commit.
+) -> ColumnarResult:
+    """Write the manifests once more, named by the checksums of columnar ones, in one commit.
 
     Raises:
         CommitConflictError, ValidationConflictError: other writers kept winning; nothing was
             changed.
         CommitStateUnknownError: the reply was lost; nothing was deleted.
-        CorruptMetadataError | StorageError: a manifest cannot be read, or a twin not written.
+        CorruptMetadataError | StorageError: a manifest cannot be read, or none written.
     """
     report = progress or no_progress
-    report("twins", 0, len(plan.missing))
+    report("columnar manifests", 0, len(plan.missing))
     committed = None
     if plan.missing:
         transaction = Transaction(
             catalog, plan.identifier, base=plan.version, environment=environment
         )
-        committed = transaction.add_twins().commit({"lakehouse.maintenance": "add-twins"}).snapshot
-    report("twins", len(plan.missing), len(plan.missing))
+        committed = (
+            transaction.add_columnar_manifests()
+            .commit({"lakehouse.maintenance": "add-twins"})
+            .snapshot
+        )
+    report("columnar manifests", len(plan.missing), len(plan.missing))
     made = 0 if committed is None else int(committed.summary["manifests-created"])
-    return TwinResult(
+    return ColumnarResult(
         identifier=plan.identifier,
         snapshot_id=None if committed is None else committed.snapshot_id,
         written=made,

@@ -1,0 +1,1 @@
+"""Manifests read and written: the one door to their entries, and the cache of both."""

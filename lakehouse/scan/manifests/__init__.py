@@ -1,1 +1,0 @@
-"""Manifests read, decoded and kept."""
