@@ -14,6 +14,7 @@ than 1 GB.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import resource
 import sys
 import tempfile
@@ -21,16 +22,18 @@ from pathlib import Path
 
 from tests.hostile import landing_rounds
 from tests.hostile.foreign_mutants import MUTANTS
-from tests.hostile.foreign_rounds import Found, Strangers
+from tests.hostile.foreign_rounds import Found, Strangers, rounds_of
 from tests.hostile.landing_mutants import LANDING_MUTANTS
 from tests.hostile.world import Tally, World
 
 SECONDS_MAX, MIB_MAX = 10, 1024
+PART = 100
 
 
 def say(line: str) -> None:
     """One line of output."""
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -41,6 +44,7 @@ def main() -> int:
     parser.add_argument("--foreign", action="store_true", help="tables that strangers write")
     parser.add_argument("--landing", action="store_true", help="landing files of the public")
     parser.add_argument("--planted", action="store_true", help="find faults that we had")
+    parser.add_argument("--processes", type=int, default=1, help="of --foreign")
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.rounds)
     if arguments.landing:
@@ -48,7 +52,7 @@ def main() -> int:
     if arguments.planted:
         return planted(seeds)
     if arguments.foreign:
-        return foreign(seeds)
+        return foreign(seeds, arguments.processes)
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         worlds = [World(Path(folder) / f"v{version}", version) for version in (2, 3)]
@@ -65,13 +69,18 @@ def main() -> int:
     return int(bool(tally.faults) or tally.seconds_max > SECONDS_MAX or mib > MIB_MAX)
 
 
-def foreign(seeds: range) -> int:
-    """Rounds over tables of strangers; the exit code."""
+def foreign(seeds: range, processes: int) -> int:
+    """Rounds over tables of strangers, so many at a time; the exit code."""
     found = Found()
-    with tempfile.TemporaryDirectory() as folder:
-        strangers = Strangers(Path(folder) / "strangers", taken=0.1)
-        for seed in seeds:
-            strangers.round(seed, found)
+    parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for done, part in enumerate(pool.imap_unordered(rounds_of, parts), 1):
+            found.outcomes += part.outcomes
+            found.faults += part.faults
+            for fault in part.faults:
+                say(f"\n{fault}")
+            if done % 5 == 0:
+                say(f"{done * PART:,} tables, {len(found.faults)} faults")
     return told(found, len(seeds), "tables")
 
 

@@ -170,6 +170,12 @@ MUTANTS = [
         seed=50,
     ),
     Mutant(
+        "2: fields of structs in Avro files have no ids",
+        "data.reading.avro.avro_record_columns:_Types.column",
+        'one.get("field-id"), one["type"]',
+        'one.get("field-id") if field_id is None else None, one["type"]',
+    ),
+    Mutant(
         "3: position deletes are skipped by bounds of paths",
         "spec.manifests.data_file:DataFile.may_name",
         "return self.named_file in (None, path)",
