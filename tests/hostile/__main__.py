@@ -2,8 +2,10 @@
 
 With `--foreign`, tables that strangers write take their place: legal ones and bent ones, the right
 answer or a typed error. With `--landing`, landing files do: each record becomes the row that it
-says, or none, and each line is counted once. With `--planted` (and `--landing`), faults that we had
-are planted again, one at a time, and each has to be found within so many rounds.
+says, or none, and each line is counted once. With `--killed`, runs of assets die at each change of
+the storage, and what the next ones leave is looked at. With `--planted` (alone, or beside
+`--landing` or `--killed`), faults that we had are planted again, one at a time, and each has to be
+found within so many rounds.
 
 Prints what came of it, the slowest verb and the most memory; ends with 1 if anything came that must
 not: an error that is not ours, a wrong answer where a checksum stands guard, a file outside the
@@ -14,23 +16,31 @@ than 1 GB.
 from __future__ import annotations
 
 import argparse
+import functools
+import multiprocessing
 import resource
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.hostile import landing_rounds
-from tests.hostile.foreign_mutants import MUTANTS
-from tests.hostile.foreign_rounds import Found, Strangers
+from pyspark.sql import SparkSession
+
+from lakehouse.spark import build_session
+from tests.hostile import killed_runs, landing_rounds
+from tests.hostile.foreign_mutants import MUTANTS, OF_KILLED_RUNS
+from tests.hostile.foreign_rounds import Found, Strangers, rounds_of
 from tests.hostile.landing_mutants import LANDING_MUTANTS
 from tests.hostile.world import Tally, World
+from tests.spark_config import BRIEF
 
 SECONDS_MAX, MIB_MAX = 10, 1024
+PART = 100
 
 
 def say(line: str) -> None:
     """One line of output."""
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -40,15 +50,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--foreign", action="store_true", help="tables that strangers write")
     parser.add_argument("--landing", action="store_true", help="landing files of the public")
+    parser.add_argument("--killed", action="store_true", help="runs that die at each change")
     parser.add_argument("--planted", action="store_true", help="find faults that we had")
+    parser.add_argument("--processes", type=int, default=1, help="of --foreign")
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.rounds)
     if arguments.landing:
         return planted_landing(seeds) if arguments.planted else landing(seeds)
+    if arguments.killed:
+        return planted_killed(seeds) if arguments.planted else killed(seeds)
     if arguments.planted:
         return planted(seeds)
     if arguments.foreign:
-        return foreign(seeds)
+        return foreign(seeds, arguments.processes)
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         worlds = [World(Path(folder) / f"v{version}", version) for version in (2, 3)]
@@ -65,13 +79,18 @@ def main() -> int:
     return int(bool(tally.faults) or tally.seconds_max > SECONDS_MAX or mib > MIB_MAX)
 
 
-def foreign(seeds: range) -> int:
-    """Rounds over tables of strangers; the exit code."""
+def foreign(seeds: range, processes: int) -> int:
+    """Rounds over tables of strangers, so many at a time; the exit code."""
     found = Found()
-    with tempfile.TemporaryDirectory() as folder:
-        strangers = Strangers(Path(folder) / "strangers", taken=0.1)
-        for seed in seeds:
-            strangers.round(seed, found)
+    parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for done, part in enumerate(pool.imap_unordered(rounds_of, parts), 1):
+            found.outcomes += part.outcomes
+            found.faults += part.faults
+            for fault in part.faults:
+                say(f"\n{fault}")
+            if done % 5 == 0:
+                say(f"{done * PART:,} tables, {len(found.faults)} faults")
     return told(found, len(seeds), "tables")
 
 
@@ -81,6 +100,37 @@ def landing(seeds: range) -> int:
     for seed in seeds:
         landing_rounds.round_of(seed, tally)
     return told(tally, len(seeds), "files")
+
+
+def killed(seeds: range) -> int:
+    """Stories of runs that die at each of their changes; the exit code."""
+    found = Found()
+    for seed in seeds:
+        killed_runs.story(seed, session, sorted(killed_runs.WORLDS), found)
+    return told(found, sum(found.outcomes.values()), "runs")
+
+
+@functools.cache
+def session() -> SparkSession:
+    """One of Spark, opened when the first story needs it."""
+    config = {**BRIEF, "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}
+    return build_session("killed", master="local[1]", config=config)
+
+
+def planted_killed(seeds: range) -> int:
+    """In which story each planted fault is found; the exit code is 1 if one is not."""
+    missed = 0
+    for mutant in OF_KILLED_RUNS:
+        found = Found()
+        with mutant.planted_in():
+            for seed in seeds:
+                killed_runs.story(seed, session, ["plain asset"], found)
+                if found.faults:
+                    break
+        missed += not found.faults
+        when = f"story {seed - seeds.start + 1}" if found.faults else "not found"
+        say(f"{mutant.fault:78} {when}")
+    return int(missed > 0)
 
 
 def told(tally: Found | landing_rounds.Tally, tried: int, what: str) -> int:

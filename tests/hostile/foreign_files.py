@@ -6,6 +6,7 @@ pyroaring, the rest by the specification.
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import struct
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 Avro = Any
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 PATH_ID, POSITION_ID = 2147483546, 2147483545
 
 
@@ -151,19 +153,23 @@ class Stored:
 
     Attributes:
         name: below `data/`.
-        table: of a Parquet file.
-        options: of its writer.
-        blob: of a Puffin file; None for Parquet.
+        table: of a Parquet or Avro file.
+        options: of the writer of Parquet.
+        blob: of a Puffin file; None for others.
+        avro: whether the file is Avro.
     """
 
     name: str
     table: pa.Table | None = None
     options: dict[str, Any] = field(default_factory=dict)
     blob: bytes | None = None
+    avro: bool = False
 
     def encoded(self) -> bytes:
         if self.blob is not None:
             return self.blob
+        if self.avro:
+            return avro_file(self.table)
         sink = io.BytesIO()
         pq.write_table(self.table, sink, **self.options)
         return sink.getvalue()
@@ -305,6 +311,90 @@ def encoded_avro(
     parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
     fastavro.writer(sink, parsed, records, codec=codec, metadata=kept)
     return sink.getvalue()
+
+
+def avro_file(table: pa.Table) -> bytes:
+    """A data or delete file in Avro (specification: Appendix A), with the ids of its columns."""
+    fields = [
+        _avro_field(one, one.name, array.null_count > 0)
+        for one, array in zip(table.schema, table.columns, strict=True)
+    ]
+    records = [
+        {one.name: _avro_value(row[one.name], one.type) for one in table.schema}
+        for row in table.to_pylist()
+    ]
+    schema = {"type": "record", "name": "table", "fields": fields}
+    return encoded_avro(schema, records, "deflate", {})
+
+
+def _avro_field(one: pa.Field, way: str, nulls: bool = True) -> Avro:
+    kind = _avro_type(one.type, way)
+    if not nulls and _ids(one, "field-id").get("field-id") in (PATH_ID, POSITION_ID):
+        return {"name": one.name, "type": kind, **_ids(one, "field-id")}
+    optional = {"name": one.name, "type": ["null", kind], "default": None}
+    return {**optional, **_ids(one, "field-id")}
+
+
+def _ids(one: pa.Field, name: str) -> dict[str, int]:
+    found = (one.metadata or {}).get(b"PARQUET:field_id")
+    return {} if found is None else {name: int(found)}
+
+
+def _avro_type(kind: pa.DataType, way: str) -> Avro:
+    """`way`: the names down to it, which tell types that have names apart."""
+    types = pa.types
+    if types.is_struct(kind):
+        fields = [_avro_field(one, f"{way}_{one.name}") for one in kind]
+        return {"type": "record", "name": f"r_{way}", "fields": fields}
+    if types.is_map(kind):
+        ids = {**_ids(kind.key_field, "key-id"), **_ids(kind.item_field, "value-id")}
+        return {"type": "map", "values": ["null", _avro_type(kind.item_type, f"{way}_v")], **ids}
+    if types.is_list(kind):
+        items = ["null", _avro_type(kind.value_type, f"{way}_e")]
+        return {"type": "array", "items": items, **_ids(kind.value_field, "element-id")}
+    if types.is_dictionary(kind):
+        return _avro_type(kind.value_type, way)
+    if types.is_decimal(kind):
+        size = (10**kind.precision).bit_length() // 8 + 1
+        about = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return {"type": "fixed", "name": f"d_{way}", "size": size, **about}
+    if types.is_fixed_size_binary(kind):
+        about = {"logicalType": "uuid"} if kind.byte_width == 16 else {}
+        return {"type": "fixed", "name": f"f_{way}", "size": kind.byte_width, **about}
+    if types.is_timestamp(kind):
+        about = {"logicalType": "timestamp-micros", "adjust-to-utc": kind.tz is not None}
+        return {"type": "long", **about}
+    return _AVRO_TYPES[kind]
+
+
+_AVRO_TYPES: dict[pa.DataType, Avro] = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
+}
+
+
+def _avro_value(value: Any, kind: pa.DataType) -> Any:
+    """As fastavro takes it: times without a zone are local ones to it."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {one.name: _avro_value(value[one.name], one.type) for one in kind}
+    if pa.types.is_map(kind):
+        return {key: _avro_value(one, kind.item_type) for key, one in value}
+    if pa.types.is_list(kind):
+        return [_avro_value(one, kind.value_type) for one in value]
+    if pa.types.is_timestamp(kind):
+        return (value.replace(tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
+    return value
 
 
 @dataclass

@@ -170,6 +170,12 @@ MUTANTS = [
         seed=50,
     ),
     Mutant(
+        "2: fields of structs in Avro files have no ids",
+        "data.reading.avro.avro_record_columns:_Types.column",
+        'one.get("field-id"), one["type"]',
+        'one.get("field-id") if field_id is None else None, one["type"]',
+    ),
+    Mutant(
         "3: position deletes are skipped by bounds of paths",
         "spec.manifests.data_file:DataFile.may_name",
         "return self.named_file in (None, path)",
@@ -324,3 +330,28 @@ OF_HISTORIES = [
     ),
 ]
 """Those that only histories of several writers show (`tests.conformance.java --planted`)."""
+
+OF_KILLED_RUNS = [
+    Mutant(
+        "20: branches of runs that died stay",
+        "orchestration.asset_results:remove_dead_branches",
+        "run is None or not run.is_finished",
+        "True",
+        seed=6,
+    ),
+    Mutant(
+        "20: files that no metadata reaches stay",
+        "maintenance.orphans.orphan_removal:plan_orphan_removal",
+        "neighbours, cut_ms, purge_ms)",
+        "neighbours, 0, purge_ms)",
+        seed=4,
+    ),
+    Mutant(
+        "20: the next run of a plain asset leaves the branch of one that died",
+        "orchestration.plain_assets.lakehouse_io_manager:LakehouseIOManager._store",
+        "remove_dead_branches(write.table,",
+        "(lambda *_: [])(write.table,",
+        seed=6,
+    ),
+]
+"""Those that only runs that die show (`tests.hostile --killed --planted`)."""

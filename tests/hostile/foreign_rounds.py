@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import shutil
+import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -217,6 +218,16 @@ class Strangers:
         if verb == "delete":
             left = [row for row in left if not (row[1] is not None and row[1] < 30)]
         answer(f"rows after {verb}", run, shown(left, story.columns))
+
+
+def rounds_of(seeds: range) -> Found:
+    """Rounds in a folder of their own, some with a file that we take in."""
+    found = Found()
+    with tempfile.TemporaryDirectory() as folder:
+        strangers = Strangers(Path(folder) / "strangers", taken=0.1)
+        for seed in seeds:
+            strangers.round(seed, found)
+    return found
 
 
 def landed(rng: random.Random, story: Story) -> tuple[str, list[Row], pa.Table]:

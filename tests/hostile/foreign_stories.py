@@ -354,6 +354,8 @@ class Story:
 
     def __init__(self, seed: int, folder: Path, steps: int = 8, *, for_java: bool = False) -> None:
         self.rng = random.Random(seed)
+        self._formats = random.Random(f"formats {seed}")
+        self._avro = self._formats.choice([0, 0, 0.3])
         self._for_java = for_java
         self._compared: set[int] = set()
         self.folder = folder
@@ -609,6 +611,8 @@ class Story:
             "file_format": self.rng.choice(["PARQUET", "parquet"]),
             **record,
         }
+        if stored.avro:
+            record["file_format"] = self._formats.choice(["AVRO", "avro"])
         snapshot = 1001 + len(self.table.snapshots) if self.chance(0.5) else None
         return Entry(record, stored, self._sequence() if explicit else None, snapshot=snapshot)
 
@@ -624,7 +628,9 @@ class Story:
             "use_compliant_nested_type": self.chance(0.7),
             "write_statistics": self.chance(0.7),
         }
-        return Stored(f"{prefix}{self._files}.parquet", table, options)
+        avro = self._formats.random() < self._avro
+        ending = "avro" if avro else "parquet"
+        return Stored(f"{prefix}{self._files}.{ending}", table, options, avro=avro)
 
     def _layout(self) -> Layout:
         return Layout(

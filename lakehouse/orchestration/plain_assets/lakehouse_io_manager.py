@@ -22,7 +22,7 @@ from lakehouse.ingestion.audit import (
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
-from lakehouse.orchestration.asset_results import audit_failure, explained
+from lakehouse.orchestration.asset_results import audit_failure, explained, remove_dead_branches
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
 from lakehouse.orchestration.plain_assets.asset_table import AssetTable
@@ -130,6 +130,7 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             snapshot = write(write.onto, write.stamp.commit_id("rows"))
             self._record(context, write.table, snapshot, inputs, write.rows)
             return
+        remove_dead_branches(write.table, context.step_context.instance, context.log.info)
         staged = StagedWrite(write.table, write.stamp, "rows", write, write.onto)
 
         def audit(_: Snapshot) -> list[CheckOutcome]:

@@ -99,12 +99,12 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
         field_ids: put ids under `PARQUET:field_id`, at every level, and docs under `doc`.
 
     Raises:
-        UnsupportedTypeError: naming a column that Arrow cannot hold, or no row.
+        UnsupportedTypeError: naming the columns that Arrow cannot hold, or no row.
     """
     return _ARROW.of(
         (schema,),
         field_ids,
-        lambda: pa.schema([field_to_arrow(one, field_ids=field_ids) for one in schema.fields]),
+        lambda: _schema_to_arrow(schema, field_ids),
         lambda _: 2 * schema_bytes(schema),
     )
 
@@ -112,6 +112,18 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
 def no_rows(schema: pa.Schema) -> pa.Table:
     """An empty table; of all types, where `Schema.empty_table` fails on uuids in nested ones."""
     return pa.Table.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
+
+
+def _schema_to_arrow(schema: Schema, field_ids: bool) -> pa.Schema:
+    fields, refused = [], []
+    for field in schema.fields:
+        try:
+            fields.append(field_to_arrow(field, field_ids=field_ids))
+        except UnsupportedTypeError as error:
+            refused.append(error.message)
+    if refused:
+        raise UnsupportedTypeError(" ".join(refused))
+    return pa.schema(fields)
 
 
 def field_to_arrow(field: NestedField, *, field_ids: bool = True, path: str = "") -> pa.Field:
@@ -153,8 +165,8 @@ def type_to_arrow(
     found = _TO_ARROW.get(field_type)
     if found is None:
         raise UnsupportedTypeError(
-            f"Column {column or '?'!r} of type {field_type} has no Arrow type: select the other "
-            "columns."
+            f"Column {column or '?'!r} of type {field_type} has no Arrow type: scans can select "
+            "other columns; inserts into a table that has such a column are refused."
         )
     return found
 
