@@ -33,14 +33,14 @@ from lakehouse.orchestration.asset_results import (
     stamp,
     today,
 )
+from lakehouse.orchestration.assets.frames import read_frame
+from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
-from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.orchestration.snapshot_frame import read_frame
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
 

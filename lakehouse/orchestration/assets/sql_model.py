@@ -13,10 +13,10 @@ from sqlglot.errors import SqlglotError
 from sqlglot.lineage import Node, lineage
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.frames import EngineName, Frames, engine_name
+from lakehouse.orchestration.assets.portable_sql import check_portable, translated
 from lakehouse.orchestration.checks.expectations import Suite
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.model_engines import EngineName, Frames, engine_name
-from lakehouse.orchestration.derived.portable_sql import check_portable, translated
 from lakehouse.orchestration.lineage.materialization import ColumnSources
 from lakehouse.spec.identifier import dotted
 
@@ -49,6 +49,7 @@ class SqlModel:
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
+        table_properties: of the table.
         columns: output column -> (input table, input column) pairs, for columns whose sources the
             query's text alone does not tell: of `SELECT *`, and those without a table's name in a
             join. The sources of all others are derived.
@@ -67,6 +68,7 @@ class SqlModel:
     day_is_date: bool = False
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
     columns: ColumnSources = field(default_factory=dict)
     suites: tuple[Suite, ...] = ()
     description: str = ""
@@ -98,6 +100,7 @@ class SqlModel:
             day_is_date=self.day_is_date,
             partition_by=self.partition_by,
             sort_by=self.sort_by,
+            table_properties=self.table_properties,
             columns=self._column_sources() | dict(self.columns),
             suites=self.suites,
             description=self.description or f"```sql\n{self.sql.strip()}\n```",

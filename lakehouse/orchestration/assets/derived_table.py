@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import Enum
-from logging import Logger
 from typing import Any, cast
 
 import dagster as dg
@@ -15,17 +14,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.engines import to_schema
 from lakehouse.errors import NoSuchTableError
-from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome, write_audit_publish
-from lakehouse.ingestion.definition_changes import (
-    Layout,
-    as_property,
-    make_room,
-    record,
-    tell,
-)
+from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome
 from lakehouse.ingestion.source import EVENT_TS
 from lakehouse.ingestion.source_tables import day_in, event_ts_in
-from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import (
     DEFINITION_METADATA,
@@ -44,29 +35,30 @@ from lakehouse.orchestration.asset_results import (
     requested_days,
     stamp,
 )
-from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
-from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
-from lakehouse.orchestration.derived.model_engines import (
+from lakehouse.orchestration.assets.asset_table import AssetTable
+from lakehouse.orchestration.assets.asset_write import AGAIN, PARTITION_ROWS, AssetWrite
+from lakehouse.orchestration.assets.blocking_checks import BlockingChecks
+from lakehouse.orchestration.assets.frames import (
     EngineName,
     Frames,
     InputRows,
     ModelEngine,
-    as_stored,
     engine_name,
     open_engine,
 )
-from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
+from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
+from lakehouse.orchestration.assets.staleness import Staleness, staleness
+from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
+from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
 from lakehouse.orchestration.lineage.materialization import (
     ColumnSources,
     data_version,
     materialization_metadata,
 )
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
-from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.table import Table
 
 # the frames are those of the table's engine; one of another engine is no error of types here
 Transform = Callable[[Any], Any]
@@ -120,6 +112,7 @@ class DerivedTable:
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
+        table_properties: of the table.
         columns: output column -> (input table, input column) pairs.
         suites: what must hold before it is published.
         description: for people.
@@ -140,6 +133,7 @@ class DerivedTable:
     day_is_date: bool = False
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
     columns: ColumnSources = field(default_factory=dict)
     suites: tuple[Suite, ...] = ()
     description: str = ""
@@ -303,9 +297,20 @@ class DerivedTable:
                             if self.day_column
                             else f"{self.name} was computed by another definition"
                         )
-                    snapshot, outcomes, done = self._refresh(
-                        lake, spark, found, config, days, stamp(context, self.key), context.log
-                    )
+                    chosen = config.chosen(found, days)
+                    exists = lake.table_exists(self.name)
+                    current = lake.load_table(self.name).current_snapshot() if exists else None
+                    written: AssetWrite | None = None
+                    outcomes: list[CheckOutcome] = []
+                    done: Sequence[date] = ()
+                    if chosen is None or chosen or current is None:
+                        done = chosen or days or ()
+                        written, snapshot, outcomes = self._publish(
+                            lake, spark, lakehouse, found, chosen or days, context
+                        )
+                    else:
+                        snapshot = current
+                        self.target.follow(lake.load_table(self.name), context.log.warning)
             except AuditFailedError as error:
                 memory = DayMemory(context.instance)
                 yield from check_results(self.key, self._suites, error.outcomes, memory)
@@ -319,6 +324,11 @@ class DerivedTable:
                 metadata={
                     **materialization_metadata(table, snapshot, found.inputs, self.columns),
                     DEFINITION_METADATA: self.definition or "unknown",
+                    **(
+                        {PARTITION_ROWS: written.rows}
+                        if written is not None and written.rows is not None
+                        else {}
+                    ),
                 },
             )
             record_again(context, records)
@@ -327,101 +337,65 @@ class DerivedTable:
 
         return derived
 
-    def _refresh(
-        self,
-        lake: Lakehouse,
-        spark: LakehouseSpark,
-        found: Staleness,
-        config: RefreshConfig,
-        days: Sequence[date] | None,
-        step: RunStamp,
-        log: Logger,
-    ) -> tuple[Snapshot, list[CheckOutcome], Sequence[date]]:
-        """Compute what the run asks for, or find that the table is up to date.
-
-        Returns:
-            The table's snapshot, what the checks found, and the days that were computed.
-        """
-        chosen = config.chosen(found, days)
-        exists = lake.table_exists(self.name)
-        current = lake.load_table(self.name).current_snapshot() if exists else None
-        if chosen is None or chosen or current is None:
-            days = chosen or days
-            engine = open_engine(self.engine, lambda: spark.spark_session)
-            return *self._publish(lake, engine, found, days, step, log), days or ()
-        self._lay(lake, log)
-        return current, [], ()
-
     def _publish(
         self,
         lake: Lakehouse,
-        engine: ModelEngine,
+        spark: LakehouseSpark,
+        resource: LakehouseResource,
         found: Staleness,
         days: Sequence[date] | None,
-        step: RunStamp,
-        log: Logger,
-    ) -> tuple[Snapshot, list[CheckOutcome]]:
+        context: dg.AssetExecutionContext,
+    ) -> tuple[AssetWrite, Snapshot, list[CheckOutcome]]:
+        engine, log = open_engine(self.engine, lambda: spark.spark_session), context.log
         inputs = self._inputs(lake, found.inputs, days)
-        summary = step.summary() | {REFRESH_STATE: found.after(days or ()).to_json()}
         of = "all rows" if days is None else f"{len(days):,} days"
         log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}")
-        frame = self._computed(engine, inputs)
-        table = self._table(lake, frame, log)
-        if self.engine != "spark":
-            frame = as_stored(frame, table.schema())
-
-        def write(branch: str, commit_id: str) -> Snapshot:
-            return table.overwrite(
-                frame,
-                self.where(days),
-                must_match=True,
-                branch=branch,
-                summary=summary,
-                commit_id=commit_id,
-            ).snapshot
+        write = AssetWrite.of(
+            lake,
+            self.target,
+            self._computed(engine, inputs),
+            lambda _: self.where(days),
+            stamp(context, self.key),
+            found.after(days or ()),
+            log.warning,
+            one_partition=days is not None and len(days) == 1,
+        )
+        staged = write.staged()
+        checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
             log.info("computed and staged; checking the rows before publication")
             written = InputRows(lake.load_table(self.name), self.where(days), snapshot.snapshot_id)
-            with engine.staged(written) as staged:
-                whole = self.inputs_whole(engine, inputs)
+            with engine.staged(written) as rows:
+                outcomes = [self.inputs_whole(engine, inputs)]
                 if days is None or self.day_column is None:
-                    return [whole, *validate(staged, self.suites, self.name)]
-                whole = bad_days_of(
-                    whole,
-                    days,
-                    lambda some: self.inputs_whole(engine, self._inputs(lake, found.inputs, some)),
-                )
-                return [
-                    whole,
-                    *validate_days(staged, self.suites, self.name, days, self.day_column),
-                ]
+                    outcomes += validate(rows, self.suites, self.name)
+                else:
+                    outcomes[0] = bad_days_of(
+                        outcomes[0],
+                        days,
+                        lambda some: self.inputs_whole(
+                            engine, self._inputs(lake, found.inputs, some)
+                        ),
+                    )
+                    outcomes += validate_days(rows, self.suites, self.name, days, self.day_column)
+            if checks is not None and not staged.published:
+                outcomes += checks.outcomes(resource, lake, write, staged.branch)
+            return outcomes
 
-        return write_audit_publish(table, step, "rows", write, audit)
+        return write, *staged.publish(audit, again=AGAIN)
 
     @property
-    def layout(self) -> Layout:
-        """How its files are laid out."""
-        return Layout(self.partition_by, self.sort_by)
-
-    def _table(self, lake: Lakehouse, frame: Any, log: Logger) -> Table:
-        """The table, created when missing, with the columns and layout that it is to have now."""
-        if not lake.table_exists(self.name):
-            return lake.create_table(
-                self.name,
-                frame.schema,
-                partition_by=self.partition_by,
-                sort_by=self.sort_by,
-                properties=as_property(self.layout.definition()),
-            )
-        tell(make_room(lake.load_table(self.name), to_schema(frame.schema)), log.warning)
-        return self._lay(lake, log)
-
-    def _lay(self, lake: Lakehouse, log: Logger) -> Table:
-        table = lake.load_table(self.name)
-        tell(self.layout.lay(table), log.warning)
-        record(table, self.layout.definition())
-        return table
+    def target(self) -> AssetTable:
+        """Its table, and how that is laid out."""
+        return AssetTable(
+            asset=self.key.to_user_string(),
+            name=self.name,
+            partition_expr=self.day_column,
+            partition_by=self.partition_by,
+            sort_by=self.sort_by,
+            properties=self.table_properties,
+        )
 
     def output_schema(self, lake: Lakehouse, session: Callable[[], SparkSession]) -> Schema:
         """The columns that its transform gives now; no rows are read.
