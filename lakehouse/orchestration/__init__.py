@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lakehouse.ingestion.feeds.change_feed import ChangeFeed
     from lakehouse.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.assets.asset_table import plain_tables, with_code_versions
+    from lakehouse.orchestration.assets.blocking_checks import suite_checks
     from lakehouse.orchestration.assets.derived_table import DerivedTable
     from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
     from lakehouse.orchestration.assets.sql_model import SqlModel
@@ -70,6 +71,7 @@ __all__ = [
     "statement_checks",
     "statement_job",
     "statement_sensor",
+    "suite_checks",
     "with_code_versions",
 ]
 
@@ -105,6 +107,7 @@ _HOMES = {
     "statement_checks": "orchestration.checks.statement_checks",
     "statement_job": "orchestration.checks.statement_checks",
     "statement_sensor": "orchestration.checks.statement_checks",
+    "suite_checks": "orchestration.assets.blocking_checks",
     "with_code_versions": "orchestration.assets.asset_table",
 }
 

@@ -30,6 +30,7 @@ from lakehouse.orchestration.asset_results import (
     pool,
     remove_dead_branches,
     requested_days,
+    said_once,
     stamp,
     today,
 )
@@ -442,10 +443,7 @@ def _ledger_result(
                 check_name=FILES_WHOLE,
                 passed=not found.problems,
                 severity=dg.AssetCheckSeverity.WARN,
-                description="; ".join(
-                    f"{file}: {problem}" for file, problem in sorted(found.problems.items())
-                )[:2000]
-                or None,
+                description=said_once(found.problems)[:2000] or None,
                 metadata={"damaged_files": len(found.problems)},
             )
         ],

@@ -336,13 +336,23 @@ def _delayed(inputs: dict[str, object]) -> object:
 
 
 def _materialized(
-    lake: Lakehouse, table: DerivedTable, instance: dg.DagsterInstance, day: str | None = None
+    lake: Lakehouse,
+    table: DerivedTable,
+    instance: dg.DagsterInstance,
+    day: str | None = None,
+    last: str = "",
 ) -> dg.ExecuteInProcessResult:
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
     return dg.materialize(
         [table.build(days if table.day_column else None)],
         instance=instance,
-        partition_key=day,
+        partition_key=None if last else day,
+        tags={
+            "dagster/asset_partition_range_start": str(day),
+            "dagster/asset_partition_range_end": last,
+        }
+        if last
+        else None,
         resources={
             "lakehouse": LakehouseResource(catalog=lake.catalog.uri),
             # an engine that is not Spark starts no session: this one could not
@@ -398,6 +408,28 @@ def test_a_table_of_another_engine_is_an_asset_like_any(engine: str, lake: Lakeh
     assert sorted(
         (r for r in found if r["event_ts"].date() == date(2013, 1, 1)), key=repr
     ) == sorted(first, key=repr)
+
+
+def test_each_day_of_a_run_shows_its_own_rows(lake: Lakehouse) -> None:
+    table = SqlModel(
+        name="marts.delayed",
+        sql="SELECT event_ts, flight FROM raw.flights WHERE dep_delay > 20 AND flight % 3 < 2",
+        engine="duckdb",
+        dialect="duckdb",
+        day_column="event_ts",
+        partition_by=("month(event_ts)",),
+    ).table()
+    days = [f"2013-01-0{number}" for number in (1, 2, 3)]
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert _materialized(lake, table, instance, days[0], days[2]).success
+        found = instance.fetch_materializations(table.key, limit=9).records
+    shown = {
+        one.partition_key: one.asset_materialization.metadata["dagster/partition_row_count"].value
+        for one in found
+    }
+    rows = lake.load_table("marts.delayed").scan().to_arrow()["event_ts"].to_pylist()
+    assert shown == {day: sum(str(at.date()) == day for at in rows) for day in days}
+    assert min(shown.values()) == 0 < max(shown.values())
 
 
 @pytest.mark.parametrize("engine", OTHERS)

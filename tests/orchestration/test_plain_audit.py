@@ -12,6 +12,9 @@ from lakehouse.orchestration import (
     LakehouseIOManager,
     LakehouseResource,
     LakehouseSpark,
+    Suite,
+    expect,
+    suite_checks,
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 
@@ -150,6 +153,16 @@ def test_a_derived_table_is_published_as_a_plain_asset_is(world, check):
     assert [event.step_key for event in done.get_step_failure_events()] == ["marts__paid"]
     assert (world.ids(), world.seen[-1], world.checked()) == ([1], [1, 2], "FAILED")
     assert list(world.table.refs()) == ["main"]
+
+
+def test_great_expectations_stand_before_publication_of_a_plain_asset(world):
+    positive = expect("column_values_to_be_between", column="amount", min_value=0)
+    checks = suite_checks(KEY, [Suite("positive", (positive,))])
+    assert world.run(paid(world), *checks).success
+    world.frame = pl.DataFrame(BAD)
+    done = world.run(paid(world), *checks)
+    assert [event.step_key for event in done.get_step_failure_events()] == ["marts__paid"]
+    assert (world.ids(), world.checked()) == ([1], "FAILED")
 
 
 def test_of_a_first_run_that_fails_nothing_is_published(world):

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 import dagster as dg
 import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
@@ -40,7 +41,6 @@ from lakehouse.orchestration.assets.partition_filter import (
 from lakehouse.table import Table
 
 WriteMode = Literal["overwrite", "append", "upsert"]
-_WRITE_MODES = get_args(WriteMode)
 IO_MANAGER = "io_manager"
 """The resource that holds the values of assets which name no other."""
 _COLUMN_SCHEMA = "dagster/column_schema"
@@ -92,27 +92,37 @@ class AssetTable:
         Raises:
             InvalidInputError: an entry is not what it should be.
         """
-        read = _Entries(key.to_user_string(), metadata)
-        parts = key.path if len(key.path) > 1 else [namespace, *key.path]
-        mode = cast("WriteMode", read.text("write_mode") or "overwrite")
-        keys = read.texts("upsert_keys") or ()
-        if mode not in _WRITE_MODES:
-            raise read.wrong("write_mode", f"one of {', '.join(_WRITE_MODES)}")
+        asset = key.to_user_string()
+
+        def entry(name: str, kind: Any, wanted: str) -> Any:
+            return _entry(asset, metadata, name, kind, wanted)
+
+        def texts(name: str) -> tuple[str, ...] | None:
+            found = entry(name, str | Sequence[str], "a text or a list of texts")
+            if found is None:
+                return None
+            return (found,) if isinstance(found, str) else tuple(found)
+
+        modes = f"one of {', '.join(get_args(WriteMode))}"
+        mode: WriteMode = entry("write_mode", WriteMode, modes) or "overwrite"
+        keys = texts("upsert_keys") or ()
         if (mode == "upsert") != bool(keys):
-            raise read.wrong(
-                "upsert_keys", 'the key columns where "write_mode" is "upsert", and only there'
-            )
+            wanted = 'the key columns where "write_mode" is "upsert", and only there'
+            raise _wrong(asset, "upsert_keys", keys or None, wanted)
+        parts = key.path if len(key.path) > 1 else [namespace, *key.path]
         return cls(
-            asset=read.asset,
-            name=read.text("table") or ".".join(parts),
+            asset=asset,
+            name=entry("table", str, "a text") or ".".join(parts),
             write_mode=mode,
             upsert_keys=keys,
-            branch=read.text("branch"),
-            partition_expr=read.text_or_texts_by_name(PARTITION_EXPR),
-            partition_by=read.texts("partition_by"),
-            sort_by=read.texts("sort_by") or (),
-            properties=read.texts_by_name("table_properties"),
-            docs=read.docs(),
+            branch=entry("branch", str, "a text"),
+            partition_expr=entry(
+                PARTITION_EXPR, str | Mapping[str, str], "a text, or texts by name"
+            ),
+            partition_by=texts("partition_by"),
+            sort_by=texts("sort_by") or (),
+            properties=dict(entry("table_properties", Mapping[str, str], "texts by name") or {}),
+            docs=_docs(metadata),
         )
 
     def typed(
@@ -280,60 +290,27 @@ def _microseconds(schema: Schema) -> Schema:
     )
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """The entries of an asset's metadata, checked as they are read."""
+def _entry(asset: str, metadata: Mapping[str, Any], name: str, kind: Any, wanted: str) -> Any:
+    """An entry of an asset's metadata; None: it has none. Raises InvalidInputError."""
+    found = metadata.get(name)
+    value = found.value if isinstance(found, dg.MetadataValue) else found
+    try:
+        return TypeAdapter(kind | None).validate_python(value, strict=True)
+    except ValidationError:
+        raise _wrong(asset, name, value, wanted) from None
 
-    asset: str
-    metadata: Mapping[str, Any]
 
-    def wrong(self, name: str, wanted: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"asset {self.asset}: its metadata {name!r} is {self._value(name)!r}: it must be "
-            f"{wanted}",
-            asset=self.asset,
-        )
+def _wrong(asset: str, name: str, value: object, wanted: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"asset {asset}: its metadata {name!r} is {value!r}: it must be {wanted}", asset=asset
+    )
 
-    def text(self, name: str) -> str | None:
-        found = self._value(name)
-        if found is not None and not isinstance(found, str):
-            raise self.wrong(name, "a text")
-        return found
 
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        found = self._value(name)
-        if found is None:
-            return None
-        many = [found] if isinstance(found, str) else found
-        if not isinstance(many, Sequence) or not all(isinstance(one, str) for one in many):
-            raise self.wrong(name, "a text or a list of texts")
-        return tuple(many)
-
-    def texts_by_name(self, name: str) -> dict[str, str]:
-        found = self._value(name)
-        if found is None:
-            return {}
-        if not isinstance(found, Mapping) or not all(
-            isinstance(one, str) for pair in found.items() for one in pair
-        ):
-            raise self.wrong(name, "texts by name")
-        return dict(found)
-
-    def text_or_texts_by_name(self, name: str) -> PartitionExpr:
-        return (
-            self.texts_by_name(name) if isinstance(self._value(name), Mapping) else self.text(name)
-        )
-
-    def docs(self) -> dict[str, str]:
-        found = self._value(_COLUMN_SCHEMA)
-        columns = found.columns if isinstance(found, dg.TableSchema) else []
-        return {one.name: one.description for one in columns if one.description}
-
-    def _value(self, name: str) -> Any:
-        found = self.metadata.get(name)
-        if isinstance(found, dg.TableSchemaMetadataValue):
-            return found.schema
-        return found.value if isinstance(found, dg.MetadataValue) else found
+def _docs(metadata: Mapping[str, Any]) -> dict[str, str]:
+    found = metadata.get(_COLUMN_SCHEMA)
+    schema = found.schema if isinstance(found, dg.TableSchemaMetadataValue) else found
+    columns = schema.columns if isinstance(schema, dg.TableSchema) else []
+    return {one.name: one.description for one in columns if one.description}
 
 
 def plain_tables(definitions: Iterable[object], namespace: str = "default") -> tuple[str, ...]:

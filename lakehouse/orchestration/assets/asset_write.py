@@ -21,8 +21,6 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table, TableScan
 
 PARTITION_ROWS = "dagster/partition_row_count"
-AGAIN = 5
-"""How often audited rows are written again when others wrote to the table meanwhile."""
 
 
 @dataclass

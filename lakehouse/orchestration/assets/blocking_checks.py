@@ -8,7 +8,7 @@ gives are waited for until its step ends.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,17 @@ from dagster._core.events import DagsterEvent
 from dagster._core.execution.context.system import StepExecutionContext
 
 from lakehouse.catalog.staging_catalog import StagingCatalog
-from lakehouse.ingestion.audit import CheckOutcome
+from lakehouse.ingestion.audit import CheckOutcome, StagedWrite
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_results import explained
 from lakehouse.orchestration.assets.asset_write import AssetWrite
+from lakehouse.orchestration.assets.frames import InputRows, PolarsEngine
+from lakehouse.orchestration.checks.expectations import Suite, validate
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.spec.metadata.snapshot import Snapshot
+
+_AGAIN = 5
+"""How often audited rows are written again when others wrote to the table meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,77 @@ class BlockingChecks:
             if event.event_type == EventType.STEP_FAILURE
         ]
         return evaluations, errors
+
+
+def publish(
+    write: AssetWrite,
+    staged: StagedWrite,
+    checks: BlockingChecks | None,
+    resource: LakehouseResource,
+    lake: Lakehouse,
+    audit: Callable[[Snapshot], list[CheckOutcome]] = lambda _: [],
+) -> tuple[Snapshot, list[CheckOutcome]]:
+    """Audit what was staged, ask the checks, and make it the head of the branch where it belongs.
+
+    Args:
+        write: of the rows; they are written again where others have written meanwhile.
+        staged: what it wrote.
+        checks: that are asked after the audit, of what was not published by an earlier attempt.
+        resource: where checks open the catalog.
+        lake: the catalog.
+        audit: of the asset itself.
+
+    Raises:
+        AuditFailedError: a blocking check failed; nothing was published.
+        Failure: a check gave no result.
+    """
+
+    def audited(snapshot: Snapshot) -> list[CheckOutcome]:
+        outcomes = audit(snapshot)
+        if checks is not None and not staged.published:
+            outcomes += checks.outcomes(resource, lake, write, staged.branch)
+        return outcomes
+
+    return staged.publish(audited, again=_AGAIN)
+
+
+def suite_checks(
+    asset: dg.AssetKey | dg.AssetsDefinition, suites: Sequence[Suite], table: str = ""
+) -> list[dg.AssetChecksDefinition]:
+    """Great Expectations as checks of a plain asset, on all rows of its table as a frame of pandas.
+
+    Those that block stand before the publication of what a run of the asset has written.
+
+    Args:
+        asset: the asset, or its key.
+        suites: what must hold; derived tables have suites of their own.
+        table: dotted name of its table; empty: the parts of the key.
+    """
+    key = asset if isinstance(asset, dg.AssetKey) else asset.key
+    return [_suite_check(key, suite, table or ".".join(key.path)) for suite in suites]
+
+
+def _suite_check(key: dg.AssetKey, suite: Suite, table: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=key,
+        name=suite.name,
+        blocking=suite.blocking,
+        description=suite.description or None,
+    )
+    def holds(lakehouse: LakehouseResource) -> dg.AssetCheckResult:
+        with explained():
+            rows = InputRows(lakehouse.lake().load_table(table), None, None)
+            with PolarsEngine().staged(rows) as frame:
+                (outcome,) = validate(frame, [suite], table)
+        severity = dg.AssetCheckSeverity
+        return dg.AssetCheckResult(
+            passed=outcome.passed,
+            severity=severity.ERROR if suite.blocking else severity.WARN,
+            description="; ".join(outcome.failures)[:2000] or None,
+            metadata={name: str(value) for name, value in outcome.metadata.items()},
+        )
+
+    return holds
 
 
 class AtStepsEnd(logging.Filter):

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, cast
 
 import dagster as dg
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
@@ -36,8 +37,8 @@ from lakehouse.orchestration.asset_results import (
     stamp,
 )
 from lakehouse.orchestration.assets.asset_table import AssetTable
-from lakehouse.orchestration.assets.asset_write import AGAIN, PARTITION_ROWS, AssetWrite
-from lakehouse.orchestration.assets.blocking_checks import BlockingChecks
+from lakehouse.orchestration.assets.asset_write import PARTITION_ROWS, AssetWrite
+from lakehouse.orchestration.assets.blocking_checks import BlockingChecks, publish
 from lakehouse.orchestration.assets.frames import (
     EngineName,
     Frames,
@@ -98,17 +99,15 @@ class RefreshConfig(dg.Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DerivedTable:
-    """A table computed from others.
+class ComputedTable:
+    """What every table that is computed from others says of itself.
 
     Attributes:
         name: dotted name; also the asset's key.
-        inputs: tables read. A daily table reads only its days of them, by `event_ts`.
-        transform: input frames by table name to the output frame; must depend on nothing else.
-        engine: what computes it, whose frames `transform` is given: PySpark's or DataFusion's
-            DataFrames, DuckDB's relations, Polars' LazyFrames. Only Spark starts a JVM.
-        day_column: for a daily table the output column that tells the day; None: the whole table is
-            one unit.
+        engine: what computes it: `spark`, `datafusion`, `duckdb` or `polars`. Only Spark starts a
+            JVM.
+        day_column: for a daily table the output column that tells the day: each day is computed
+            from that day of the inputs. None: the whole table is one unit.
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
@@ -116,18 +115,12 @@ class DerivedTable:
         columns: output column -> (input table, input column) pairs.
         suites: what must hold before it is published.
         description: for people.
-        automation: when Dagster computes the table; None: the sensors of its only source do.
         fresh_within: the table is late when it was not computed for so long; None: never.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
-        code_version: tells this definition from others: when it changes, every day is stale. Empty:
-            a digest of the transform's own code and of what it closes over, not of functions that
-            it calls.
     """
 
     name: str
-    inputs: tuple[str, ...]
-    transform: Transform
     engine: EngineName = "spark"
     day_column: str | None = None
     day_is_date: bool = False
@@ -137,10 +130,29 @@ class DerivedTable:
     columns: ColumnSources = field(default_factory=dict)
     suites: tuple[Suite, ...] = ()
     description: str = ""
-    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedTable(ComputedTable):
+    """A table computed from others by a function.
+
+    Attributes:
+        inputs: tables read. A daily table reads only its days of them, by `event_ts`.
+        transform: input frames by table name to the output frame; must depend on nothing else.
+            Frames are those of the engine: PySpark's or DataFusion's DataFrames, DuckDB's
+            relations, Polars' LazyFrames.
+        automation: when Dagster computes the table; None: the sensors of its only source do.
+        code_version: tells this definition from others: when it changes, every day is stale. Empty:
+            a digest of the transform's own code and of what it closes over, not of functions that
+            it calls.
+    """
+
+    inputs: tuple[str, ...]
+    transform: Transform
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     code_version: str = ""
     definition: str = field(init=False, repr=False, default="")
     """Digest of what decides the rows, recorded with each of them; empty: it cannot be told."""
@@ -318,17 +330,16 @@ class DerivedTable:
             table = lake.load_table(self.name)
             untouched = [day for day in days or () if day not in done]
             records = records_of_days(context.instance, self.key, untouched)
+            for day, rows in self._rows_by_day(written, snapshot, done).items():
+                context.add_asset_metadata(
+                    {PARTITION_ROWS: rows}, asset_key=self.key, partition_key=str(day)
+                )
             yield dg.MaterializeResult(
                 asset_key=self.key,
                 data_version=data_version(snapshot),
                 metadata={
                     **materialization_metadata(table, snapshot, found.inputs, self.columns),
                     DEFINITION_METADATA: self.definition or "unknown",
-                    **(
-                        {PARTITION_ROWS: written.rows}
-                        if written is not None and written.rows is not None
-                        else {}
-                    ),
                 },
             )
             record_again(context, records)
@@ -360,8 +371,6 @@ class DerivedTable:
             log.warning,
             one_partition=days is not None and len(days) == 1,
         )
-        staged = write.staged()
-        checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
             log.info("computed and staged; checking the rows before publication")
@@ -379,11 +388,27 @@ class DerivedTable:
                         ),
                     )
                     outcomes += validate_days(rows, self.suites, self.name, days, self.day_column)
-            if checks is not None and not staged.published:
-                outcomes += checks.outcomes(resource, lake, write, staged.branch)
             return outcomes
 
-        return write, *staged.publish(audit, again=AGAIN)
+        checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
+        return write, *publish(write, write.staged(), checks, resource, lake, audit)
+
+    def _rows_by_day(
+        self, written: AssetWrite | None, snapshot: Snapshot, days: Sequence[date]
+    ) -> dict[date, int]:
+        """How many rows each day has now; one column of them is read where there are several."""
+        if written is None or self.day_column is None:
+            return {}
+        if written.rows is not None and len(days) == 1:
+            return {days[0]: written.rows}
+        found = dict.fromkeys(days, 0)
+        scan = written.table.scan(
+            written.where, [self.day_column], snapshot_id=snapshot.snapshot_id
+        )
+        for batch in scan.to_batches():
+            for count in batch.column(0).cast(pa.date32(), safe=False).value_counts().to_pylist():
+                found[count["values"]] += count["counts"]
+        return found
 
     @property
     def target(self) -> AssetTable:

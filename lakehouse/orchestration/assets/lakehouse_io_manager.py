@@ -13,18 +13,18 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
-from lakehouse.ingestion.audit import (
-    MAIN,
-    AuditFailedError,
-    CheckOutcome,
-)
+from lakehouse.ingestion.audit import MAIN, AuditFailedError
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
 from lakehouse.orchestration.asset_results import audit_failure, explained
 from lakehouse.orchestration.assets.asset_table import AssetTable
-from lakehouse.orchestration.assets.asset_write import AGAIN, PARTITION_ROWS, AssetWrite
-from lakehouse.orchestration.assets.blocking_checks import AtStepsEnd, BlockingChecks
+from lakehouse.orchestration.assets.asset_write import PARTITION_ROWS, AssetWrite
+from lakehouse.orchestration.assets.blocking_checks import (
+    AtStepsEnd,
+    BlockingChecks,
+    publish,
+)
 from lakehouse.orchestration.assets.frames import loader_for
 from lakehouse.orchestration.assets.partition_filter import partition_filter
 from lakehouse.orchestration.assets.staleness import REFRESH_STATE, RefreshState
@@ -128,25 +128,21 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             return
         staged = write.staged()
 
-        def audit(_: Snapshot) -> list[CheckOutcome]:
-            if staged.published:  # by an earlier attempt of this step
-                return []
-            return checks.outcomes(self.lakehouse, lake, write, staged.branch)
+        def published() -> Snapshot:
+            return publish(write, staged, checks, self.lakehouse, lake)[0]
 
-        def publish() -> dict[str, Any]:
+        def at_the_end() -> dict[str, Any]:
             try:
                 with explained():
-                    snapshot, _ = staged.publish(audit, again=AGAIN)
+                    snapshot = published()
             except AuditFailedError as error:
                 raise audit_failure(error) from error
             return self._metadata(context, write.table, snapshot, inputs, write.rows)
 
+        snapshot = staged.snapshot if checks.in_step else published()
+        self._record(context, write.table, snapshot, inputs, write.rows)
         if checks.in_step:
-            self._record(context, write.table, staged.snapshot, inputs, write.rows)
-            AtStepsEnd(context, publish, staged.drop)
-        else:
-            snapshot, _ = staged.publish(audit, again=AGAIN)
-            self._record(context, write.table, snapshot, inputs, write.rows)
+            AtStepsEnd(context, at_the_end, staged.drop)
 
     def _onto(self, target: AssetTable) -> str:
         return target.branch or self.branch
