@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.spark_support import events, interleaved, report
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration import SqlModel
-from lakehouse.orchestration.derived.model_engines import ENGINES
+from lakehouse.orchestration.assets.frames import ENGINES
 from lakehouse.spark import build_session
 
 SQL = """

@@ -27,9 +27,9 @@ from lakehouse.orchestration.automation.landing_state import source_work
 from lakehouse.orchestration.automation.run_requests import UNFINISHED
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.dagster_instance import open_instance
+from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.lineage.trace import read_lineage
-from lakehouse.orchestration.replaying import replayed
-from lakehouse.spark.spark_session import build_session
+from lakehouse.orchestration.resources import spark_when_asked
 
 _INGEST = f"ingest_{FLIGHTS.name}"
 _INTO_THE_RUN_SECONDS = 12.0
@@ -146,17 +146,16 @@ class Rounds:
     def _replays(self, lake: Lakehouse) -> list[str]:
         """Compute the latest materialization of each table again."""
         lost = []
-        spark = build_session("lakehouse-replay")
-        for name in self._tables():
-            with open_instance() as instance:
-                found = read_lineage(instance, lake, name.replace(".", "/"), None)
-            replay = replayed(self._module, found, lake, spark)
-            said = f"{replay.missing} rows missing, {replay.unexpected} unexpected"
-            equal = f"equal, {replay.rows:,} rows" if replay.equal else said
-            self.say(f"replay of {name} from the snapshots that it read: {equal}")
-            if not replay.equal:
-                lost.append(f"{name} cannot be computed again: {said}")
-        spark.stop()
+        with spark_when_asked("lakehouse-replay") as session:
+            for name in self._tables():
+                with open_instance() as instance:
+                    found = read_lineage(instance, lake, name.replace(".", "/"), None)
+                replay = replayed(self._module, found, lake, session)
+                said = f"{replay.missing} rows missing, {replay.unexpected} unexpected"
+                equal = f"equal, {replay.rows:,} rows" if replay.equal else said
+                self.say(f"replay of {name} from the snapshots that it read: {equal}")
+                if not replay.equal:
+                    lost.append(f"{name} cannot be computed again: {said}")
         return lost
 
     def _conservation(self, lake: Lakehouse, rows: dict[str, int]) -> list[str]:

@@ -15,7 +15,7 @@ from assets.flights.checks import (
     CLEAN_PLAUSIBLE,
 )
 from lakehouse.orchestration import SqlModel
-from lakehouse.orchestration.derived.model_engines import engine_name
+from lakehouse.orchestration.assets.frames import engine_name
 
 HERE = Path(__file__).parent
 ENGINE = engine_name(os.environ.get("LAKEHOUSE_ENGINE") or "spark", "LAKEHOUSE_ENGINE")

@@ -65,7 +65,7 @@ def lineage(
     ] = False,
 ) -> None:
     """Show each input of a materialization at the snapshot that was read."""
-    module: Any = load_module("lakehouse.orchestration.replaying", "dagster")
+    module: Any = load_module("lakehouse.orchestration.lineage.replay", "dagster")
     found = module.lineage(session.lake, asset, partition=partition, replay=replay)
     session.show(found.to_dict(), found)
 

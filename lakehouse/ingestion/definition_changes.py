@@ -238,20 +238,28 @@ def output_changes(table: Table, given: Schema) -> list[DefinitionChange]:
                 f"; if {alike[0]} is its new name, rename it before the next run: "
                 f"update_schema().rename_column({field.name!r}, {alike[0]!r})"
             )
-        if field.required:
+        if field.required and field.write_default is None:
             said = (
                 "it is required, so nothing can be written: compute it, or drop it with "
                 f"update_schema().drop_column({field.name!r})"
             )
-        effect: Effect = "refuse" if field.required else "keep"
+        elif field.write_default is not None:
+            said = said.replace("null", f"{field.write_default!r}, its default,", 1)
+        effect: Effect = "refuse" if field.required and field.write_default is None else "keep"
         changes.append(_column_change(table, field.name, field.field_type, None, effect, said))
     for name in known.keys() & new.keys():
         changes += _type_change(table, known[name], new[name].field_type)
     return sorted(changes, key=lambda change: change.what)
 
 
-def make_room(table: Table, given: Schema) -> list[DefinitionChange]:
+def make_room(table: Table, given: Schema, *, partial: bool = False) -> list[DefinitionChange]:
     """Add and widen columns so that the table holds what is computed now.
+
+    Args:
+        table: it is moved to the version that has them.
+        given: the columns of what is computed now.
+        partial: whether columns that are not computed keep the values that they have, as those of
+            an upsert do.
 
     Returns:
         What was changed, and what stays though it is not computed any more.
@@ -260,6 +268,8 @@ def make_room(table: Table, given: Schema) -> list[DefinitionChange]:
         InvalidSchemaError: a column's type is another one, which no promotion leads to.
     """
     changes = output_changes(table, given)
+    if partial:
+        changes = [change for change in changes if change.after is not None]
     for change in changes:
         if change.effect == "refuse":
             raise InvalidSchemaError(str(change), table=table.name)

@@ -25,6 +25,8 @@ def progress_lines(
 ) -> Progress:
     """Progress as messages: one every few seconds, and the last of a stage that took longer.
 
+    What has not moved since the last message is not said again.
+
     Args:
         say: takes the messages.
         every: seconds between two.
@@ -38,13 +40,13 @@ def progress_lines(
     files read: 3 of 4
     files read: 4 of 4
     """
-    last, said = clock(), False
+    last, said, before = clock(), False, ("", 0)
 
     def progress(stage: str, done: int, total: int) -> None:
-        nonlocal last, said
+        nonlocal last, said, before
         now = clock()
-        if now - last >= every or (said and done == total):
-            last, said = now, done < total
+        if (stage, done) != before and (now - last >= every or (said and done == total)):
+            last, said, before = now, done < total, (stage, done)
             say(f"{stage}: {done:,} of {total:,}")
 
     return progress

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lakehouse.ingestion.feeds.change_feed import ChangeFeed
     from lakehouse.ingestion.source import Column, EventTime, Source
+    from lakehouse.orchestration.assets.asset_table import plain_tables, with_code_versions
+    from lakehouse.orchestration.assets.blocking_checks import suite_checks
+    from lakehouse.orchestration.assets.derived_table import DerivedTable
+    from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
+    from lakehouse.orchestration.assets.sql_model import SqlModel
     from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
     from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
     from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
@@ -29,11 +34,7 @@ if TYPE_CHECKING:
         statement_sensor,
     )
     from lakehouse.orchestration.code_location import build_definitions
-    from lakehouse.orchestration.derived.derived_table import DerivedTable
-    from lakehouse.orchestration.derived.sql_model import SqlModel
     from lakehouse.orchestration.discovery import discover
-    from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
-    from lakehouse.orchestration.plain_assets.plain_tables import plain_tables, with_code_versions
     from lakehouse.orchestration.project import Pipeline
     from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
     from lakehouse.orchestration.state.state_asset import state_asset
@@ -70,20 +71,21 @@ __all__ = [
     "statement_checks",
     "statement_job",
     "statement_sensor",
+    "suite_checks",
     "with_code_versions",
 ]
 
 _HOMES = {
     "ChangeFeed": "ingestion.feeds.change_feed",
     "Column": "ingestion.source",
-    "DerivedTable": "orchestration.derived.derived_table",
+    "DerivedTable": "orchestration.assets.derived_table",
     "EventTime": "ingestion.source",
-    "LakehouseIOManager": "orchestration.plain_assets.lakehouse_io_manager",
+    "LakehouseIOManager": "orchestration.assets.lakehouse_io_manager",
     "LakehouseResource": "orchestration.resources",
     "LakehouseSpark": "orchestration.resources",
     "Pipeline": "orchestration.project",
     "Source": "ingestion.source",
-    "SqlModel": "orchestration.derived.sql_model",
+    "SqlModel": "orchestration.assets.sql_model",
     "Suite": "orchestration.checks.expectations",
     "TableMaintenance": "orchestration.automation.table_maintenance",
     "build_definitions": "orchestration.code_location",
@@ -97,7 +99,7 @@ _HOMES = {
     "maintenance_schedules": "orchestration.automation.maintenance_sensors",
     "maintenance_sensors": "orchestration.automation.maintenance_sensors",
     "nightly_schedule": "orchestration.automation.nightly_schedules",
-    "plain_tables": "orchestration.plain_assets.plain_tables",
+    "plain_tables": "orchestration.assets.asset_table",
     "retry_job": "orchestration.automation.quarantine_retry",
     "source_jobs": "orchestration.automation.ingestion_jobs",
     "state_asset": "orchestration.state.state_asset",
@@ -105,7 +107,8 @@ _HOMES = {
     "statement_checks": "orchestration.checks.statement_checks",
     "statement_job": "orchestration.checks.statement_checks",
     "statement_sensor": "orchestration.checks.statement_checks",
-    "with_code_versions": "orchestration.plain_assets.plain_tables",
+    "suite_checks": "orchestration.assets.blocking_checks",
+    "with_code_versions": "orchestration.assets.asset_table",
 }
 
 

@@ -22,6 +22,7 @@ from lakehouse.table import Table
 RETRY = dg.RetryPolicy(
     max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )
+_NAMED = 3
 
 
 def pool(table: str) -> str:
@@ -128,7 +129,9 @@ def check_results(
         )
         bad = memory.still_bad(key, suite.name, outcome.bad_days)
         said = (
-            [described(bad, [*memory.days, *outcome.bad_days])] if bad else list(outcome.failures)
+            [described(bad, [*memory.days, *outcome.bad_days])]
+            if bad
+            else list(dict.fromkeys(outcome.failures))
         )
         if suite.name not in found:
             said.append("nothing was written, nothing to check")
@@ -141,6 +144,22 @@ def check_results(
             description="; ".join(said)[:2000] or None,
             metadata=_values(outcome.metadata) | metadata_of(bad),
         )
+
+
+def said_once(found: Mapping[str, str]) -> str:
+    """Texts by what they are about: equal ones are said once, with all that they are about.
+
+    >>> said_once({"a.gz": "is empty", "b.gz": "is cut off", "c.gz": "is empty"})
+    'a.gz, c.gz: is empty; b.gz: is cut off'
+    """
+    about: dict[str, list[str]] = {}
+    for name, text in sorted(found.items()):
+        about.setdefault(text, []).append(name)
+    return "; ".join(
+        f"{', '.join(names[:_NAMED])}"
+        f"{f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else ''}: {text}"
+        for text, names in sorted(about.items(), key=lambda item: (-len(item[1]), item[1]))
+    )
 
 
 def audit_failure(error: AuditFailedError) -> dg.Failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.automation.event_definitions import event_definitions
 from lakehouse.orchestration.automation.table_maintenance import maintenance_definitions
 from lakehouse.orchestration.checks.statement_checks import (
@@ -11,7 +12,6 @@ from lakehouse.orchestration.checks.statement_checks import (
     statement_job,
     statement_sensor,
 )
-from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 

@@ -20,11 +20,11 @@ from dagster.components.core.defs_module import (
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.ingestion.source import Source
+from lakehouse.orchestration.assets.asset_table import plain_tables, with_code_versions
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
 from lakehouse.orchestration.components import DefinitionComponent
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.sql_model import SqlModel
-from lakehouse.orchestration.plain_assets.plain_tables import plain_tables, with_code_versions
 from lakehouse.orchestration.project import Pipeline
 
 # Dagster does not export the type that `define_asset_job` returns

@@ -30,14 +30,13 @@ from lakehouse.ingestion.source import Column, Source
 from lakehouse.ingestion.source_tables import check_bucket, source_columns
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report, listing
+from lakehouse.orchestration.assets.asset_table import AssetTable, code_version, plain_assets
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
+from lakehouse.orchestration.assets.staleness import redefined_partitions
 from lakehouse.orchestration.checkout import load_module
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.staleness import redefined_partitions
-from lakehouse.orchestration.plain_assets.asset_table import AssetTable
-from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
-from lakehouse.orchestration.plain_assets.plain_tables import code_version, plain_assets
 from lakehouse.orchestration.project import Pipeline
-from lakehouse.spark.spark_session import build_session
+from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.table import Table
 
 _SHOWN = 500
@@ -91,18 +90,8 @@ def planned_changes(lake: Lakehouse, tables: Sequence[str] = ()) -> PlannedChang
         NotFoundError: no checkout, or a table that no definition writes.
     """
     checkout: Any = load_module("definitions", Path.cwd())
-    sessions: list[Any] = []
-
-    def session() -> Any:
-        if not sessions:
-            sessions.append(build_session("lakehouse-plan-changes"))
-        return sessions[0]
-
-    try:
+    with spark_when_asked("lakehouse-plan-changes") as session:
         return plan_changes(lake, checkout.pipeline, checkout.defs, session, tables)
-    finally:
-        for started in sessions:
-            started.stop()
 
 
 def plan_changes(
@@ -208,7 +197,7 @@ def _of_derived(
         else:
             added = {c.what for c in changes if c.before is None}
             yield from changes
-    yield from _layout(table, lambda: derived.layout.changes(table), not added)
+    yield from _layout(table, lambda: derived.target.changes(table), not added)
 
 
 def _recomputed(days: Iterable[date]) -> str:

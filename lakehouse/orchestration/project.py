@@ -1,13 +1,13 @@
-"""The pipeline as a value: its sources and derived tables, its assets, and their replay."""
+"""The pipeline as a value: its sources and derived tables, its assets, and computing them again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 import dagster as dg
+from pyspark.sql import SparkSession
 
 from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import InvalidInputError
@@ -19,11 +19,9 @@ from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
-from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.feed_assets import feed_assets
-from lakehouse.orchestration.lineage.compared_rows import compared, compared_streams
-from lakehouse.orchestration.lineage.trace import Lineage, Replay
-from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.orchestration.lineage.trace import Lineage, Recomputed
 from lakehouse.orchestration.source_assets import SourceAssets, daily_partitions
 
 
@@ -140,15 +138,12 @@ class Pipeline:
             )
         return daily_partitions(sources)
 
-    def needs_spark(self, table: str) -> bool:
-        """Whether a table cannot be computed without a Spark session."""
-        engines = {one.name: one.engine for one in self.derived}
-        return engines.get(table, "spark") == "spark"
+    def recompute(
+        self, lineage: Lineage, lake: Lakehouse, session: Callable[[], SparkSession]
+    ) -> Recomputed:
+        """Compute a materialization again from the snapshots that it read.
 
-    def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
-        """Compute a materialization again from the snapshots that it read; compare the results.
-
-        `spark` is a session, or None for a table that does not need one.
+        `session` gives Spark's, and is asked where a table cannot be computed without.
 
         Raises:
             InvalidInputError: the table is not one that follows from others (a ledger, a
@@ -157,7 +152,6 @@ class Pipeline:
         """
         days = None if lineage.partition is None else [date.fromisoformat(lineage.partition)]
         inputs = {one.table: one.snapshot_id for one in lineage.inputs}
-        table = lake.load_table(lineage.table)
         for source in self.sources:
             if lineage.table == source.table and days is not None:
                 ledger_id = inputs[source.ledger_table]
@@ -166,22 +160,15 @@ class Pipeline:
                         f"{lineage.table} was materialized from an empty ledger: there is nothing "
                         "to replay"
                     )
-                work = Workplace(
-                    lake, spark, self.landing_root, today(), RunStamp("replay", lineage.asset_key)
-                )
+                step = RunStamp("replay", lineage.asset_key)
+                work = Workplace(lake, session(), self.landing_root, today(), step)
                 again = rows_at(work, source, days, ledger_id, lineage.snapshot_id)
-                where = event_ts_in(days)
-                kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
-                return compared(lineage, again, kept)
+                return Recomputed(again, event_ts_in(days))
         for derived in self.derived:
             if lineage.table == derived.name:
+                spark = session() if derived.engine == "spark" else None
                 again = derived.compute(lake, spark, inputs, days)
-                where = derived.where(days)
-                if derived.engine != "spark":
-                    stored = table.scan(where, snapshot_id=lineage.snapshot_id).to_batches()
-                    return compared_streams(lineage, again, stored)
-                kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
-                return compared(lineage, again, kept)
+                return Recomputed(again, derived.where(days))
         raise InvalidInputError(
             f"{lineage.asset_key} is a record of what landed, not a function of other tables: it "
             "cannot be replayed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, TypeAdapter, ValidationError
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
@@ -99,3 +100,20 @@ class LakehouseSpark(LazyPySparkResource):
             self._spark_session = build_session(
                 "lakehouse", master=self.master, config=self.spark_config
             )
+
+
+@contextmanager
+def spark_when_asked(name: str) -> Iterator[Callable[[], SparkSession]]:
+    """Gives a Spark session that starts when it is first asked for, and is stopped afterwards."""
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(build_session(name))
+        return started[0]
+
+    try:
+        yield session
+    finally:
+        for one in started:
+            one.stop()

@@ -30,17 +30,18 @@ from lakehouse.orchestration.asset_results import (
     pool,
     remove_dead_branches,
     requested_days,
+    said_once,
     stamp,
     today,
 )
+from lakehouse.orchestration.assets.frames import read_frame
+from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
-from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.orchestration.snapshot_frame import read_frame
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
 
@@ -442,10 +443,7 @@ def _ledger_result(
                 check_name=FILES_WHOLE,
                 passed=not found.problems,
                 severity=dg.AssetCheckSeverity.WARN,
-                description="; ".join(
-                    f"{file}: {problem}" for file, problem in sorted(found.problems.items())
-                )[:2000]
-                or None,
+                description=said_once(found.problems)[:2000] or None,
                 metadata={"damaged_files": len(found.problems)},
             )
         ],

@@ -16,6 +16,7 @@ import dagster as dg
 
 from lakehouse.ingestion.landing_ledger import LandingFile
 from lakehouse.ingestion.landing_listing import landed
+from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, Work, decide
 from lakehouse.orchestration.automation.landing_state import waiting
 from lakehouse.orchestration.automation.run_requests import (
@@ -25,7 +26,6 @@ from lakehouse.orchestration.automation.run_requests import (
     landing_request,
     raw_op_name,
 )
-from lakehouse.orchestration.derived.derived_table import DerivedTable
 from tests.orchestration.conftest import EVENTS
 
 TICK_MS = 30_000

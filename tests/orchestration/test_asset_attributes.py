@@ -12,8 +12,8 @@ import pytest
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.orchestration import SqlModel
+from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.automation.run_requests import ingest_job_name
-from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.storage.location import local_path
 from tests.orchestration.conftest import EVENTS, Pipe, event

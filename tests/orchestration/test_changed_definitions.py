@@ -21,10 +21,10 @@ from lakehouse.ingestion.source import Column, EventTime
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
+from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.automation.landing_state import look
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.sql_model import SqlModel
-from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.planned_changes import PlannedChanges, plan_changes
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark

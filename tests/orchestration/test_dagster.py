@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import orjson
@@ -18,6 +19,7 @@ from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundErr
 from lakehouse.ingestion.audit import MAIN
 from lakehouse.ingestion.source import Source
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.automation.run_requests import (
     EXPIRE_JOB,
     RANGE_END,
@@ -30,9 +32,9 @@ from lakehouse.orchestration.automation.run_requests import (
 )
 from lakehouse.orchestration.checks.expectations import Suite, expect
 from lakehouse.orchestration.code_location import build_definitions
-from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.lineage import trace as lineages
 from lakehouse.orchestration.lineage.materialization import INPUTS, SNAPSHOT_ID
+from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.source_assets import IngestMode
@@ -466,7 +468,7 @@ def test_a_retried_step_that_had_committed_commits_once(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
-    from lakehouse.orchestration.derived import derived_table as derived
+    from lakehouse.orchestration.assets import derived_table as derived
 
     told, calls = derived.materialization_metadata, []
 
@@ -490,6 +492,13 @@ def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(
     deployment: Deployment,
 ) -> None:
     pipe = deployment.pipe
+
+    def replay(
+        found: lineages.Lineage, pipeline: Pipeline = deployment.pipeline
+    ) -> lineages.Replay:
+        checkout = SimpleNamespace(pipeline=pipeline, defs=deployment.definitions)
+        return replayed(checkout, found, deployment.lake, lambda: pipe.spark)
+
     pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(30)], modified=1_000_000_000)
     deployment.ingest(1, 3)
     pipe.land("2.jsonl.gz", [event(n, 2) for n in range(25, 40)], modified=1_000_000_001)
@@ -502,7 +511,7 @@ def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(
     ]:
         found = lineages.read_lineage(deployment.instance, deployment.lake, asset, partition)
         assert found.inputs[0].committed_at is not None
-        again = deployment.pipeline.replay(found, deployment.lake, pipe.spark)
+        again = replay(found)
         assert (again.equal, again.rows) == (True, rows), (asset, again.examples)
         assert orjson.loads(orjson.dumps(again.to_dict()))["inputs"][0]["snapshot_id"] == str(
             found.inputs[0].snapshot_id
@@ -510,16 +519,14 @@ def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(
     other = replace(
         USERS, transform=lambda inputs: _users(inputs).withColumn("amount", F.col("amount") + 1)
     )
-    changed = Pipeline((EVENTS,), (CLEAN, other), pipe.landing)
-    again = changed.replay(
+    again = replay(
         lineages.read_lineage(deployment.instance, deployment.lake, "marts/users"),
-        deployment.lake,
-        pipe.spark,
+        Pipeline((EVENTS,), (CLEAN, other), pipe.landing),
     )
     assert (again.equal, again.missing, again.unexpected) == (False, 5, 5)
     found = lineages.read_lineage(deployment.instance, deployment.lake, "raw/events_landing")
     with pytest.raises(InvalidInputError, match="cannot be replayed"):
-        deployment.pipeline.replay(found, deployment.lake, pipe.spark)
+        replay(found)
     with pytest.raises(NotFoundError, match="never materialized"):
         lineages.read_lineage(deployment.instance, deployment.lake, "raw/events", "2026-06-19")
 

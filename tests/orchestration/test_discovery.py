@@ -13,11 +13,11 @@ import pytest
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.source import EventTime, Source
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.automation.run_requests import COMPACT_JOB, TABLES_TAG
 from lakehouse.orchestration.code_location import build_definitions
-from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.discovery import discover
-from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 
@@ -61,7 +61,7 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
     )
     (package / "shop" / "marts.py").write_text(
         f"from {package.name}.shop.feed import SHOP\n"
-        "from lakehouse.orchestration.derived.derived_table import DerivedTable\n"
+        "from lakehouse.orchestration.assets.derived_table import DerivedTable\n"
         "TABLES = (DerivedTable(name='marts.shop', inputs=(SHOP.table,), transform=lambda f: "
         "f[SHOP.table]),)\n"
         "_PRIVATE = DerivedTable(name='marts.no', inputs=(SHOP.table,), transform=lambda f: "

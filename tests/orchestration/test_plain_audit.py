@@ -7,7 +7,15 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.ingestion import audit
-from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
+from lakehouse.orchestration import (
+    DerivedTable,
+    LakehouseIOManager,
+    LakehouseResource,
+    LakehouseSpark,
+    Suite,
+    expect,
+    suite_checks,
+)
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 
 KEY = dg.AssetKey(["marts", "paid"])
@@ -27,7 +35,11 @@ class World:
         manager = LakehouseIOManager(lakehouse=self.resource, branch=branch)
         return dg.materialize(
             definitions,
-            resources={"io_manager": manager, "lakehouse": self.resource},
+            resources={
+                "io_manager": manager,
+                "lakehouse": self.resource,
+                "spark": LakehouseSpark(),
+            },
             instance=self.instance,
             raise_on_error=False,
             **kwargs,
@@ -119,6 +131,38 @@ def test_rows_that_fail_a_check_of_their_own_step_are_not_published(world, check
     assert world.run(*definitions).success
     assert world.published()
     assert world.checked() == "SUCCEEDED"
+
+
+@SEPARATE
+def test_a_derived_table_is_published_as_a_plain_asset_is(world, check):
+    raw = world.resource.lake().create_table("raw.paid", pa.table(GOOD).schema)
+    raw.append(pa.table(GOOD))
+    table = DerivedTable(
+        name="marts.paid",
+        inputs=("raw.paid",),
+        transform=lambda inputs: inputs["raw.paid"],
+        engine="polars",
+        table_properties={"format-version": "3"},
+    )
+    definitions = table.build(None), check(world)
+    assert world.run(*definitions).success
+    assert world.published()
+    assert world.table.metadata.format_version == 3
+    raw.append(pa.table(BAD))
+    done = world.run(*definitions)
+    assert [event.step_key for event in done.get_step_failure_events()] == ["marts__paid"]
+    assert (world.ids(), world.seen[-1], world.checked()) == ([1], [1, 2], "FAILED")
+    assert list(world.table.refs()) == ["main"]
+
+
+def test_great_expectations_stand_before_publication_of_a_plain_asset(world):
+    positive = expect("column_values_to_be_between", column="amount", min_value=0)
+    checks = suite_checks(KEY, [Suite("positive", (positive,))])
+    assert world.run(paid(world), *checks).success
+    world.frame = pl.DataFrame(BAD)
+    done = world.run(paid(world), *checks)
+    assert [event.step_key for event in done.get_step_failure_events()] == ["marts__paid"]
+    assert (world.ids(), world.checked()) == ([1], "FAILED")
 
 
 def test_of_a_first_run_that_fails_nothing_is_published(world):

@@ -20,7 +20,7 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
-from lakehouse.orchestration.plain_assets.partition_filter import partition_filter
+from lakehouse.orchestration.assets.partition_filter import partition_filter
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")

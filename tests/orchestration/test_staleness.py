@@ -20,10 +20,9 @@ from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.source import EventTime, Source
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration.automation.landing_state import stale
-from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
-from lakehouse.orchestration.derived.sql_model import SqlModel
-from lakehouse.orchestration.derived.staleness import (
+from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
+from lakehouse.orchestration.assets.sql_model import SqlModel
+from lakehouse.orchestration.assets.staleness import (
     REFRESH_STATE,
     RefreshState,
     Staleness,
@@ -31,6 +30,7 @@ from lakehouse.orchestration.derived.staleness import (
     refresh_state,
     staleness,
 )
+from lakehouse.orchestration.automation.landing_state import stale
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.table import Table

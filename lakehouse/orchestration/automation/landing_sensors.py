@@ -7,6 +7,7 @@ import dagster as dg
 
 from lakehouse.errors import NoSuchFileError
 from lakehouse.ingestion.source import Source
+from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, clock, decide
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.landing_state import source_work
@@ -19,7 +20,6 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_job_name,
     landing_request,
 )
-from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.source_assets import SourceAssets

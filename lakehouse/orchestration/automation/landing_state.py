@@ -16,9 +16,9 @@ from lakehouse.ingestion.source import Source
 from lakehouse.ingestion.source_tables import oldest_pending, unread
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.staleness import Staleness
 from lakehouse.orchestration.automation.attempts import Work
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.staleness import Staleness
 
 # files that a successful run could have read, but that are not in the ledger
 LEFT_UNREAD = "unread"

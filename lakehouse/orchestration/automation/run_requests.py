@@ -12,8 +12,8 @@ from datetime import date
 import dagster as dg
 
 from lakehouse.ingestion.source import Source
+from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.automation.attempts import Decision, Work
-from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.source_assets import IngestMode
 
 COMPACT_JOB, EXPIRE_JOB = "compact", "expire"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
+from pyiceberg.expressions import BooleanExpression
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from lakehouse.errors import InvalidInputError, NotFoundError
@@ -105,6 +107,23 @@ class Lineage:
                 for i in self.inputs
             ],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """Rows computed again, and which of the table's they are compared with.
+
+    Attributes:
+        rows: a frame of Spark, or rows of Arrow.
+        where: the rows of the table that the materialization was about.
+        keys: columns; not empty: of those only the rows with keys that were computed.
+        added_since: a snapshot; not None: of those only the rows added after it.
+    """
+
+    rows: Any
+    where: BooleanExpression
+    keys: tuple[str, ...] = ()
+    added_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

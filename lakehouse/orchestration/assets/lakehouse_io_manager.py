@@ -8,34 +8,30 @@ from types import NoneType
 from typing import Any, get_args
 
 import dagster as dg
-import pyarrow as pa
 from pydantic import PrivateAttr
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
-from lakehouse.ingestion.audit import (
-    MAIN,
-    AuditFailedError,
-    CheckOutcome,
-    StagedWrite,
-)
+from lakehouse.ingestion.audit import MAIN, AuditFailedError
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
 from lakehouse.orchestration.asset_results import audit_failure, explained, remove_dead_branches
-from lakehouse.orchestration.derived.staleness import REFRESH_STATE, RefreshState
+from lakehouse.orchestration.assets.asset_table import AssetTable
+from lakehouse.orchestration.assets.asset_write import PARTITION_ROWS, AssetWrite
+from lakehouse.orchestration.assets.blocking_checks import (
+    AtStepsEnd,
+    BlockingChecks,
+    publish,
+)
+from lakehouse.orchestration.assets.frames import loader_for
+from lakehouse.orchestration.assets.partition_filter import partition_filter
+from lakehouse.orchestration.assets.staleness import REFRESH_STATE, RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
-from lakehouse.orchestration.plain_assets.asset_table import AssetTable
-from lakehouse.orchestration.plain_assets.blocking_checks import AtStepsEnd, BlockingChecks
-from lakehouse.orchestration.plain_assets.frame_kinds import loader_for, rows_of_frame
-from lakehouse.orchestration.plain_assets.partition_filter import partition_filter
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.table import Table, TableScan
-
-_PARTITION_ROWS = "dagster/partition_row_count"
-_AGAIN = 5
-"""How often audited rows are written again when others wrote to the table meanwhile."""
+from lakehouse.table import Table
 
 
 class LakehouseIOManager(dg.ConfigurableIOManager):
@@ -124,36 +120,30 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             table = _written_by_the_asset(obj, target)
             self._record(context, table, table.current_snapshot(ref=self._onto(target)), inputs)
             return
-        write = AssetWrite.of(context, lake, target, obj, inputs, self._onto(target))
-        checks = BlockingChecks.of(context)
+        write = _write(context, lake, target, obj, inputs, self._onto(target))
+        checks = BlockingChecks.of(context.step_context, context.asset_key)
         if checks is None:
             snapshot = write(write.onto, write.stamp.commit_id("rows"))
             self._record(context, write.table, snapshot, inputs, write.rows)
             return
         remove_dead_branches(write.table, context.step_context.instance, context.log.info)
-        staged = StagedWrite(write.table, write.stamp, "rows", write, write.onto)
+        staged = write.staged()
 
-        def audit(_: Snapshot) -> list[CheckOutcome]:
-            if staged.published:  # by an earlier attempt of this step
-                return []
-            return checks.outcomes(
-                self.lakehouse, lake, write.table.name, write.onto, staged.branch
-            )
+        def published() -> Snapshot:
+            return publish(write, staged, checks, self.lakehouse, lake)[0]
 
-        def publish() -> dict[str, Any]:
+        def at_the_end() -> dict[str, Any]:
             try:
                 with explained():
-                    snapshot, _ = staged.publish(audit, again=_AGAIN)
+                    snapshot = published()
             except AuditFailedError as error:
                 raise audit_failure(error) from error
             return self._metadata(context, write.table, snapshot, inputs, write.rows)
 
+        snapshot = staged.snapshot if checks.in_step else published()
+        self._record(context, write.table, snapshot, inputs, write.rows)
         if checks.in_step:
-            self._record(context, write.table, staged.snapshot, inputs, write.rows)
-            AtStepsEnd(context, publish, staged.drop)
-        else:
-            snapshot, _ = staged.publish(audit, again=_AGAIN)
-            self._record(context, write.table, snapshot, inputs, write.rows)
+            AtStepsEnd(context, at_the_end, staged.drop)
 
     def _onto(self, target: AssetTable) -> str:
         return target.branch or self.branch
@@ -188,91 +178,8 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             DEFINITION_METADATA: code_version_of(context) or "unknown",
         }
         if rows is not None and context.has_asset_partitions:
-            found[_PARTITION_ROWS] = rows
+            found[PARTITION_ROWS] = rows
         return {key: value for key, value in found.items() if key not in context.output_metadata}
-
-
-@dataclass
-class AssetWrite:
-    """Writes what an asset gave, once or again, to the branch that it is told.
-
-    Attributes:
-        table: with room for the rows.
-        target: says how they are written.
-        frame: the rows; a stream can be written once, then they are read from what it became.
-        where: which rows of the table they replace.
-        one_partition: whether they are all those of one partition.
-        stamp: the step.
-        summary: of the snapshot.
-        onto: the branch where they belong.
-        rows: how many were written, where they are those of a partition and were counted.
-    """
-
-    table: Table
-    target: AssetTable
-    frame: Any
-    where: BooleanExpression
-    one_partition: bool
-    stamp: RunStamp
-    summary: Mapping[str, str]
-    onto: str
-    rows: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        context: dg.OutputContext,
-        lake: Lakehouse,
-        target: AssetTable,
-        obj: Any,
-        inputs: Mapping[str, int | None],
-        onto: str,
-    ) -> AssetWrite:
-        """The write of an output. Raises InvalidInputError."""
-        definition = context.asset_partitions_def if context.has_asset_partitions else None
-        keys = list(context.asset_partition_keys) if definition is not None else []
-        frame, schema = rows_of_frame(obj, target.name)
-        if isinstance(frame, pa.Table | pa.RecordBatchReader):
-            frame, schema = target.typed(lake, frame)
-        table = target.ready(lake, schema, definition, context.log.warning)
-        where: BooleanExpression = AlwaysTrue()
-        if definition is not None and target.write_mode == "overwrite":
-            where = partition_filter(
-                definition, keys, target.partition_expr, table.schema(), target.asset
-            )
-        stamp = _stamp(context, target, keys)
-        state = RefreshState(inputs, definition=code_version_of(context))
-        summary = stamp.summary() | {REFRESH_STATE: state.to_json()}
-        return cls(table, target, frame, where, len(keys) == 1, stamp, summary, onto)
-
-    def __call__(self, branch: str, commit_id: str) -> Snapshot:
-        """Commit to a branch. Raises Failure where there was nothing to write to an empty table."""
-        table, rows = self.table, self.frame
-        if isinstance(rows, TableScan):
-            rows = rows.to_batches()
-        how: dict[str, Any] = {"branch": branch, "summary": self.summary, "commit_id": commit_id}
-        if self.target.write_mode == "upsert":
-            if isinstance(rows, pa.RecordBatchReader) and branch != self.onto:
-                rows = self.frame = rows.read_all()
-            merged = table.upsert(rows, self.target.upsert_keys, **how)
-            snapshot = merged.snapshot or table.current_snapshot(ref=self.onto)
-        elif self.target.write_mode == "append":
-            snapshot = table.append(rows, **how).snapshot
-        else:
-            done = table.overwrite(rows, self.where, must_match=True, **how)
-            snapshot = done.snapshot
-            self.rows = done.rows_inserted if self.one_partition else None
-        if snapshot is None:
-            raise dg.Failure(f"{table.name} has no snapshot: nothing was written to it")
-        if isinstance(rows, pa.RecordBatchReader):
-            self.frame = self._written(snapshot)
-        return snapshot
-
-    def _written(self, snapshot: Snapshot) -> TableScan:
-        parent = snapshot.parent_snapshot_id
-        if self.target.write_mode == "append" and parent is not None:
-            return self.table.scan_appends(parent, snapshot.snapshot_id)
-        return self.table.scan(self.where, snapshot_id=snapshot.snapshot_id)
 
 
 @dataclass(frozen=True)
@@ -356,6 +263,36 @@ class AssetInput:
         if snapshot_id == self.current_snapshot_id():  # the head has the present columns
             return convert(self.table.scan(self.where, self.columns, ref=self.branch))
         return convert(self.table.scan(self.where, self.columns, snapshot_id=snapshot_id))
+
+
+def _write(
+    context: dg.OutputContext,
+    lake: Lakehouse,
+    target: AssetTable,
+    obj: Any,
+    inputs: Mapping[str, int | None],
+    onto: str,
+) -> AssetWrite:
+    definition = context.asset_partitions_def if context.has_asset_partitions else None
+    keys = list(context.asset_partition_keys) if definition is not None else []
+
+    def where(schema: Schema) -> BooleanExpression:
+        if definition is None or target.write_mode != "overwrite":
+            return AlwaysTrue()
+        return partition_filter(definition, keys, target.partition_expr, schema, target.asset)
+
+    return AssetWrite.of(
+        lake,
+        target,
+        obj,
+        where,
+        _stamp(context, target, keys),
+        RefreshState(inputs, definition=code_version_of(context)),
+        context.log.warning,
+        onto,
+        definition,
+        one_partition=len(keys) == 1,
+    )
 
 
 def code_version_of(context: dg.OutputContext) -> str:

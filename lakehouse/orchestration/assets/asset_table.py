@@ -1,39 +1,39 @@
-"""Which table holds an asset, and how it is written: from the asset's key and metadata."""
+"""Which table holds an asset, and how it is written: of plain assets by key and metadata."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 import dagster as dg
 import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
-    PrimitiveType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
     TimestamptzType,
-    UnknownType,
 )
 
 from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.engines import to_schema
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
-from lakehouse.evolution.type_promotion import is_narrower
 from lakehouse.ingestion.definition_changes import (
     DefinitionChange,
     Effect,
     Layout,
     as_property,
+    make_room,
     record,
     recorded,
     tell,
 )
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.plain_assets.partition_filter import (
+from lakehouse.orchestration.asset_attributes import code_digest, is_ours
+from lakehouse.orchestration.assets.partition_filter import (
     PARTITION_EXPR,
     PartitionExpr,
     default_partition_terms,
@@ -41,7 +41,8 @@ from lakehouse.orchestration.plain_assets.partition_filter import (
 from lakehouse.table import Table
 
 WriteMode = Literal["overwrite", "append", "upsert"]
-_WRITE_MODES = get_args(WriteMode)
+IO_MANAGER = "io_manager"
+"""The resource that holds the values of assets which name no other."""
 _COLUMN_SCHEMA = "dagster/column_schema"
 _MICROSECONDS: dict[type[IcebergType], IcebergType] = {
     TimestampNanoType: TimestampType(),
@@ -91,27 +92,37 @@ class AssetTable:
         Raises:
             InvalidInputError: an entry is not what it should be.
         """
-        read = _Entries(key.to_user_string(), metadata)
-        parts = key.path if len(key.path) > 1 else [namespace, *key.path]
-        mode = cast("WriteMode", read.text("write_mode") or "overwrite")
-        keys = read.texts("upsert_keys") or ()
-        if mode not in _WRITE_MODES:
-            raise read.wrong("write_mode", f"one of {', '.join(_WRITE_MODES)}")
+        asset = key.to_user_string()
+
+        def entry(name: str, kind: Any, wanted: str) -> Any:
+            return _entry(asset, metadata, name, kind, wanted)
+
+        def texts(name: str) -> tuple[str, ...] | None:
+            found = entry(name, str | Sequence[str], "a text or a list of texts")
+            if found is None:
+                return None
+            return (found,) if isinstance(found, str) else tuple(found)
+
+        modes = f"one of {', '.join(get_args(WriteMode))}"
+        mode: WriteMode = entry("write_mode", WriteMode, modes) or "overwrite"
+        keys = texts("upsert_keys") or ()
         if (mode == "upsert") != bool(keys):
-            raise read.wrong(
-                "upsert_keys", 'the key columns where "write_mode" is "upsert", and only there'
-            )
+            wanted = 'the key columns where "write_mode" is "upsert", and only there'
+            raise _wrong(asset, "upsert_keys", keys or None, wanted)
+        parts = key.path if len(key.path) > 1 else [namespace, *key.path]
         return cls(
-            asset=read.asset,
-            name=read.text("table") or ".".join(parts),
+            asset=asset,
+            name=entry("table", str, "a text") or ".".join(parts),
             write_mode=mode,
             upsert_keys=keys,
-            branch=read.text("branch"),
-            partition_expr=read.text_or_texts_by_name(PARTITION_EXPR),
-            partition_by=read.texts("partition_by"),
-            sort_by=read.texts("sort_by") or (),
-            properties=read.texts_by_name("table_properties"),
-            docs=read.docs(),
+            branch=entry("branch", str, "a text"),
+            partition_expr=entry(
+                PARTITION_EXPR, str | Mapping[str, str], "a text, or texts by name"
+            ),
+            partition_by=texts("partition_by"),
+            sort_by=texts("sort_by") or (),
+            properties=dict(entry("table_properties", Mapping[str, str], "texts by name") or {}),
+            docs=_docs(metadata),
         )
 
     def typed(
@@ -181,8 +192,12 @@ class AssetTable:
                 )
         return found
 
-    def _follow(self, table: Table, say: Callable[[str], None]) -> None:
-        """Change layout and properties of a table that is there as the metadata has changed."""
+    def follow(self, table: Table, say: Callable[[str], None]) -> None:
+        """Change layout and properties of a table that is there as the definition has changed.
+
+        Raises:
+            InvalidPartitionSpecError: the table cannot be laid out so.
+        """
         changes = self.changes(table)
         if any(change.what == "table_properties" for change in changes):
             before = (recorded(table) or {})["table_properties"]
@@ -205,11 +220,10 @@ class AssetTable:
     ) -> Table:
         """The table with room for rows of a schema, created where it is missing.
 
-        A layout or properties that the asset's metadata has changed are the table's from now on;
-        `say` is told.
-
+        A layout or properties that the asset's definition has changed are the table's from now on.
         Columns that the rows have gained are added, types are widened as Iceberg allows it, the
-        documentation of columns is that of the asset. Nanoseconds, which pandas gives every time,
+        documentation of columns is that of the asset. `say` is told what changes, and what stays
+        though the rows do not have it any more. Nanoseconds, which pandas gives every time,
         are kept where the table can have them (format version 3), else they become microseconds,
         and a value that has more is refused when it is written.
 
@@ -231,13 +245,16 @@ class AssetTable:
             except TableAlreadyExistsError:  # another partition's run came first
                 pass
         table = lake.load_table(self.name)
-        room = self._room(table, given)
-        if room.fields or self._new_docs(table):
+        given = self._with_docs(
+            given if table.metadata.format_version >= 3 else _microseconds(given)
+        )
+        tell(make_room(table, given, partial=self.write_mode == "upsert"), say)
+        documented = self._new_docs(table)
+        if documented:
             with table.update_schema() as change:
-                change.union_by_name(room)
-                for name, doc in self._new_docs(table).items():
+                for name, doc in documented.items():
                     change.update_column(name, doc=doc)
-        self._follow(table, say)
+        self.follow(table, say)
         return table
 
     def _terms(self, schema: Schema, partitions: dg.PartitionsDefinition | None) -> Sequence[str]:
@@ -246,23 +263,6 @@ class AssetTable:
         if partitions is None:
             return ()
         return default_partition_terms(partitions, self.partition_expr, schema, self.asset)
-
-    def _room(self, table: Table, given: Schema) -> Schema:
-        """The columns that are new or wider."""
-        version = table.metadata.format_version
-        known = {one.name: one for one in table.schema().fields}
-        given = given if version >= 3 else _microseconds(given)
-        fields = []
-        for one in given.fields:
-            mine = known.get(one.name)
-            if mine is None:
-                fields.append(one)
-            elif not isinstance(one.field_type, UnknownType) and (
-                not isinstance(mine.field_type, PrimitiveType)
-                or is_narrower(mine.field_type, one.field_type, version)
-            ):
-                fields.append(one.model_copy(update={"required": mine.required}))
-        return self._with_docs(Schema(*[one for one in fields if not _same(one, known)]))
 
     def _new_docs(self, table: Table) -> dict[str, str]:
         known = {one.name: one.doc for one in table.schema().fields}
@@ -279,10 +279,6 @@ class AssetTable:
         )
 
 
-def _same(one: Any, known: Mapping[str, Any]) -> bool:
-    return one.name in known and known[one.name].field_type == one.field_type
-
-
 def _microseconds(schema: Schema) -> Schema:
     return Schema(
         *[
@@ -294,57 +290,84 @@ def _microseconds(schema: Schema) -> Schema:
     )
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """The entries of an asset's metadata, checked as they are read."""
+def _entry(asset: str, metadata: Mapping[str, Any], name: str, kind: Any, wanted: str) -> Any:
+    """An entry of an asset's metadata; None: it has none. Raises InvalidInputError."""
+    found = metadata.get(name)
+    value = found.value if isinstance(found, dg.MetadataValue) else found
+    try:
+        return TypeAdapter(kind | None).validate_python(value, strict=True)
+    except ValidationError:
+        raise _wrong(asset, name, value, wanted) from None
 
-    asset: str
-    metadata: Mapping[str, Any]
 
-    def wrong(self, name: str, wanted: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"asset {self.asset}: its metadata {name!r} is {self._value(name)!r}: it must be "
-            f"{wanted}",
-            asset=self.asset,
-        )
+def _wrong(asset: str, name: str, value: object, wanted: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"asset {asset}: its metadata {name!r} is {value!r}: it must be {wanted}", asset=asset
+    )
 
-    def text(self, name: str) -> str | None:
-        found = self._value(name)
-        if found is not None and not isinstance(found, str):
-            raise self.wrong(name, "a text")
-        return found
 
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        found = self._value(name)
-        if found is None:
-            return None
-        many = [found] if isinstance(found, str) else found
-        if not isinstance(many, Sequence) or not all(isinstance(one, str) for one in many):
-            raise self.wrong(name, "a text or a list of texts")
-        return tuple(many)
+def _docs(metadata: Mapping[str, Any]) -> dict[str, str]:
+    found = metadata.get(_COLUMN_SCHEMA)
+    schema = found.schema if isinstance(found, dg.TableSchemaMetadataValue) else found
+    columns = schema.columns if isinstance(schema, dg.TableSchema) else []
+    return {one.name: one.description for one in columns if one.description}
 
-    def texts_by_name(self, name: str) -> dict[str, str]:
-        found = self._value(name)
-        if found is None:
-            return {}
-        if not isinstance(found, Mapping) or not all(
-            isinstance(one, str) for pair in found.items() for one in pair
-        ):
-            raise self.wrong(name, "texts by name")
-        return dict(found)
 
-    def text_or_texts_by_name(self, name: str) -> PartitionExpr:
-        return (
-            self.texts_by_name(name) if isinstance(self._value(name), Mapping) else self.text(name)
-        )
+def plain_tables(definitions: Iterable[object], namespace: str = "default") -> tuple[str, ...]:
+    """Names of the tables of assets that give their value to the I/O manager.
 
-    def docs(self) -> dict[str, str]:
-        found = self._value(_COLUMN_SCHEMA)
-        columns = found.columns if isinstance(found, dg.TableSchema) else []
-        return {one.name: one.description for one in columns if one.description}
+    Args:
+        definitions: of Dagster; those that are no assets are passed over.
+        namespace: of assets whose key has one part, see `LakehouseIOManager.namespace`.
 
-    def _value(self, name: str) -> Any:
-        found = self.metadata.get(name)
-        if isinstance(found, dg.TableSchemaMetadataValue):
-            return found.schema
-        return found.value if isinstance(found, dg.MetadataValue) else found
+    Raises:
+        InvalidInputError: an asset's metadata is not what it should be.
+    """
+    return tuple(
+        AssetTable.of(key, asset.metadata_by_key.get(key, {}), namespace).name
+        for asset, key in plain_assets(definitions)
+    )
+
+
+def plain_assets(definitions: Iterable[object]) -> list[tuple[dg.AssetsDefinition, dg.AssetKey]]:
+    """A project's assets that give their value to the I/O manager, in the definitions' order."""
+    found = [
+        one
+        for one in definitions
+        if isinstance(one, dg.AssetsDefinition) and not is_ours(one.node_def)
+    ]
+    return [
+        (one, key)
+        for one in found
+        if one.is_executable
+        for key in sorted(one.keys)
+        if one.get_io_manager_key_for_asset_key(key) == IO_MANAGER and not _gives_nothing(one, key)
+    ]
+
+
+def with_code_versions(definitions: Iterable[Any]) -> list[Any]:
+    """The definitions; plain assets have a `code_version`, so that Dagster tells changed code.
+
+    It is the one that the user gave, else a digest of the function's code and of the plain values
+    that it closes over. Functions that it calls are not part of it: who changes them gives a
+    `code_version`.
+    """
+    found = list(definitions)
+    plain = {id(asset) for asset, _ in plain_assets(found)}
+    return [_versioned(one) if id(one) in plain else one for one in found]
+
+
+def code_version(asset: dg.AssetsDefinition, key: dg.AssetKey) -> str:
+    """What tells the code of an asset from other code; empty: nothing does."""
+    return asset.code_versions_by_key.get(key) or code_digest(asset.node_def)
+
+
+def _versioned(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    return asset.map_asset_specs(
+        lambda spec: spec.replace_attributes(code_version=code_version(asset, spec.key) or None)
+    )
+
+
+def _gives_nothing(asset: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
+    output = asset.get_output_name_for_asset_key(key)
+    return asset.op.output_def_named(output).dagster_type.is_nothing

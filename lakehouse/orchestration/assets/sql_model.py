@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, fields
 from typing import Any
 
 import sqlglot
@@ -13,18 +12,16 @@ from sqlglot.errors import SqlglotError
 from sqlglot.lineage import Node, lineage
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.orchestration.checks.expectations import Suite
-from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.derived.model_engines import EngineName, Frames, engine_name
-from lakehouse.orchestration.derived.portable_sql import check_portable, translated
-from lakehouse.orchestration.lineage.materialization import ColumnSources
+from lakehouse.orchestration.assets.derived_table import ComputedTable, DerivedTable
+from lakehouse.orchestration.assets.frames import EngineName, Frames, engine_name
+from lakehouse.orchestration.assets.portable_sql import check_portable, translated
 from lakehouse.spec.identifier import dotted
 
 _GRAMMAR = {"spark": "spark", "duckdb": "duckdb", "datafusion": "postgres", "polars": "postgres"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlModel:
+class SqlModel(ComputedTable):
     """A table that is computed from others by a SELECT.
 
     The query is Spark SQL, whatever engine runs it: other engines are given a translation, of what
@@ -39,40 +36,16 @@ class SqlModel:
     >>> SqlModel(name="marts.users", sql=query).table().inputs
     ('raw.clicks',)
 
+    The sources of its columns are derived from the text; `columns` says those of `SELECT *`, and of
+    columns without a table's name in a join.
+
     Attributes:
-        name: dotted name; also the asset's key.
         sql: the query.
-        engine: what runs it: `spark`, `datafusion`, `duckdb` or `polars`.
         dialect: of the query: `spark`, or the engine.
-        day_column: for a daily table the output column that tells the day: each day is computed
-            from that day of the inputs. None: the whole table is one unit.
-        day_is_date: whether that column is a date; else it is a timestamptz.
-        partition_by: partition terms of the table.
-        sort_by: sort terms of the table.
-        columns: output column -> (input table, input column) pairs, for columns whose sources the
-            query's text alone does not tell: of `SELECT *`, and those without a table's name in a
-            join. The sources of all others are derived.
-        suites: what must hold before it is published.
-        description: for people.
-        fresh_within: the table is late when it was not computed for so long; None: never.
-        owners: e-mail addresses, or teams as `team:name`.
-        tags: of the asset.
     """
 
-    name: str
     sql: str
-    engine: EngineName = "spark"
     dialect: EngineName = "spark"
-    day_column: str | None = None
-    day_is_date: bool = False
-    partition_by: tuple[str, ...] = ()
-    sort_by: tuple[str, ...] = ()
-    columns: ColumnSources = field(default_factory=dict)
-    suites: tuple[Suite, ...] = ()
-    description: str = ""
-    fresh_within: timedelta | None = None
-    owners: tuple[str, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
 
     def table(self) -> DerivedTable:
         """The derived table.
@@ -89,22 +62,11 @@ class SqlModel:
             schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
             return frames.sql(translated(query, schemas, self.engine, self.name), views)
 
+        said = {one.name: getattr(self, one.name) for one in fields(ComputedTable)}
+        said["columns"] = self._column_sources() | dict(self.columns)
+        said["description"] = self.description or f"```sql\n{self.sql.strip()}\n```"
         return DerivedTable(
-            name=self.name,
-            inputs=tuple(views),
-            transform=transform,
-            engine=self.engine,
-            day_column=self.day_column,
-            day_is_date=self.day_is_date,
-            partition_by=self.partition_by,
-            sort_by=self.sort_by,
-            columns=self._column_sources() | dict(self.columns),
-            suites=self.suites,
-            description=self.description or f"```sql\n{self.sql.strip()}\n```",
-            fresh_within=self.fresh_within,
-            owners=self.owners,
-            tags=self.tags,
-            code_version=self._words(),
+            inputs=tuple(views), transform=transform, code_version=self._words(), **said
         )
 
     def _words(self) -> str:

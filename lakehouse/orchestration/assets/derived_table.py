@@ -5,27 +5,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import Enum
-from logging import Logger
 from typing import Any, cast
 
 import dagster as dg
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 
 from lakehouse.engines import to_schema
 from lakehouse.errors import NoSuchTableError
-from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome, write_audit_publish
-from lakehouse.ingestion.definition_changes import (
-    Layout,
-    as_property,
-    make_room,
-    record,
-    tell,
-)
+from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome
 from lakehouse.ingestion.source import EVENT_TS
 from lakehouse.ingestion.source_tables import day_in, event_ts_in
-from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import (
     DEFINITION_METADATA,
@@ -44,29 +36,30 @@ from lakehouse.orchestration.asset_results import (
     requested_days,
     stamp,
 )
-from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
-from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
-from lakehouse.orchestration.derived.model_engines import (
+from lakehouse.orchestration.assets.asset_table import AssetTable
+from lakehouse.orchestration.assets.asset_write import PARTITION_ROWS, AssetWrite
+from lakehouse.orchestration.assets.blocking_checks import BlockingChecks, publish
+from lakehouse.orchestration.assets.frames import (
     EngineName,
     Frames,
     InputRows,
     ModelEngine,
-    as_stored,
     engine_name,
     open_engine,
 )
-from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
+from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
+from lakehouse.orchestration.assets.staleness import Staleness, staleness
+from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
+from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
 from lakehouse.orchestration.lineage.materialization import (
     ColumnSources,
     data_version,
     materialization_metadata,
 )
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
-from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.table import Table
 
 # the frames are those of the table's engine; one of another engine is no error of types here
 Transform = Callable[[Any], Any]
@@ -106,47 +99,60 @@ class RefreshConfig(dg.Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DerivedTable:
-    """A table computed from others.
+class ComputedTable:
+    """What every table that is computed from others says of itself.
 
     Attributes:
         name: dotted name; also the asset's key.
-        inputs: tables read. A daily table reads only its days of them, by `event_ts`.
-        transform: input frames by table name to the output frame; must depend on nothing else.
-        engine: what computes it, whose frames `transform` is given: PySpark's or DataFusion's
-            DataFrames, DuckDB's relations, Polars' LazyFrames. Only Spark starts a JVM.
-        day_column: for a daily table the output column that tells the day; None: the whole table is
-            one unit.
+        engine: what computes it: `spark`, `datafusion`, `duckdb` or `polars`. Only Spark starts a
+            JVM.
+        day_column: for a daily table the output column that tells the day: each day is computed
+            from that day of the inputs. None: the whole table is one unit.
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
+        table_properties: of the table.
         columns: output column -> (input table, input column) pairs.
         suites: what must hold before it is published.
         description: for people.
-        automation: when Dagster computes the table; None: the sensors of its only source do.
         fresh_within: the table is late when it was not computed for so long; None: never.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
-        code_version: tells this definition from others: when it changes, every day is stale. Empty:
-            a digest of the transform's own code and of what it closes over, not of functions that
-            it calls.
     """
 
     name: str
-    inputs: tuple[str, ...]
-    transform: Transform
     engine: EngineName = "spark"
     day_column: str | None = None
     day_is_date: bool = False
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
     columns: ColumnSources = field(default_factory=dict)
     suites: tuple[Suite, ...] = ()
     description: str = ""
-    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedTable(ComputedTable):
+    """A table computed from others by a function.
+
+    Attributes:
+        inputs: tables read. A daily table reads only its days of them, by `event_ts`.
+        transform: input frames by table name to the output frame; must depend on nothing else.
+            Frames are those of the engine: PySpark's or DataFusion's DataFrames, DuckDB's
+            relations, Polars' LazyFrames.
+        automation: when Dagster computes the table; None: the sensors of its only source do.
+        code_version: tells this definition from others: when it changes, every day is stale. Empty:
+            a digest of the transform's own code and of what it closes over, not of functions that
+            it calls.
+    """
+
+    inputs: tuple[str, ...]
+    transform: Transform
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     code_version: str = ""
     definition: str = field(init=False, repr=False, default="")
     """Digest of what decides the rows, recorded with each of them; empty: it cannot be told."""
@@ -303,9 +309,20 @@ class DerivedTable:
                             if self.day_column
                             else f"{self.name} was computed by another definition"
                         )
-                    snapshot, outcomes, done = self._refresh(
-                        lake, spark, found, config, days, stamp(context, self.key), context.log
-                    )
+                    chosen = config.chosen(found, days)
+                    exists = lake.table_exists(self.name)
+                    current = lake.load_table(self.name).current_snapshot() if exists else None
+                    written: AssetWrite | None = None
+                    outcomes: list[CheckOutcome] = []
+                    done: Sequence[date] = ()
+                    if chosen is None or chosen or current is None:
+                        done = chosen or days or ()
+                        written, snapshot, outcomes = self._publish(
+                            lake, spark, lakehouse, found, chosen or days, context
+                        )
+                    else:
+                        snapshot = current
+                        self.target.follow(lake.load_table(self.name), context.log.warning)
             except AuditFailedError as error:
                 memory = DayMemory(context.instance)
                 yield from check_results(self.key, self._suites, error.outcomes, memory)
@@ -313,6 +330,10 @@ class DerivedTable:
             table = lake.load_table(self.name)
             untouched = [day for day in days or () if day not in done]
             records = records_of_days(context.instance, self.key, untouched)
+            for day, rows in self._rows_by_day(written, snapshot, done).items():
+                context.add_asset_metadata(
+                    {PARTITION_ROWS: rows}, asset_key=self.key, partition_key=str(day)
+                )
             yield dg.MaterializeResult(
                 asset_key=self.key,
                 data_version=data_version(snapshot),
@@ -327,101 +348,79 @@ class DerivedTable:
 
         return derived
 
-    def _refresh(
-        self,
-        lake: Lakehouse,
-        spark: LakehouseSpark,
-        found: Staleness,
-        config: RefreshConfig,
-        days: Sequence[date] | None,
-        step: RunStamp,
-        log: Logger,
-    ) -> tuple[Snapshot, list[CheckOutcome], Sequence[date]]:
-        """Compute what the run asks for, or find that the table is up to date.
-
-        Returns:
-            The table's snapshot, what the checks found, and the days that were computed.
-        """
-        chosen = config.chosen(found, days)
-        exists = lake.table_exists(self.name)
-        current = lake.load_table(self.name).current_snapshot() if exists else None
-        if chosen is None or chosen or current is None:
-            days = chosen or days
-            engine = open_engine(self.engine, lambda: spark.spark_session)
-            return *self._publish(lake, engine, found, days, step, log), days or ()
-        self._lay(lake, log)
-        return current, [], ()
-
     def _publish(
         self,
         lake: Lakehouse,
-        engine: ModelEngine,
+        spark: LakehouseSpark,
+        resource: LakehouseResource,
         found: Staleness,
         days: Sequence[date] | None,
-        step: RunStamp,
-        log: Logger,
-    ) -> tuple[Snapshot, list[CheckOutcome]]:
+        context: dg.AssetExecutionContext,
+    ) -> tuple[AssetWrite, Snapshot, list[CheckOutcome]]:
+        engine, log = open_engine(self.engine, lambda: spark.spark_session), context.log
         inputs = self._inputs(lake, found.inputs, days)
-        summary = step.summary() | {REFRESH_STATE: found.after(days or ()).to_json()}
         of = "all rows" if days is None else f"{len(days):,} days"
         log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}")
-        frame = self._computed(engine, inputs)
-        table = self._table(lake, frame, log)
-        if self.engine != "spark":
-            frame = as_stored(frame, table.schema())
-
-        def write(branch: str, commit_id: str) -> Snapshot:
-            return table.overwrite(
-                frame,
-                self.where(days),
-                must_match=True,
-                branch=branch,
-                summary=summary,
-                commit_id=commit_id,
-            ).snapshot
+        write = AssetWrite.of(
+            lake,
+            self.target,
+            self._computed(engine, inputs),
+            lambda _: self.where(days),
+            stamp(context, self.key),
+            found.after(days or ()),
+            log.warning,
+            one_partition=days is not None and len(days) == 1,
+        )
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
             log.info("computed and staged; checking the rows before publication")
             written = InputRows(lake.load_table(self.name), self.where(days), snapshot.snapshot_id)
-            with engine.staged(written) as staged:
-                whole = self.inputs_whole(engine, inputs)
+            with engine.staged(written) as rows:
+                outcomes = [self.inputs_whole(engine, inputs)]
                 if days is None or self.day_column is None:
-                    return [whole, *validate(staged, self.suites, self.name)]
-                whole = bad_days_of(
-                    whole,
-                    days,
-                    lambda some: self.inputs_whole(engine, self._inputs(lake, found.inputs, some)),
-                )
-                return [
-                    whole,
-                    *validate_days(staged, self.suites, self.name, days, self.day_column),
-                ]
+                    outcomes += validate(rows, self.suites, self.name)
+                else:
+                    outcomes[0] = bad_days_of(
+                        outcomes[0],
+                        days,
+                        lambda some: self.inputs_whole(
+                            engine, self._inputs(lake, found.inputs, some)
+                        ),
+                    )
+                    outcomes += validate_days(rows, self.suites, self.name, days, self.day_column)
+            return outcomes
 
-        return write_audit_publish(table, step, "rows", write, audit)
+        checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
+        return write, *publish(write, write.staged(), checks, resource, lake, audit)
+
+    def _rows_by_day(
+        self, written: AssetWrite | None, snapshot: Snapshot, days: Sequence[date]
+    ) -> dict[date, int]:
+        """How many rows each day has now; one column of them is read where there are several."""
+        if written is None or self.day_column is None:
+            return {}
+        if written.rows is not None and len(days) == 1:
+            return {days[0]: written.rows}
+        found = dict.fromkeys(days, 0)
+        scan = written.table.scan(
+            written.where, [self.day_column], snapshot_id=snapshot.snapshot_id
+        )
+        for batch in scan.to_batches():
+            for count in batch.column(0).cast(pa.date32(), safe=False).value_counts().to_pylist():
+                found[count["values"]] += count["counts"]
+        return found
 
     @property
-    def layout(self) -> Layout:
-        """How its files are laid out."""
-        return Layout(self.partition_by, self.sort_by)
-
-    def _table(self, lake: Lakehouse, frame: Any, log: Logger) -> Table:
-        """The table, created when missing, with the columns and layout that it is to have now."""
-        if not lake.table_exists(self.name):
-            return lake.create_table(
-                self.name,
-                frame.schema,
-                partition_by=self.partition_by,
-                sort_by=self.sort_by,
-                properties=as_property(self.layout.definition()),
-            )
-        tell(make_room(lake.load_table(self.name), to_schema(frame.schema)), log.warning)
-        return self._lay(lake, log)
-
-    def _lay(self, lake: Lakehouse, log: Logger) -> Table:
-        table = lake.load_table(self.name)
-        tell(self.layout.lay(table), log.warning)
-        record(table, self.layout.definition())
-        return table
+    def target(self) -> AssetTable:
+        """Its table, and how that is laid out."""
+        return AssetTable(
+            asset=self.key.to_user_string(),
+            name=self.name,
+            partition_expr=self.day_column,
+            partition_by=self.partition_by,
+            sort_by=self.sort_by,
+            properties=self.table_properties,
+        )
 
     def output_schema(self, lake: Lakehouse, session: Callable[[], SparkSession]) -> Schema:
         """The columns that its transform gives now; no rows are read.

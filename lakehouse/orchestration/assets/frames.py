@@ -1,7 +1,8 @@
-"""What computes a derived table: Spark, or an engine of this process without a JVM.
+"""The frames that assets take and give, of Spark or of an engine of this process without a JVM.
 
 Every engine reads the same snapshots through the lakehouse's own scan, and what it gives is written
-by the same writer: another engine changes who computes, and nothing else.
+by the same writer: another engine changes who computes, and nothing else. Kinds of frames are told
+by their classes' names, so that no library is imported that an asset does not use.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 
-from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
-from lakehouse.orchestration.plain_assets.frame_kinds import rows_of_frame
-from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.data.writing.input_columns import ArrowData
+from lakehouse.engines import engine_for
+from lakehouse.errors import InvalidInputError, InvalidSchemaError, UnsupportedFeatureError
 from lakehouse.queries import ScannedTable
 from lakehouse.spec.types.arrow_types import schema_to_arrow
-from lakehouse.table import Table
+from lakehouse.table import Table, TableScan
+from lakehouse.table.rows import arrow_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EngineName = Literal["spark", "datafusion", "duckdb", "polars"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -292,14 +295,60 @@ def open_engine(name: str, session: Callable[[], SparkSession]) -> ModelEngine:
     return _IN_PROCESS[name]()
 
 
-def as_stored(stream: pa.RecordBatchReader, schema: Schema) -> pa.RecordBatchReader:
-    """The stream with the types that a table's columns of these names have.
+def as_stored(
+    rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader, schema: Schema, what: str
+) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
+    """The rows with numbers of the types that a table's columns of these names have.
 
-    A value that the type cannot hold is an error when its batch is read (pyarrow.ArrowInvalid).
+    Raises:
+        InvalidSchemaError: a type cannot hold a value; raised of a stream when its batch is read.
     """
     known = {one.name: one.type for one in schema_to_arrow(schema)}
-    wanted = pa.schema([(one.name, known.get(one.name, one.type)) for one in stream.schema])
-    return pa.RecordBatchReader.from_batches(wanted, (batch.cast(wanted) for batch in stream))
+    kinds = [(one, known.get(one.name, one.type)) for one in rows.schema]
+    wanted = pa.schema(
+        [
+            one.with_type(kind) if _is_number(one.type) and _is_number(kind) else one
+            for one, kind in kinds
+        ]
+    )
+    if wanted.equals(rows.schema):
+        return rows
+
+    def stored(part: Any) -> Any:
+        columns = [_exactly(part.column(at), one, what) for at, one in enumerate(wanted)]
+        return type(part).from_arrays(columns, schema=wanted)
+
+    if isinstance(rows, pa.RecordBatchReader):
+        return pa.RecordBatchReader.from_batches(wanted, map(stored, rows))
+    return stored(rows)
+
+
+def _exactly(values: Any, wanted: pa.Field, what: str) -> Any:
+    if values.type == wanted.type:
+        return values
+    try:
+        stored = values.cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _does_not_fit(values, wanted, what, str(error)) from error
+    rounds = pa.types.is_floating(values.type) and pa.types.is_decimal(wanted.type)
+    if rounds and not stored.cast(values.type).equals(values):
+        raise _does_not_fit(values, wanted, what, "digits would be rounded away")
+    return stored
+
+
+def _does_not_fit(values: Any, wanted: pa.Field, what: str, why: str) -> InvalidSchemaError:
+    return InvalidSchemaError(
+        f"{what}: column {wanted.name!r} is {values.type} in the rows and {wanted.type} in the "
+        f"table, which cannot hold a value of them: {why}",
+        table=what,
+        column=wanted.name,
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _nullable(kind: pa.DataType) -> Any:
@@ -329,3 +378,96 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([one.with_type(_plain(one.type)) for one in kind])
     return cast("pa.DataType", kind)
+
+
+Loader = Callable[[TableScan], Any]
+
+
+def _duckdb_relation(scan: TableScan) -> Any:
+    return importlib.import_module("duckdb").connect().from_arrow(scan.to_arrow())
+
+
+_LOADERS: dict[tuple[str, str], Loader] = {
+    ("pyarrow", "Table"): TableScan.to_arrow,
+    ("pyarrow", "RecordBatchReader"): TableScan.to_batches,
+    ("polars", "DataFrame"): TableScan.to_polars,
+    ("polars", "LazyFrame"): lambda scan: scan.to_polars().lazy(),
+    ("pandas", "DataFrame"): TableScan.to_pandas,
+    ("duckdb", "DuckDBPyRelation"): _duckdb_relation,
+    ("lakehouse", "TableScan"): lambda scan: scan,
+}
+_SPARK = ("pyspark", "DataFrame")
+_SUPPORTED = (
+    "pyarrow.Table, pyarrow.RecordBatchReader, polars.DataFrame, polars.LazyFrame, "
+    "pandas.DataFrame, pyspark.sql.DataFrame, duckdb.DuckDBPyRelation, lakehouse.TableScan, "
+    "lakehouse.Table"
+)
+
+
+def loader_for(annotation: Any, session: Callable[[], Any], what: str) -> Loader | None:
+    """What turns a scan into an annotated type; None for `lakehouse.Table`, which is no rows.
+
+    Args:
+        annotation: of the input.
+        session: gives the Spark session, asked for Spark frames alone.
+        what: names the input in messages.
+
+    Raises:
+        InvalidInputError: no annotation, or none that is supported.
+    """
+    present = [kind for kind in get_args(annotation) if kind is not NoneType]
+    if len(present) == 1 and len(get_args(annotation)) == 2:
+        annotation = present[0]  # of an asset that reads itself: None on its first run
+    if annotation is Table:
+        return None
+    kind = _kind(annotation) if isinstance(annotation, type) else None
+    if kind == _SPARK:
+        return lambda scan: scan.to_spark(session())
+    found = None if kind is None else _LOADERS.get(kind)
+    if found is None:
+        given = "no annotation" if annotation is Any else f"the annotation {annotation!r}"
+        raise InvalidInputError(f"{what} has {given}: annotate it with one of {_SUPPORTED}")
+    return found
+
+
+def rows_of_frame(frame: Any, table: str) -> tuple[Any, object]:
+    """What an asset gave, as the verbs of a table take it, and its schema.
+
+    Returns:
+        A Spark frame with its Spark schema, or Arrow rows with an Arrow schema.
+
+    Raises:
+        InvalidInputError: these are no rows.
+    """
+    if engine_for(frame) is not None and hasattr(frame, "schema"):
+        return frame, frame.schema
+    if frame is None or isinstance(frame, list | tuple | dict | str | Table):
+        raise InvalidInputError(
+            f"{table}: the asset gave {type(frame).__name__}, which is no table of rows: return "
+            f"one of {_SUPPORTED}; an asset that stores nothing is annotated `-> None`",
+            table=table,
+        )
+    if _kind(type(frame)) == ("polars", "LazyFrame"):
+        frame = frame.collect()
+    rows: ArrowData = arrow_rows(frame, table)
+    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        raise InvalidInputError(
+            f"{table}: the asset gave {type(frame).__name__}: return one table or stream",
+            table=table,
+        )
+    return rows, rows.schema
+
+
+def _kind(of: type) -> tuple[str, str]:
+    return of.__module__.partition(".")[0].removeprefix("_"), of.__name__
+
+
+def read_frame(
+    spark: SparkSession,
+    table: Table,
+    where: BooleanExpression | None = None,
+    *,
+    snapshot_id: int | None = None,
+) -> DataFrame:
+    """Rows of a table, at its version or at a snapshot, as a DataFrame of Spark."""
+    return cast("DataFrame", table.scan(where, snapshot_id=snapshot_id).to_spark(spark))

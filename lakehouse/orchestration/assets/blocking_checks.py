@@ -1,14 +1,14 @@
-"""Blocking checks of a plain asset, asked before its rows are published.
+"""Blocking checks of an asset, asked before its rows are published.
 
 Dagster evaluates checks after an asset's step has stored its rows. Those that are steps of their
-own run here first, on the rows as they would be published; those that the asset's own function
+own run here first, on the rows as they would be published; those that a plain asset's own function
 gives are waited for until its step ends.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +16,20 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType as EventType
 from dagster._core.events import DagsterEvent
+from dagster._core.execution.context.system import StepExecutionContext
 
 from lakehouse.catalog.staging_catalog import StagingCatalog
-from lakehouse.ingestion.audit import CheckOutcome
+from lakehouse.ingestion.audit import CheckOutcome, StagedWrite
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_results import explained
+from lakehouse.orchestration.assets.asset_write import AssetWrite
+from lakehouse.orchestration.assets.frames import InputRows, PolarsEngine
+from lakehouse.orchestration.checks.expectations import Suite, validate
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.spec.metadata.snapshot import Snapshot
+
+_AGAIN = 5
+"""How often audited rows are written again when others wrote to the table meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -28,54 +37,55 @@ class BlockingChecks:
     """What stands between the rows of an asset and their publication.
 
     Attributes:
-        context: of the output.
+        step: Dagster's context of the asset's step.
+        key: of the asset.
         separate: checks that are steps of their own in this run.
         in_step: whether the step of the asset gives results of some itself.
     """
 
-    context: dg.OutputContext
+    step: StepExecutionContext
+    key: dg.AssetKey
     separate: frozenset[dg.AssetCheckKey]
     in_step: bool
 
     @classmethod
-    def of(cls, context: dg.OutputContext) -> BlockingChecks | None:
-        """Those of the asset that this run evaluates; None where there are none."""
-        step = context.step_context
+    def of(cls, step: StepExecutionContext, asset: dg.AssetKey) -> BlockingChecks | None:
+        """Those of an asset that this run evaluates; None where there are none."""
         layer = step.job_def.asset_layer
         graph, own = layer.asset_graph, layer.get_assets_def_for_node(step.node_handle)
         separate: set[dg.AssetCheckKey] = set()
         in_step = False
         for key in graph.asset_check_keys:
-            if key.asset_key != context.asset_key or not graph.get(key).blocking:
+            if key.asset_key != asset or not graph.get(key).blocking:
                 continue
             late: set[dg.AssetKey] = set()
             if own is not None and key in own.check_keys:
                 if layer.get_op_output_handle(key).node_handle == step.node_handle:
                     in_step = True
                     continue
-                late = {context.asset_key}
+                late = {asset}
             else:
                 checks = next(one for one in graph.assets_defs if key in one.check_keys)
                 read = {
                     *checks.keys_by_input_name.values(),
                     *(k.asset_key for k in checks.check_keys),
                 }
-                before = {context.asset_key} | _ancestors(graph, context.asset_key)
+                before = {asset} | _ancestors(graph, asset)
                 late = {*checks.keys, *(read - before)} & set(layer.selected_asset_keys)
             if late:
                 names = ", ".join(sorted(one.to_user_string() for one in late))
-                context.log.warning(
+                step.log.warning(
                     f"The check {key.name} also waits for {names}: the rows of "
-                    f"{context.asset_key.to_user_string()} are published before it."
+                    f"{asset.to_user_string()} are published before it."
                 )
             else:
                 separate |= set(checks.check_keys)
-        return cls(context, frozenset(separate), in_step) if separate or in_step else None
+        return cls(step, asset, frozenset(separate), in_step) if separate or in_step else None
 
     def outcomes(
-        self, resource: LakehouseResource, lake: Lakehouse, table: str, onto: str, branch: str
+        self, resource: LakehouseResource, lake: Lakehouse, write: AssetWrite, branch: str
     ) -> list[CheckOutcome]:
-        """What the checks that are steps of their own find, where `onto` is at `branch`.
+        """What the checks that are steps of their own find, as if `branch` were published.
 
         Where one of them fails, its result is recorded as one of this run.
 
@@ -86,12 +96,13 @@ class BlockingChecks:
             return []
         staging = StagingCatalog(lake.catalog, lake.environment)
         seen = Lakehouse(staging, lake.environment)
-        seen.load_table(table).fast_forward(onto, branch)
+        table = write.table.name
+        seen.load_table(table).fast_forward(write.onto, branch)
         with resource.seen_as(seen):
             evaluations, errors = self._evaluated()
-        step, found = self.context.step_context, []
+        found = []
         for key in sorted(self.separate, key=lambda key: key.name):
-            if key.asset_key != self.context.asset_key:
+            if key.asset_key != self.key:
                 continue
             evaluation = evaluations.get(key)
             if evaluation is None:
@@ -104,13 +115,13 @@ class BlockingChecks:
             found.append(CheckOutcome(key.name, passed, evaluation.blocking is True, why))
         if not all(outcome.passed or not outcome.blocking for outcome in found):
             for key, evaluation in evaluations.items():
-                if key.asset_key == self.context.asset_key:
-                    DagsterEvent.asset_check_evaluation(step, evaluation)
+                if key.asset_key == self.key:
+                    DagsterEvent.asset_check_evaluation(self.step, evaluation)
         return found
 
     def _evaluated(self) -> tuple[dict[dg.AssetCheckKey, dg.AssetCheckEvaluation], list[str]]:
         """Results, and errors, of a run of the checks alone, which no instance remembers."""
-        step = self.context.step_context
+        step = self.step
         job = step.job_def.get_subset(asset_check_selection=self.separate)
         config: dict[str, Any] = dict(step.run_config)
         if job.config_mapping is None:
@@ -129,6 +140,77 @@ class BlockingChecks:
             if event.event_type == EventType.STEP_FAILURE
         ]
         return evaluations, errors
+
+
+def publish(
+    write: AssetWrite,
+    staged: StagedWrite,
+    checks: BlockingChecks | None,
+    resource: LakehouseResource,
+    lake: Lakehouse,
+    audit: Callable[[Snapshot], list[CheckOutcome]] = lambda _: [],
+) -> tuple[Snapshot, list[CheckOutcome]]:
+    """Audit what was staged, ask the checks, and make it the head of the branch where it belongs.
+
+    Args:
+        write: of the rows; they are written again where others have written meanwhile.
+        staged: what it wrote.
+        checks: that are asked after the audit, of what was not published by an earlier attempt.
+        resource: where checks open the catalog.
+        lake: the catalog.
+        audit: of the asset itself.
+
+    Raises:
+        AuditFailedError: a blocking check failed; nothing was published.
+        Failure: a check gave no result.
+    """
+
+    def audited(snapshot: Snapshot) -> list[CheckOutcome]:
+        outcomes = audit(snapshot)
+        if checks is not None and not staged.published:
+            outcomes += checks.outcomes(resource, lake, write, staged.branch)
+        return outcomes
+
+    return staged.publish(audited, again=_AGAIN)
+
+
+def suite_checks(
+    asset: dg.AssetKey | dg.AssetsDefinition, suites: Sequence[Suite], table: str = ""
+) -> list[dg.AssetChecksDefinition]:
+    """Great Expectations as checks of a plain asset, on all rows of its table as a frame of pandas.
+
+    Those that block stand before the publication of what a run of the asset has written.
+
+    Args:
+        asset: the asset, or its key.
+        suites: what must hold; derived tables have suites of their own.
+        table: dotted name of its table; empty: the parts of the key.
+    """
+    key = asset if isinstance(asset, dg.AssetKey) else asset.key
+    return [_suite_check(key, suite, table or ".".join(key.path)) for suite in suites]
+
+
+def _suite_check(key: dg.AssetKey, suite: Suite, table: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=key,
+        name=suite.name,
+        blocking=suite.blocking,
+        description=suite.description or None,
+    )
+    def holds(lakehouse: LakehouseResource) -> dg.AssetCheckResult:
+        with explained():
+            rows = InputRows(lakehouse.lake().load_table(table), None, None)
+            with PolarsEngine().staged(rows) as frame:
+                (outcome,) = validate(frame, [suite], table)
+        severity = dg.AssetCheckSeverity
+        return dg.AssetCheckResult(
+            passed=outcome.passed,
+            severity=severity.ERROR if suite.blocking else severity.WARN,
+            description="; ".join(outcome.failures)[:2000] or None,
+            metadata={name: str(value) for name, value in outcome.metadata.items()},
+        )
+
+    return holds
 
 
 class AtStepsEnd(logging.Filter):

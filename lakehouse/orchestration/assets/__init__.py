@@ -1,0 +1,1 @@
+"""Tables computed from tables: what is read, written, checked, published and recorded."""

@@ -1,1 +1,0 @@
-"""Tables that are a pure function of other tables."""

@@ -1,0 +1,286 @@
+"""A materialization computed again from exactly the snapshots that it read, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import dagster as dg
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from lakehouse.data.writing.input_columns import coerce
+from lakehouse.engines import engine_for
+from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.ingestion.audit import MAIN
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_results import explained
+from lakehouse.orchestration.assets.asset_table import AssetTable
+from lakehouse.orchestration.assets.frames import rows_of_frame
+from lakehouse.orchestration.assets.lakehouse_io_manager import (
+    AssetInput,
+    LakehouseIOManager,
+    asset_table,
+)
+from lakehouse.orchestration.assets.partition_filter import partition_filter
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.dagster_instance import open_instance
+from lakehouse.orchestration.lineage.trace import (
+    InputSnapshot,
+    Lineage,
+    Recomputed,
+    Replay,
+    read_lineage,
+)
+from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.resources import spark_when_asked
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.table import Table, TableScan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_EXAMPLES = 3
+
+
+class Checkout(Protocol):
+    """The module `definitions` of a checkout.
+
+    Attributes:
+        pipeline: its sources and derived tables.
+        defs: everything that Dagster sees.
+    """
+
+    pipeline: Pipeline
+    defs: dg.Definitions
+
+
+def lineage(
+    lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False
+) -> Lineage | Replay:
+    """The lineage of an asset's latest materialization, replayed if asked.
+
+    Args:
+        lake: the catalog that the pipeline writes to.
+        asset: key, such as raw/flights.
+        partition: of the materialization; None: the latest of any.
+        replay: compute it again with the checkout's definitions, and compare. Spark starts where
+            the asset takes or gives its frames.
+
+    Raises:
+        NotFoundError: nothing materialized, no instance, no checkout, or something that the replay
+            needs is gone.
+        InvalidInputError: it cannot be replayed.
+    """
+    with open_instance() as instance:
+        found = read_lineage(instance, lake, asset, partition)
+    if not replay:
+        return found
+    checkout: Any = load_module("definitions", Path.cwd())
+    with spark_when_asked("lakehouse-replay") as session:
+        return replayed(checkout, found, lake, session)
+
+
+def replayed(
+    checkout: Checkout, found: Lineage, lake: Lakehouse, session: Callable[[], SparkSession]
+) -> Replay:
+    """Compute a materialization again, store nothing, and compare its rows.
+
+    They are compared with the rows of the partition; of an asset that appends, with those that the
+    snapshot added; of one that upserts, with the rows of their keys. A column that is not computed
+    any more is null in what is computed again, as it is in what a run would write.
+
+    Raises:
+        NotFoundError: snapshots are gone, or the definitions have no such asset any more.
+        InvalidInputError: it cannot be replayed, or its function failed.
+    """
+    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + (
+        [f"{found.table} at {found.snapshot_id}"] if found.expired else []
+    )
+    if gone:
+        raise NotFoundError(
+            f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again"
+        )
+    if found.table in checkout.pipeline.table_names():
+        again = checkout.pipeline.recompute(found, lake, session)
+    else:
+        again = _recompute(checkout.defs, found, lake, session)
+    table = lake.load_table(found.table)
+    if engine_for(again.rows) is not None:
+        return _compared_frames(found, again, table, session())
+    return _compared_rows(found, again, table)
+
+
+def _recompute(
+    defs: dg.Definitions, lineage: Lineage, lake: Lakehouse, session: Callable[[], SparkSession]
+) -> Recomputed:
+    """What a plain asset gives for the snapshots that it read."""
+    key = dg.AssetKey(lineage.asset_key.split("/"))
+    if key not in defs.resolve_all_asset_keys():
+        raise NotFoundError(f"the definitions have no asset {lineage.asset_key} any more")
+    asset = defs.resolve_assets_def(key)
+    held = (defs.resources or {}).get(asset.get_io_manager_key_for_asset_key(key))
+    if not isinstance(held, LakehouseIOManager):
+        raise InvalidInputError(
+            f"{lineage.asset_key} is not stored by a LakehouseIOManager: it cannot be replayed"
+        )
+    memory = _Replaying(lake, session, held.namespace, {i.table: i for i in lineage.inputs})
+    resources = {
+        name: memory if isinstance(one, LakehouseIOManager) else one
+        for name, one in (defs.resources or {}).items()
+    }
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            list(cast("Iterable[dg.AssetsDefinition]", defs.assets or ())),
+            selection=[key],
+            partition_key=lineage.partition,
+            resources=resources,
+            instance=instance,
+            raise_on_error=False,
+        )
+    target = memory.target
+    if not done.success or target is None:
+        failures = [one.message for one in done.all_events if one.is_failure]
+        raise InvalidInputError(
+            f"{lineage.asset_key} failed when it was replayed: {failures[0] if failures else ''}"
+        )
+    parent = lake.load_table(lineage.table).metadata.snapshot(lineage.snapshot_id)
+    return Recomputed(
+        memory.rows,
+        memory.where,
+        target.upsert_keys,
+        parent.parent_snapshot_id if target.write_mode == "append" else None,
+    )
+
+
+@dataclass
+class _Replaying(dg.IOManager):
+    """Gives inputs as they were, and keeps what the asset returned.
+
+    Attributes:
+        target: the asset's table, when it has run.
+        rows: what it returned.
+        where: the rows of its partition.
+    """
+
+    lake: Lakehouse
+    session: Callable[[], SparkSession]
+    namespace: str
+    inputs: Mapping[str, InputSnapshot]
+    target: AssetTable | None = None
+    rows: Any = None
+    where: BooleanExpression = field(default_factory=AlwaysTrue)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """The input at the snapshot that was recorded."""
+        with explained():
+            found = AssetInput.of(context, self.lake, self.namespace, MAIN)
+            if found.table.name not in self.inputs:
+                raise InvalidInputError(
+                    f"{found.table.name} was not among the inputs that the materialization read",
+                    table=found.table.name,
+                )
+            return found.load(self.inputs[found.table.name].snapshot_id, self.session)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Remember what the asset returned."""
+        with explained():
+            self.target = asset_table(context, self.namespace)
+            self.rows, _ = rows_of_frame(obj, self.target.name)
+            if context.has_asset_partitions:
+                self.where = partition_filter(
+                    context.asset_partitions_def,
+                    context.asset_partition_keys,
+                    self.target.partition_expr,
+                    self.lake.load_table(self.target.name).schema(),
+                    self.target.asset,
+                )
+
+
+def _kept(lineage: Lineage, again: Recomputed, table: Table) -> TableScan:
+    """The rows of the table that the materialization wrote."""
+    if again.added_since is not None:
+        return table.scan_appends(again.added_since, lineage.snapshot_id, where=again.where)
+    return table.scan(again.where, snapshot_id=lineage.snapshot_id)
+
+
+def _compared_frames(
+    lineage: Lineage, again: Recomputed, table: Table, spark: SparkSession
+) -> Replay:
+    """Frames of Spark, as multisets."""
+    from pyspark.sql import functions  # noqa: PLC0415 - Spark is there where its frames are
+
+    scan, frame = _kept(lineage, again, table), again.rows
+    kept: DataFrame = (
+        cast("DataFrame", scan.to_spark(spark))
+        if again.added_since is None
+        else spark.createDataFrame(scan.to_arrow())
+    )
+    if again.keys:
+        kept = kept.join(frame.select(*again.keys).distinct(), list(again.keys), "left_semi")
+    schema = table.metadata.schema_at(lineage.snapshot_id)
+    kept = kept.select(*[_quoted(name) for name in schema.column_names]).persist()
+    frame = frame.select(
+        *[
+            functions.col(_quoted(one.name))
+            if one.name in frame.columns
+            else functions.lit(None).cast(one.dataType).alias(one.name)
+            for one in kept.schema
+        ]
+    ).persist()
+    try:
+        missing, unexpected = kept.exceptAll(frame).persist(), frame.exceptAll(kept).persist()
+        examples = [f"missing: {row.asDict()}" for row in missing.take(_EXAMPLES)]
+        examples += [f"unexpected: {row.asDict()}" for row in unexpected.take(_EXAMPLES)]
+        return Replay(lineage, frame.count(), missing.count(), unexpected.count(), tuple(examples))
+    finally:
+        frame.unpersist()
+        kept.unpersist()
+
+
+def _compared_rows(lineage: Lineage, again: Recomputed, table: Table) -> Replay:
+    """Rows of Arrow: DataFusion counts each row as often as the table has it more."""
+    import datafusion  # noqa: PLC0415 - for a replay, not for every load of the definitions
+
+    kept = _kept(lineage, again, table).to_arrow()
+    rows = again.rows if isinstance(again.rows, pa.Table) else pa.table(again.rows)
+    rows = rows.select([name for name in rows.column_names if name in kept.column_names])
+    schema = table.metadata.schema_at(lineage.snapshot_id)
+    batches = list(coerce(rows, schema, table=table.name))
+    rows = pa.Table.from_batches(batches, schema_to_arrow(schema)).select(kept.column_names)
+    context = datafusion.SessionContext()
+    for name, one in (("again", rows.cast(kept.schema)), ("kept", kept)):
+        context.register_record_batches(name, [one.to_batches() or [_no_rows(kept.schema)]])
+    columns = ", ".join(_quoted(name, '"') for name in kept.column_names)
+    written = "kept"
+    if again.keys:
+        keys = ", ".join(_quoted(name, '"') for name in again.keys)
+        written = f"kept LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM again) AS keys USING ({keys})"
+    surplus = "lakehouse surplus"
+    differing = context.sql(
+        f'SELECT {columns}, sum(one) AS "{surplus}" FROM (SELECT {columns}, 1 AS one '
+        f"FROM {written} UNION ALL SELECT {columns}, -1 AS one FROM again) AS both "
+        f"GROUP BY {columns} HAVING sum(one) <> 0"
+    ).to_arrow_table()
+    found = [(row.pop(surplus), row) for row in differing.to_pylist()]
+    missing = [(count, row) for count, row in found if count > 0]
+    unexpected = [(-count, row) for count, row in found if count < 0]
+    examples = [f"missing: {row}" for _, row in missing[:_EXAMPLES]]
+    examples += [f"unexpected: {row}" for _, row in unexpected[:_EXAMPLES]]
+    return Replay(
+        lineage,
+        rows.num_rows,
+        sum(count for count, _ in missing),
+        sum(count for count, _ in unexpected),
+        tuple(examples),
+    )
+
+
+def _quoted(name: str, quote: str = "`") -> str:
+    return quote + name.replace(quote, 2 * quote) + quote
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
