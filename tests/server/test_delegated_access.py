@@ -225,6 +225,7 @@ def test_one_tag_is_of_one_caller_s_credentials(server, table):
     assert again.status_code == 304
 
 
+@pytest.mark.slow
 def test_credentials_are_renewed_while_a_table_is_open(tmp_path):
     """The store ends sessions after four seconds."""
     with guarded_s3(session_seconds=4) as store:
