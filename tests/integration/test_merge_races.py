@@ -21,6 +21,7 @@ import lakehouse as lh
 from tests.table_census import take_census
 from tests.waiting import reaped
 
+pytestmark = pytest.mark.slow
 WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "3"))
 MERGES = int(os.environ.get("LAKEHOUSE_RACE_MERGES", "4"))
 LARGE = "LAKEHOUSE_RACE_MERGES" in os.environ

@@ -28,6 +28,7 @@ from tests.table_census import take_census
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 from tests.waiting import reaped
 
+pytestmark = pytest.mark.slow
 WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "2"))
 APPENDS = int(os.environ.get("LAKEHOUSE_RACE_APPENDS", "100"))
 LARGE = "LAKEHOUSE_RACE_APPENDS" in os.environ
