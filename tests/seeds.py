@@ -10,4 +10,4 @@ import pytest
 def seeds(fast: int, of: int) -> list[Any]:
     """Parameters of a test: the first seeds, and the others marked `slow`."""
     slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(fast, of)]
-    return [*range(fast), *slow]
+    return [*range(min(fast, of)), *slow]

@@ -254,6 +254,7 @@ def test_a_secret_is_in_no_error(server, store, table, caplog):
     assert not [one for one in secrets if one in text + caplog.text]
 
 
+@pytest.mark.slow
 def test_who_writes_over_the_metadata_file_gets_no_more_than_the_table(tmp_path):
     """Ann may write each file of her table, the one that says where the table lies, too."""
     with guarded_s3() as store:

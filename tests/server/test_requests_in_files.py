@@ -131,6 +131,7 @@ CASES = {
     ),
     "drop view": ("DELETE", ONE_VIEW, {"namespace": "s", "view": "v"}, None, "s/v"),
 }
+FEW = ("create", "change", "drop")
 
 
 def prepare(warehouse):
@@ -170,7 +171,9 @@ def count_steps(case, warehouse):
     return len(steps), status
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow) for case in CASES]
+)
 def test_killed_between_any_two_steps(case, tmp_path):
     """Another server is asked again; a third one, once that is done."""
     steps, status = count_steps(case, tmp_path / "counted")
@@ -205,7 +208,9 @@ def test_killed_between_any_two_steps(case, tmp_path):
         assert Server(warehouse).ask(*other, key=key)[0] == 422
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow) for case in CASES]
+)
 def test_two_servers_at_once(case, tmp_path):
     """One waits at a step until the other has done all of it."""
     steps, status = count_steps(case, tmp_path / "counted")
