@@ -59,10 +59,7 @@ def race(job, writers, appends):
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
-        return [
-            json.loads(process.communicate(timeout=1800 if LARGE else 280)[0])
-            for process in processes
-        ]
+        return [json.loads(process.communicate(timeout=1800)[0]) for process in processes]
 
 
 def check_race(catalog, job, writers, appends, *, fair=True):

@@ -26,7 +26,7 @@ def run_client(url, folder):
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -293,7 +293,7 @@ def test_in_this_project_its_jobs_sensor_and_schedule_have_names(tmp_path: Path)
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "1.jsonl").write_bytes(lines(CLICKS))
     run = partial(
-        subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=600,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "DAGSTER_HOME": str(tmp_path)},
     )  # fmt: skip
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")

@@ -114,7 +114,7 @@ def test_who_sends_nothing_more_does_not_keep_a_server_from_its_end(tmp_path, mo
         assert rest.get("/config").status_code == 200  # those before it have been taken
         ends = threading.Thread(target=server.__exit__, args=(None, None, None), daemon=True)
         ends.start()
-        ends.join(60)
+        ends.join(600)
         assert not ends.is_alive()
 
 

@@ -128,12 +128,12 @@ def test_plans_that_are_dropped_are_not_begun_any_more(bound, sizes, kept):
 
     def page(number, _):
         begun.append(number)
-        assert go.wait(30)
+        assert go.wait(600)
         return b'{"a":1}'
 
     bounds = PlanBounds(waiting=100)
     plans = plans_under_way.PlansUnderWay(bound, bounds, patience_seconds=0)
-    busy = [plans._planners.submit("busy", lambda _: go.wait(30)).result for _ in range(4)]
+    busy = [plans._planners.submit("busy", lambda _: go.wait(600)).result for _ in range(4)]
     for number, size in enumerate(sizes):
         plans.begin("busy", name, str(number), partial(page, number), size)
     go.set()

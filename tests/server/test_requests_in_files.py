@@ -225,7 +225,7 @@ def test_two_servers_at_once(case, tmp_path):
             step[0] += 1
             if step[0] == at + 1:
                 waits.set()
-                assert goes_on.wait(60)
+                assert goes_on.wait(600)
 
         key, told = str(uuid.uuid4()), []
         slow = threading.Thread(
@@ -234,7 +234,7 @@ def test_two_servers_at_once(case, tmp_path):
             )
         )
         slow.start()
-        assert waits.wait(60)
+        assert waits.wait(600)
         quick = Server(warehouse).ask(*request, key=key)
         goes_on.set()
         slow.join()
