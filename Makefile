@@ -28,7 +28,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
+.PHONY: help install demo dev test test-slow test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +58,15 @@ dev: .venv/archive ## The Dagster UI on http://localhost:3000
 	@echo "Dagster UI: http://localhost:3000  (Ctrl-C stops it)"
 	$(RUN) dagster dev -w workspace.yaml
 
-test: .venv/archive ## All tests, in two processes: make test WORKERS=4
-	$(RUN) pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12
+TEST := $(RUN) pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12
+
+test: .venv/installed ## Every test without a JVM that is not slow, in two processes: make test WORKERS=4
+	$(TEST) -m "not spark and not slow"
+
+test-slow: .venv/archive ## The others: in Spark, or slow
+	$(TEST) -m "spark or slow"
+
+test-all: test-slow test ## Every test
 
 # PySpark before 4.3 runs on Java 21 at most, and leaves sockets to the garbage collector.
 test-spark: .venv/installed ## The tests of Spark on another version: make test-spark VERSION=4.1

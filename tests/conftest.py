@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 
-import duckdb
 import pytest
-from duckdb_extensions import import_extension
 from hypothesis import HealthCheck, settings
 
 from tests.spark_config import BRIEF
@@ -21,12 +20,28 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_itemcollected(item):
+    """No test of the shared session is without its marker: `make test` starts no JVM."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Files with slow tests first, then those with many: at the end no process waits for one."""
     of_file = Counter(one.path for one in items)
     slow = {one.path for one in items if one.get_closest_marker("slow")}
     items.sort(key=lambda one: (one.path not in slow, -of_file[one.path]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_spark_warehouse_in_the_checkout(tmp_path_factory):
+    """Also where other processes start the session: Spark makes the folder where they run."""
+    folder = tmp_path_factory.getbasetemp() / "spark-warehouse"
+    with pytest.MonkeyPatch.context() as environment:
+        settings = {"spark.sql.warehouse.dir": str(folder)}
+        environment.setenv("LAKEHOUSE_SPARK_CONFIG", json.dumps(settings))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +59,29 @@ def spark():
 
 
 @pytest.fixture(scope="session")
+def postgres_uri():
+    """A server that files share: each of them uses a name of its own."""
+    from tests.servers import postgres
+
+    with postgres() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def s3_properties():
+    """An object store that files share: each of them uses a prefix of its own."""
+    from tests.servers import s3
+
+    with s3() as properties:
+        yield properties
+
+
+@pytest.fixture(scope="session")
 def duck():
     """DuckDB with its Iceberg extension, from PyPI; nothing is downloaded."""
+    import duckdb
+    from duckdb_extensions import import_extension
+
     connection = duckdb.connect(
         config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "true"}
     )

@@ -19,6 +19,7 @@ import botocore.session
 
 from deploy.ports import free_port
 from tests.servers import _wait_for
+from tests.waiting import reaped
 
 _SERVER = """
 import datetime, fnmatch, json, os, sys
@@ -105,7 +106,7 @@ def guarded_s3(session_seconds: float | None = None) -> Iterator[GuardedStore]:
         stderr=subprocess.DEVNULL,
         env={**os.environ, **more},
     )
-    try:
+    with reaped(server):
         _wait_for(endpoint)
         first = {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
         s3, iam = _client("s3", endpoint, first), _client("iam", endpoint, first)
@@ -132,9 +133,6 @@ def guarded_s3(session_seconds: float | None = None) -> Iterator[GuardedStore]:
                 "s3.secret-access-key": key["SecretAccessKey"],
             },
         )
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
 def _client(service: str, endpoint: str, config: dict[str, str]) -> Any:

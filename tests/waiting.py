@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PATIENCE_SECONDS = 600.0
+"""For a machine that has much else to do; a test ends after 900 seconds."""
 
 
-def eventually(is_so: Callable[[], object], seconds: float = 30) -> None:
+def eventually(is_so: Callable[[], object], *, pause: float = 0.05) -> None:
     """Returns as soon as something is so. Raises AssertionError where it never is."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
-        assert time.monotonic() < until, f"not so after {seconds} seconds"
-        time.sleep(0.05)
+        assert time.monotonic() < until, f"not so after {PATIENCE_SECONDS} seconds"
+        time.sleep(pause)
+
+
+@contextmanager
+def reaped(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """A process that is killed, if need be, and waited for, however the block is left.
+
+    One that is forgotten fails a later test of this process, with a ResourceWarning.
+    """
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import lakehouse as lh
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
@@ -99,6 +100,21 @@ CELLS = tuple(
     Cell(*chosen)
     for chosen in itertools.product((2, 3), SPECS, SCHEMAS, (False, True), (False, True))
 )
+
+
+def in_cells(cells: Sequence[Cell] = CELLS) -> pytest.MarkDecorator:
+    """A test of each cell: slow, but for a few where each pair of two dimensions' values is."""
+    pairs = {
+        cell: set(itertools.combinations(dataclasses.asdict(cell).items(), 2)) for cell in cells
+    }
+    missing, few = set().union(*pairs.values()), set()
+    while missing:
+        few.add(best := max(cells, key=lambda cell: len(pairs[cell] & missing)))
+        missing -= pairs[best]
+    marks = {cell: () if cell in few else pytest.mark.slow for cell in cells}
+    return pytest.mark.parametrize(
+        "cell", [pytest.param(cell, id=str(cell), marks=marks[cell]) for cell in cells]
+    )
 
 
 def old_row(number: int) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import pytest
 
 import lakehouse as lh
 from tests.conformance.matrix import (
-    CELLS,
     OLD,
     Cell,
     deleted_ids,
     first_rows,
+    in_cells,
     rows_of,
     same_rows,
     second_batch,
@@ -100,7 +100,7 @@ def scanned(duck: duckdb.DuckDBPyConnection, location: str) -> list[dict[str, An
     return duck.execute("SELECT * FROM iceberg_scan(?)", [location]).to_arrow_table().to_pylist()
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@in_cells()
 def test_we_read_what_duckdb_writes(duck, server, readers, cell):
     if cell.spec == "region" and cell.new_spec and cell.deletes:
         with pytest.raises(duckdb.TransactionException, match=SAME_FIELD_TWICE):

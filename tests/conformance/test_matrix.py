@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import daft
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -27,6 +26,7 @@ from tests.conformance.matrix import (
     build,
     deleted_ids,
     first_rows,
+    in_cells,
     rows_of,
     same_rows,
     second_batch,
@@ -52,7 +52,7 @@ def tables(tmp_path_factory):
     return table
 
 
-every_cell = pytest.mark.parametrize("cell", CELLS, ids=str)
+every_cell = in_cells()
 
 
 def first_id(table: lh.Table) -> int:
@@ -135,6 +135,8 @@ def test_polars_reads_ours(tables, cell):
 
 @every_cell
 def test_daft_reads_ours(tables, cell):
+    import daft
+
     ours = tables(cell)
     theirs = StaticTable.from_metadata(ours.metadata_location)
     reason = (
@@ -212,7 +214,7 @@ def _evolve(table: Table, cell: Cell) -> None:
             schema.add_column("note", IntegerType())
 
 
-@pytest.mark.parametrize("cell", [*V1_CELLS, *CELLS], ids=str)
+@in_cells([*V1_CELLS, *CELLS])
 def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
     """Also v1 tables, which are made v2 before we write."""
     if cell.version == 3:

@@ -38,6 +38,7 @@ def test_bent_tables_are_refused_or_answered_right(tmp_path, name):
     assert found.faults == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
 def test_a_fault_that_we_had_is_found(tmp_path, mutant: Mutant):
     strangers = Strangers.of(tmp_path / "strangers", mutant)

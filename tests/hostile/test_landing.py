@@ -21,6 +21,7 @@ def test_a_file_becomes_what_it_says():
     assert tally.faults == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", LANDING_MUTANTS, ids=lambda mutant: mutant.fault)
 def test_a_fault_that_we_had_is_found(mutant: Mutant):
     tally = Tally()

@@ -13,6 +13,7 @@ import yaml
 
 from deploy.compose_services import Loopback, services
 from deploy.spark import command
+from tests.waiting import reaped
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -121,8 +122,5 @@ def test_the_rest_catalog_starts_on_the_interface_that_the_container_has(tmp_pat
         stderr=subprocess.STDOUT,
         text=True,
     )
-    try:
+    with reaped(process):
         assert "Iceberg REST" in process.stdout.readline()
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+import uuid
 
 import lakehouse.lake
 from lakehouse.maintenance.compaction.compaction import compact
@@ -12,19 +12,14 @@ from lakehouse.maintenance.manifests.manifest_rewrite import rewrite_manifests
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import at, contents, events, rows
-from tests.servers import s3
 from tests.table_census import take_census
 
 
-@pytest.fixture(scope="module")
-def store():
-    with s3() as properties:
-        yield properties
-
-
-def test_every_action_on_an_object_store(store, tmp_path):
+def test_every_action_on_an_object_store(s3_properties, tmp_path):
     lake = lakehouse.lake.load_catalog(
-        f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://lake/warehouse", **store
+        f"sqlite:///{tmp_path}/catalog.db",
+        warehouse=f"s3://lake/{uuid.uuid4().hex}",
+        **s3_properties,
     )
     table = events(lake)
     for number in range(6):

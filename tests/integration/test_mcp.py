@@ -16,6 +16,7 @@ from mcp.client import Client
 from deploy.ports import free_port, listens
 from lakehouse.agents.live_catalog import FRESH_MS
 from tests.unit.agents.conftest import CANARY, LINES, ORDERS, build, order
+from tests.waiting import eventually, reaped
 
 COMMAND = ["-c", "from lakehouse.cli import app; app()", "mcp"]
 TOOLS = {"search", "describe", "join_path", "metric", "freshness", "check_sql", "run_sql"}
@@ -82,24 +83,22 @@ def test_standard_input_and_output(warehouse, mode, options):
     anyio.run(talk)
 
 
+@pytest.mark.slow
 def test_streamable_http(warehouse):
     port = free_port()
     command = [sys.executable, *COMMAND, "--catalog", warehouse, "--http", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        try:
-            _wait(port)
+    with reaped(subprocess.Popen(command, stdout=subprocess.DEVNULL)):
+        eventually(lambda: listens(port))
 
-            async def talk():
-                for mode in ("legacy", "auto"):
-                    async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
-                        await use(client)
+        async def talk():
+            for mode in ("legacy", "auto"):
+                async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+                    await use(client)
 
-            anyio.run(talk)
-        finally:
-            server.terminate()
-            server.wait(20)
+        anyio.run(talk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
 def test_what_another_process_commits_is_answered_within_two_seconds(tmp_path, kind):
     """The server is one process, the writer another: the snapshot and the state are the new ones.
@@ -138,11 +137,3 @@ def test_what_another_process_commits_is_answered_within_two_seconds(tmp_path, k
                 assert "nothing was written yet" in text
 
     anyio.run(talk)
-
-
-def _wait(port):
-    for _ in range(200):
-        if listens(port):
-            return
-        time.sleep(0.1)
-    raise TimeoutError(port)

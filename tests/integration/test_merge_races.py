@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ import pytest
 
 import lakehouse as lh
 from tests.table_census import take_census
+from tests.waiting import reaped
 
+pytestmark = pytest.mark.slow
 WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "3"))
 MERGES = int(os.environ.get("LAKEHOUSE_RACE_MERGES", "4"))
 LARGE = "LAKEHOUSE_RACE_MERGES" in os.environ
@@ -51,28 +54,24 @@ def race(uri: str, batches: list[list[list[int]]]) -> list[dict]:
     """What each process says of its merges; all begin at once."""
     script = str(ROOT / "tests/integration/merge_worker.py")
     jobs = [json.dumps({"uri": uri, "batches": one}) for one in batches]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, script, job],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        for job in jobs
-    ]
-    try:
+    with ExitStack() as running:
+        processes = []
+        for job in jobs:
+            process = subprocess.Popen(
+                [sys.executable, script, job],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+            processes.append(running.enter_context(reaped(process)))
         for process in processes:
             assert process.stdout.readline() == "ready\n"
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
         return [json.loads(process.communicate(timeout=3000)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
 
 
 def check(uri: str, version: int, batches: list[list[list[int]]]) -> list[dict]:

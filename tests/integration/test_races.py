@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expir
 from lakehouse.transaction import Transaction
 from tests.table_census import take_census
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
+from tests.waiting import reaped
 
+pytestmark = pytest.mark.slow
 WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "2"))
 APPENDS = int(os.environ.get("LAKEHOUSE_RACE_APPENDS", "100"))
 LARGE = "LAKEHOUSE_RACE_APPENDS" in os.environ
@@ -46,21 +49,17 @@ def start(job, worker, appends, log=None):
 
 def race(job, writers, appends):
     """All results, once every process was ready and then finished."""
-    processes = [start(job, f"w{number}", appends) for number in range(writers)]
-    try:
+    with ExitStack() as running:
+        processes = [
+            running.enter_context(reaped(start(job, f"w{number}", appends)))
+            for number in range(writers)
+        ]
         for process in processes:
             assert process.stdout.readline() == "ready\n"
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
-        return [
-            json.loads(process.communicate(timeout=1800 if LARGE else 280)[0])
-            for process in processes
-        ]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        return [json.loads(process.communicate(timeout=1800)[0]) for process in processes]
 
 
 def check_race(catalog, job, writers, appends, *, fair=True):
@@ -190,13 +189,11 @@ def test_kill_at_random_moments(tmp_path):
     rng = random.Random(7)
     rounds = int(os.environ.get("LAKEHOUSE_KILL_ROUNDS", "3"))
     for number in range(rounds):
-        process = start({"uri": uri}, f"k{number}", 1000, log)
-        assert process.stdout.readline() == "ready\n"
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        time.sleep(rng.uniform(0.05, 0.8))
-        process.kill()
-        process.communicate()
+        with reaped(start({"uri": uri}, f"k{number}", 1000, log)) as process:
+            assert process.stdout.readline() == "ready\n"
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            time.sleep(rng.uniform(0.05, 0.8))
         version = open_catalog(uri).load(EVENTS)
         found = live_files(catalog, version)
         acknowledged = Path(log).read_text().split() if Path(log).exists() else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 import uuid
 
@@ -18,6 +17,7 @@ from lakehouse.errors import (
     StorageError,
 )
 from tests.conformance.managed_rest import CLIENT, NAME, SECRET, managed_rest
+from tests.waiting import eventually
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -194,9 +194,7 @@ def test_what_was_scanned_and_committed_is_reported(server):
     table = lake.create_table("m.t", ROWS.schema)
     table.append(ROWS)
     table.scan(where="id = 1", select=["id"]).to_arrow()
-    until = time.monotonic() + 20
-    while len(server.reports()) < 2 and time.monotonic() < until:
-        time.sleep(0.02)
+    eventually(lambda: len(server.reports()) == 2)
     committed, scanned = server.reports()
     snapshot = table.refresh().current_snapshot()
     assert committed["snapshot-id"] == scanned["snapshot-id"] == snapshot.snapshot_id

@@ -92,7 +92,7 @@ def test_a_connect_session_reads_by_planned_paths(tmp_path):
         text=True,
         env=environment,
         cwd=tmp_path,
-        timeout=280,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])

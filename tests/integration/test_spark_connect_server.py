@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import lakehouse as lh
 from deploy.ports import free_port
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.connect.connect_server import start_connect_server
+from tests.waiting import PATIENCE_SECONDS, reaped
 
 CLIENT = Path(__file__).with_name("remote_client.py")
 LAKEHOUSE = [sys.executable, "-c", "from lakehouse.cli import app; app()"]
@@ -26,7 +26,7 @@ def run_client(url, folder):
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -42,21 +42,21 @@ def test_a_client_has_the_catalog_in_full(tmp_path):
     command = [*LAKEHOUSE, "spark-connect", "--catalog", f"file://{tmp_path}/warehouse"]
     options = ["--port", str(port), "--master", "local[1]", "--json"]
     small = ["--spark-config", "spark.driver.memory=1g"]
-    with subprocess.Popen(
-        [*command, *options, *small], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    with reaped(
+        subprocess.Popen(
+            [*command, *options, *small], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
     ) as server:
-        try:
-            told = ""
-            while not told.endswith("}\n"):
-                line = server.stdout.readline()
-                assert line, "the server ended"
-                told += line
-            told = json.loads(told[told.index("{") :])
-            assert told == {"url": f"sc://127.0.0.1:{port}", "catalog": "lake"}
-            found = run_client(told["url"], tmp_path)
-        finally:
-            server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=120) == 0
+        told = ""
+        while not told.endswith("}\n"):
+            line = server.stdout.readline()
+            assert line, "the server ended"
+            told += line
+        told = json.loads(told[told.index("{") :])
+        assert told == {"url": f"sc://127.0.0.1:{port}", "catalog": "lake"}
+        found = run_client(told["url"], tmp_path)
+        server.terminate()
+        assert server.wait(PATIENCE_SECONDS) == 0
     assert found["before"] == [[2, "z", None], [3, "c", None]]
     assert found["after"] == [*found["before"], [10, "w", 7], [11, "w", 7]]
     assert found["first"] == [[1, "a"], [2, "b"]]

@@ -15,7 +15,7 @@ from tests.integration.spark_support import lake
 
 __all__ = ["lake"]
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # A worker of Python is a child of a daemon, whose parent is the executor.
 PROGRAM = """
@@ -81,7 +81,7 @@ def test_every_row_is_there_once(lake, tmp_path: Path, how: str, master: str) ->
         [sys.executable, "-c", PROGRAM, f"file://{tmp_path}/warehouse", str(marks), how, master],
         capture_output=True,
         text=True,
-        timeout=480,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert {one.name for one in marks.iterdir()} == {"first", "second"}  # it was tried twice

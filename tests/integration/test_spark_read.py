@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import threading
-import time
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +22,7 @@ from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from tests.integration.spark_support import collected, configured, lake, run, session
+from tests.waiting import eventually
 
 __all__ = ["lake", "session"]
 
@@ -500,19 +500,15 @@ def test_relations_are_forgotten(lake, session):
     table.append(pa.table({"id": [1]}))
     pool = session.spark.sparkContext._gateway.gateway_property.pool
 
-    def callbacks():
-        for _ in range(40):
-            gc.collect()
-            session.spark._jvm.java.lang.System.gc()
-            time.sleep(0.05)
-            if len(pool) < before + 15:
-                break
-        return len(pool)
+    def forgotten():
+        gc.collect()
+        session.spark._jvm.java.lang.System.gc()
+        return len(pool) < before + 15
 
     before = len(pool)
     for _ in range(30):
         session.table("t.many").count()
-    assert callbacks() < before + 15
+    eventually(forgotten)
 
 
 def test_joins_see_the_size_after_pruning(lake, session, spark):

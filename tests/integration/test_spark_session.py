@@ -73,7 +73,7 @@ def test_no_java_on_path_and_an_empty_home(tmp_path):
         cwd=work,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rows 10 UTC ")

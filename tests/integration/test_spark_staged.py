@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
 from tests.integration.staged_worker import STATEMENTS
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -55,14 +56,6 @@ def files(tmp_path):
     return {one for one in found if one.is_file() and one.suffix not in (".crc", ".text")}
 
 
-def wait_for(what):
-    for _ in range(1200):
-        if what():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it does not come")
-
-
 def check_kept(lake):
     assert lake.list_namespaces() == ["raw"]
     assert lake.list_tables() == [f"raw.{name}" for name in BEFORE]
@@ -86,11 +79,11 @@ def test_a_killed_statement_leaves_everything_as_it_was(tmp_path, spark):
     )
     try:
         all_marks = len(lakes) * len(STATEMENTS)
-        wait_for(lambda: worker.poll() is not None or len(list(marks.iterdir())) == all_marks)
+        eventually(lambda: worker.poll() is not None or len(list(marks.iterdir())) == all_marks)
         assert worker.poll() is None
         # tasks of the partitioned ones wait for each other before they write
         written = all_marks - len(lakes)
-        wait_for(lambda: len({one.parent for one in files(tmp_path) - before}) >= written)
+        eventually(lambda: len({one.parent for one in files(tmp_path) - before}) >= written)
         for lake in lakes.values():
             check_kept(lake)
     finally:
@@ -152,7 +145,7 @@ def test_who_comes_second_is_told(lake, spark, tmp_path):
 
     statement = Thread(target=run)
     statement.start()
-    wait_for(held.exists)
+    eventually(held.exists)
     lake.create_table("raw.created", KEPT.schema).append(KEPT)
     theirs = files(tmp_path)
     (tmp_path / "go").touch()

@@ -284,7 +284,7 @@ def test_who_watches_a_run_is_told_of_what_others_store(
     ours.watch(run, None, tell)
     for text in ("first", "second"):
         writer.store_event(_event(run, text))
-    assert all_told.wait(60)
+    assert all_told.wait(600)
     assert told == ["before", "first", "second"]
     ours.end_watch(run, tell)
     writer.dispose()

@@ -129,6 +129,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, obj
     return {name: json.loads((root / "found.json").read_text()) for name, root in roots.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_small_file_exhausts_no_worker(indexed: dict[str, dict], name: str) -> None:
     _, _, problem, lines = HOSTILE[name]

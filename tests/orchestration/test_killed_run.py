@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import dagster as dg
@@ -21,6 +20,7 @@ from lakehouse.spec.identifier import Identifier
 from tests.orchestration.conftest import Pipe, event
 from tests.orchestration.killed_run import ingest
 from tests.table_census import take_census
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 CHECKOUT = Path(__file__).parents[2]
@@ -30,11 +30,12 @@ CONFIG = "telemetry: {enabled: false}\nconcurrency:\n  pools: {default_limit: 1,
 def wait_for_data_files(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Until this run's first raw data file is there: rows are written, nothing is committed."""
     before = set(folder.rglob("*.parquet"))
-    until = time.monotonic() + 200
-    while not set(folder.rglob("*.parquet")) - before:
+
+    def has_written() -> bool:
         assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < until, "the run wrote nothing in time"
-        time.sleep(0.01)
+        return bool(set(folder.rglob("*.parquet")) - before)
+
+    eventually(has_written, pause=0.01)
 
 
 def test_a_killed_run_and_then_a_new_one(pipe: Pipe) -> None:

@@ -23,7 +23,6 @@ from lakehouse.orchestration import Column, EventTime, Source
 from lakehouse.orchestration.discovery import discover
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import Pipe
-from tests.servers import s3
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CLICKS = [
@@ -273,18 +272,17 @@ def test_a_definition_dropped_into_a_package_is_found(
     assert [one.name for one in found.sources] == ["clicks"]
 
 
-def test_samples_on_an_object_store(command, tmp_path: Path) -> None:
-    with s3() as properties:
-        storage = storage_for("s3://lake/landing", properties)
-        for name in ("1.jsonl", "deep/2.jsonl"):
-            storage.write(f"s3://lake/landing/clicks/{name}", lines(CLICKS))
-        options = [part for pair in properties.items() for part in ("--property", "=".join(pair))]
-        for sample, rows in (("clicks", 120), ("clicks/1.jsonl", 60)):
-            done = command("clicks", f"s3://lake/landing/{sample}", "--dry-run", "--json", *options)
-            assert done.exit_code == 0, done.output
-            assert json.loads(done.stdout)["rows"] == rows
-        gone = command("clicks", "s3://lake/landing/nothing", "--dry-run", *options)
-        assert "no file and no folder" in gone.output
+def test_samples_on_an_object_store(command, s3_properties: dict[str, str]) -> None:
+    storage = storage_for("s3://lake/landing", s3_properties)
+    for name in ("1.jsonl", "deep/2.jsonl"):
+        storage.write(f"s3://lake/landing/clicks/{name}", lines(CLICKS))
+    options = [part for pair in s3_properties.items() for part in ("--property", "=".join(pair))]
+    for sample, rows in (("clicks", 120), ("clicks/1.jsonl", 60)):
+        done = command("clicks", f"s3://lake/landing/{sample}", "--dry-run", "--json", *options)
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["rows"] == rows
+    gone = command("clicks", "s3://lake/landing/nothing", "--dry-run", *options)
+    assert "no file and no folder" in gone.output
 
 
 def test_in_this_project_its_jobs_sensor_and_schedule_have_names(tmp_path: Path) -> None:
@@ -295,7 +293,7 @@ def test_in_this_project_its_jobs_sensor_and_schedule_have_names(tmp_path: Path)
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "1.jsonl").write_bytes(lines(CLICKS))
     run = partial(
-        subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=600,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "DAGSTER_HOME": str(tmp_path)},
     )  # fmt: skip
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")

@@ -34,6 +34,7 @@ from lakehouse.orchestration.automation.landing_state import stale
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.table import Table
+from tests.seeds import seeds
 
 DAYS = [dt.date(2026, 6, number) for number in range(1, 13)]
 CHANGES = {STATUS_ADDED: "added", STATUS_DELETED: "removed"}
@@ -181,7 +182,7 @@ def lake(tmp_path: Path) -> Lakehouse:
 
 
 @pytest.mark.parametrize("partition_by", [["day(event_ts)"], ["month(event_ts)"], []])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(1, of=4))
 def test_what_is_stale_is_what_changed(tmp_path: Path, seed: int, partition_by: list[str]) -> None:
     rng = random.Random(seed)
     chance = random.SystemRandom().getrandbits(32)

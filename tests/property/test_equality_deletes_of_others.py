@@ -21,8 +21,8 @@ from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, Unsupport
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table import Table
 from lakehouse.transaction.transaction import Transaction
+from tests.seeds import seeds
 
-SEEDS = range(40)
 INNER = pa.struct([("z", pa.int32())])
 OUTER = pa.struct([("x", pa.int32()), ("y", pa.string()), ("t", INNER)])
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int32()), ("s", OUTER)])
@@ -200,7 +200,7 @@ def _at(row: dict[str, Any], name: str) -> Any:
     return None if struct is None else struct[name]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(8, of=40))
 def test_rows_are_those_that_no_later_delete_names(tmp_path, seed):
     chance = random.Random(seed)
     version = chance.choice([2, 3])

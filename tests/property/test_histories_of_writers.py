@@ -16,6 +16,7 @@ from tests.conformance.java.evolving_history import EvolvingHistory
 from tests.conformance.java.json_rows import Row
 from tests.conformance.java.schema_changes import SchemaChanges
 from tests.property.hand_writer import HandWriter
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parquet writer option", "ignore:Merge on read")
 
@@ -70,7 +71,7 @@ class HistoryWithoutJava(EvolvingHistory):
         pass
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("seed", seeds(3, of=HISTORIES))
 def test_rows_are_those_of_the_model_whoever_writes(tmp_path, seed):
     history = HistoryWithoutJava(seed, tmp_path / "history")
     history.run(STEPS)

@@ -17,6 +17,7 @@ EVOLUTIONS = int(os.environ.get("LAKEHOUSE_EVOLUTIONS", "120"))
 STEPS = 20
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_what_became_untrue_is_found(tmp_path):
     counts: Counter[str] = Counter()

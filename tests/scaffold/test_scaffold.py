@@ -46,7 +46,7 @@ def test_the_project_loads_in_an_empty_folder(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.splitlines()

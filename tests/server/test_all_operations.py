@@ -125,7 +125,7 @@ def test_a_commit_is_in_what_unregistering_tells_or_fails(rest):
 
         writer = threading.Thread(target=change)
         writer.start()
-        assert some.wait(30)
+        assert some.wait(600)
         last = client.unregister(Identifier(("racing",), f"t{n}"))
         writer.join()
         assert set(done) <= set(last.metadata.properties)
@@ -140,7 +140,7 @@ def slow(monkeypatch):
 
     def wait(self, *args):
         go.began.append(1)
-        assert go.wait(30)
+        assert go.wait(600)
         return planned(self, *args)
 
     impatient = partial(PlansUnderWay, patience_seconds=0.01)

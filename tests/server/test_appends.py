@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import signal
 import sys
 import threading
-import time
 import traceback
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,12 +19,14 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
 from lakehouse.catalog.posted_append import PostedAppend
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.content_file_json import types_of_partitions
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.storage.location import local_path
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from tests.server.conftest import Rest, open_lake, serve
-from tests.server.test_server_faults import free_port, start
+from tests.servers import ServeProcess
+from tests.waiting import eventually
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 WRITERS, EACH = 8, 4
@@ -43,15 +42,18 @@ def line(metadata) -> list:
     return list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
 
 
-def append_all(url: str, name: str, **properties: str) -> list:
-    """Every writer has a connection of its own."""
+def append_all(rest, name: str, **properties: str) -> list:
+    """Every writer has a connection of its own; some of their appends certainly meet."""
 
     def write(writer: int) -> list:
-        table = lh.load_catalog(url, **properties).load_table(name)
+        table = lh.load_catalog(rest.url, **properties).load_table(name)
         return [table.append(rows_of(writer * 100 + n)) for n in range(EACH)]
 
     with ThreadPoolExecutor(WRITERS) as pool:
-        return [one for made in pool.map(write, range(WRITERS)) for one in made]
+        with rest.lake.catalog.turn(Identifier.parse(name)):  # the first waits, and others gather
+            writers = [pool.submit(write, number) for number in range(WRITERS)]
+            eventually(lambda: requests_under_way() >= 3)
+        return [one for writer in writers for one in writer.result()]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -62,7 +64,7 @@ def test_each_append_makes_a_snapshot_of_a_shared_version(rest, version):
         ROWS.schema,
         properties={"format-version": str(version), **MANY},
     )
-    made = append_all(rest.url, name)
+    made = append_all(rest, name)
     metadata = rest.lake.load_table(name).metadata
     assert {one.snapshot_id for one in made} == {one.snapshot_id for one in metadata.snapshots}
     assert len(metadata.snapshots) == len(line(metadata)) == WRITERS * EACH
@@ -81,7 +83,7 @@ def test_each_append_makes_a_snapshot_of_a_shared_version(rest, version):
 
 def test_clients_that_say_so_share_a_snapshot(rest):
     rest.lake.create_table("shared.t", ROWS.schema, properties=MANY)
-    made = append_all(rest.url, "shared.t", **{"append-mode": "shared-snapshot"})
+    made = append_all(rest, "shared.t", **{"append-mode": "shared-snapshot"})
     metadata = rest.lake.load_table("shared.t").metadata
     snapshots = line(metadata)
     assert len(metadata.snapshots) == len(snapshots) < WRITERS * EACH
@@ -121,7 +123,7 @@ def test_manifests_are_merged_and_deletes_keep_their_place(rest, version):
     remote.append(rows_of(7))
     remote.delete(where="id = 7")
     remote.append(rows_of(7))  # after the delete: it stays
-    append_all(rest.url, name)
+    append_all(rest, name)
     table.refresh()
     assert len(table.inspect.manifests()) < WRITERS * EACH
     expected = sorted([7, *(w * 100 + n for w in range(WRITERS) for n in range(EACH))])
@@ -180,12 +182,6 @@ def test_files_that_the_server_lists_are_as_their_writer_would_list_them(rest, v
     size = {"added-files-size", "total-files-size"}
     alike = [{k: v for k, v in one.items() if k not in size} for one in summaries]
     assert alike[0] == alike[1]
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not reached() and time.monotonic() < until:
-        time.sleep(0.01)
 
 
 class Posting:
@@ -306,7 +302,7 @@ def test_one_that_cannot_be_taken_fails_alone(rest):
     with ThreadPoolExecutor(6) as pool:
         with rest.lake.catalog.turn(identifier):  # the first waits, and the others gather
             asked = [pool.submit(posting.post, one) for one in bodies]
-            wait_for(lambda: requests_under_way() == 6)
+            eventually(lambda: requests_under_way() == 6)
         answers = [one.result() for one in asked]
     statuses = [one.status_code for one in answers]
     assert sorted(statuses) == [200] * 5 + [400], [one.text for one in answers]
@@ -373,17 +369,17 @@ def test_an_append_whose_answer_was_lost_is_answered_again(tmp_path, kind, share
         assert f"has a snapshot {body['append-id']} already" in refused.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["own-snapshot", "shared-snapshot"])
 @pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
 def test_a_killed_server_loses_and_doubles_nothing(tmp_path, kind, mode):
-    warehouse, port = str(tmp_path / "wh"), free_port()
+    warehouse = str(tmp_path / "wh")
     uri = warehouse if kind == "filesystem" else f"sqlite:///{tmp_path}/c.db"
     lake = lh.load_catalog(uri, warehouse=warehouse)
     lake.create_table("ns.t", ROWS.schema, properties=MANY)
-    server, url = start(uri, warehouse, port), f"http://127.0.0.1:{port}"
     done, stop = [], threading.Event()
 
-    def write(writer: int) -> None:
+    def write(url: str, writer: int) -> None:
         patient = {"rest.retry-timeout-ms": "120000", "append-mode": mode}
         table = lh.load_catalog(url, **patient).load_table("ns.t")
         number = 0
@@ -392,22 +388,22 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path, kind, mode):
             table.append(rows_of(writer * 100_000 + number))
             done.append(writer * 100_000 + number)
 
-    with ThreadPoolExecutor(4) as pool:
-        writers = [pool.submit(write, n) for n in range(4)]
-        wait_for(lambda: len(done) >= 8)
-        server.send_signal(signal.SIGKILL)
-        server.wait()
-        before = len(done)
-        server = start(uri, warehouse, port)
-        wait_for(lambda: len(done) >= before + 4)
-        stop.set()
-        for one in writers:
-            one.result()
-    found = RestCatalog("theirs", uri=url).load_table("ns.t").scan().to_arrow()["id"].to_pylist()
-    server.terminate()
-    assert server.wait(30) == 0
-    assert len(done) >= before + 4
-    assert sorted(found) == sorted(done)
+    with ServeProcess(uri, warehouse) as server:
+        with ThreadPoolExecutor(4) as pool:
+            try:
+                writers = [pool.submit(write, server.url, n) for n in range(4)]
+                eventually(lambda: len(done) >= 8)
+                server.kill()
+                before = len(done)
+                server.start()
+                eventually(lambda: len(done) >= before + 4)
+            finally:
+                stop.set()
+            for one in writers:
+                one.result()
+        table = RestCatalog("theirs", uri=server.url).load_table("ns.t")
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted(done)
+        assert server.stop() == 0
     metadata = lake.load_table("ns.t").metadata
     assert len(metadata.snapshots) == len(line(metadata)) <= len(done)
     if mode == "own-snapshot":

@@ -225,6 +225,7 @@ def test_one_tag_is_of_one_caller_s_credentials(server, table):
     assert again.status_code == 304
 
 
+@pytest.mark.slow
 def test_credentials_are_renewed_while_a_table_is_open(tmp_path):
     """The store ends sessions after four seconds."""
     with guarded_s3(session_seconds=4) as store:
@@ -253,6 +254,7 @@ def test_a_secret_is_in_no_error(server, store, table, caplog):
     assert not [one for one in secrets if one in text + caplog.text]
 
 
+@pytest.mark.slow
 def test_who_writes_over_the_metadata_file_gets_no_more_than_the_table(tmp_path):
     """Ann may write each file of her table, the one that says where the table lies, too."""
     with guarded_s3() as store:

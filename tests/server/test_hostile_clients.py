@@ -28,8 +28,8 @@ from lakehouse.storage.location import local_path
 from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake
 from tests.server.test_rest_protocol import error
-from tests.server.test_server_faults import free_port, start
 from tests.server.test_view_operations import version
+from tests.servers import ServeProcess
 from tests.waiting import eventually
 
 ANYWHERE = "/v1/transactions/commit"
@@ -114,7 +114,7 @@ def test_who_sends_nothing_more_does_not_keep_a_server_from_its_end(tmp_path, mo
         assert rest.get("/config").status_code == 200  # those before it have been taken
         ends = threading.Thread(target=server.__exit__, args=(None, None, None), daemon=True)
         ends.start()
-        ends.join(60)
+        ends.join(600)
         assert not ends.is_alive()
 
 
@@ -190,19 +190,20 @@ def peak_mib(pid):
     return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) // 1024
 
 
+@pytest.mark.slow
 def test_the_process_stays_small(tmp_path):
     """What the operating system measured, beside what a server has in memory that is asked little.
 
     Each body stays below what one may have; together they are 960 MiB.
     """
-    port = free_port()
-    server = start(
-        f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), port, "--memory", "bodies=64"
-    )
-    try:
-        rest = Rest(f"http://127.0.0.1:{port}", None, requests.Session())
+    catalog, warehouse = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh")
+    with (
+        ServeProcess(catalog, warehouse, "--memory", "bodies=64") as server,
+        requests.Session() as session,
+    ):
+        rest = Rest(server.url, None, session)
         rest.table("ns", "t")
-        before, found = peak_mib(server.pid), []
+        before, found = peak_mib(server.process.pid), []
         wide = b'{"a":[%b1]}' % (b"{}," * 20_000_000)
         text = as_text(60_000_000)
 
@@ -220,10 +221,7 @@ def test_the_process_stays_small(tmp_path):
         for one in clients:
             one.join()
         assert sorted(found) == [400] * 12 + [413] * 4
-        assert peak_mib(server.pid) - before < 400
-    finally:
-        server.kill()
-        server.wait()
+        assert peak_mib(server.process.pid) - before < 400
 
 
 VIEWS = "/namespaces/ns/views"

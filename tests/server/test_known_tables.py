@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,15 +23,14 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.location import local_path
 from lakehouse.storage.memory import MemoryStorage
 from tests.server.conftest import Rest, open_lake, serve
-from tests.servers import postgres
 
 
 @pytest.fixture(params=["filesystem", "sqlite", "postgres"])
 def served(request, tmp_path):
     if request.param == "postgres":
-        with postgres() as uri:
-            lake = lh.load_catalog(uri, warehouse=str(tmp_path / "wh"), name="known")
-            yield from running(lake)
+        uri = request.getfixturevalue("postgres_uri")
+        lake = lh.load_catalog(uri, warehouse=str(tmp_path / "wh"), name=uuid.uuid4().hex)
+        yield from running(lake)
     else:
         yield from running(open_lake(request.param, tmp_path))
 

@@ -186,7 +186,7 @@ def test_a_plan_that_nobody_wants_ends(tmp_path):
             time_left.check()
 
     plans.begin("ann", T, "one", endless, 1)
-    assert begun.wait(30)
+    assert begun.wait(600)
     plans.cancel(T, "one")
     eventually(lambda: not plans._planners._running)
     assert plans.fetch("ann", T, "one") == b'{"status":"cancelled"}'
@@ -198,7 +198,7 @@ def test_principals_take_turns(monkeypatch):
     plans, go, order = PlansUnderWay(64, patience_seconds=0), threading.Event(), []
 
     def page(name, _):
-        assert go.wait(30)
+        assert go.wait(600)
         order.append(name)
         return b"{}"
 
@@ -227,7 +227,7 @@ def test_places_of_plans_that_nobody_wants_are_free(tmp_path):
     plans = PlansUnderWay(64, bounds, patience_seconds=0)
 
     def wait(_):
-        assert go.wait(30)
+        assert go.wait(600)
         return b'{"a":1}'
 
     for n in range(3):
@@ -249,7 +249,7 @@ def test_others_are_served_while_a_reader_plans(tmp_path, monkeypatch):
     def wait(self, served, *rest):
         if served.caller.name == "bob":
             began.append(1)
-            assert go.wait(60)
+            assert go.wait(600)
         return planned(self, served, *rest)
 
     monkeypatch.setattr(ScanPlanning, "_planned", wait)
@@ -286,7 +286,7 @@ def test_others_are_served_while_a_reader_plans(tmp_path, monkeypatch):
         assert (len(answers), len(began)) == (24, 4)
         go.set()
         for one in asked:
-            one.result(60)
+            one.result(600)
         assert sorted(one.status_code for one in answers) == [200] * 36 + [429] * 24
 
 

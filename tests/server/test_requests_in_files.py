@@ -27,7 +27,6 @@ from tests.faulty_storage import FaultyStorage
 from tests.server.conftest import SCHEMA
 from tests.server.test_rest_protocol import append
 from tests.server.test_view_operations import body as view_body
-from tests.servers import s3
 
 GZIP = {"write.metadata.compression-codec": "gzip"}
 
@@ -132,6 +131,7 @@ CASES = {
     ),
     "drop view": ("DELETE", ONE_VIEW, {"namespace": "s", "view": "v"}, None, "s/v"),
 }
+FEW = ("create", "change", "drop")
 
 
 def prepare(warehouse):
@@ -171,7 +171,9 @@ def count_steps(case, warehouse):
     return len(steps), status
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow) for case in CASES]
+)
 def test_killed_between_any_two_steps(case, tmp_path):
     """Another server is asked again; a third one, once that is done."""
     steps, status = count_steps(case, tmp_path / "counted")
@@ -206,7 +208,9 @@ def test_killed_between_any_two_steps(case, tmp_path):
         assert Server(warehouse).ask(*other, key=key)[0] == 422
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in FEW else pytest.mark.slow) for case in CASES]
+)
 def test_two_servers_at_once(case, tmp_path):
     """One waits at a step until the other has done all of it."""
     steps, status = count_steps(case, tmp_path / "counted")
@@ -221,7 +225,7 @@ def test_two_servers_at_once(case, tmp_path):
             step[0] += 1
             if step[0] == at + 1:
                 waits.set()
-                assert goes_on.wait(60)
+                assert goes_on.wait(600)
 
         key, told = str(uuid.uuid4()), []
         slow = threading.Thread(
@@ -230,7 +234,7 @@ def test_two_servers_at_once(case, tmp_path):
             )
         )
         slow.start()
-        assert waits.wait(60)
+        assert waits.wait(600)
         quick = Server(warehouse).ask(*request, key=key)
         goes_on.set()
         slow.join()
@@ -317,32 +321,31 @@ def test_the_folder_of_requests_is_no_namespace(tmp_path):
     assert Server(tmp_path).catalog.list_namespaces() == [("empty",), ("n",), ("s",)]
 
 
-def test_keys_in_an_object_store():
+def test_keys_in_an_object_store(s3_properties):
     """Entries are objects created if absent, as versions are."""
-    with s3() as properties:
-        lake = lh.load_catalog(f"s3://lake/{uuid.uuid4().hex}", **properties)
+    lake = lh.load_catalog(f"s3://lake/{uuid.uuid4().hex}", **s3_properties)
 
-        class OnS3(Server):
-            def __init__(self):
-                self.catalog, self.served = lake.catalog, Served.of(lake)
-                self.repeated = RepeatedRequests()
+    class OnS3(Server):
+        def __init__(self):
+            self.catalog, self.served = lake.catalog, Served.of(lake)
+            self.repeated = RepeatedRequests()
 
-        def twice(*request):
-            key = str(uuid.uuid4())
-            first, second = (OnS3().ask(*request, key=key) for _ in range(2))
-            assert first == second
-            return first
+    def twice(*request):
+        key = str(uuid.uuid4())
+        first, second = (OnS3().ask(*request, key=key) for _ in range(2))
+        assert first == second
+        return first
 
-        assert twice("POST", "/namespaces", {}, {"namespace": ["s"]})[0] == 200
-        made = {"name": "t", "schema": SCHEMA}
-        assert twice("POST", "/namespaces/{namespace}/tables", SPACE, made)[0] == 200
-        changed = twice("POST", ONE_TABLE, TABLE, set_property("asked"))[1]
-        assert changed["metadata-location"].endswith("/v2.metadata.json")
-        assert twice("DELETE", ONE_TABLE, {**TABLE, "table": "no"})[0] == 404
-        assert twice("POST", f"{ONE_TABLE}/unregister", TABLE)[1] == {
-            name: changed[name] for name in ("metadata-location", "metadata")
-        }
-        assert twice("DELETE", "/namespaces/{namespace}", SPACE)[0] == 204
-        later = Environment.system().now_ms() + 60_000
-        assert lake.catalog.requests.forget(later) == 6
-        assert lake.catalog.requests.forget(later) == 0
+    assert twice("POST", "/namespaces", {}, {"namespace": ["s"]})[0] == 200
+    made = {"name": "t", "schema": SCHEMA}
+    assert twice("POST", "/namespaces/{namespace}/tables", SPACE, made)[0] == 200
+    changed = twice("POST", ONE_TABLE, TABLE, set_property("asked"))[1]
+    assert changed["metadata-location"].endswith("/v2.metadata.json")
+    assert twice("DELETE", ONE_TABLE, {**TABLE, "table": "no"})[0] == 404
+    assert twice("POST", f"{ONE_TABLE}/unregister", TABLE)[1] == {
+        name: changed[name] for name in ("metadata-location", "metadata")
+    }
+    assert twice("DELETE", "/namespaces/{namespace}", SPACE)[0] == 204
+    later = Environment.system().now_ms() + 60_000
+    assert lake.catalog.requests.forget(later) == 6
+    assert lake.catalog.requests.forget(later) == 0

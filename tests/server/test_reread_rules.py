@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
@@ -19,7 +17,7 @@ from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from tests.server.conftest import open_lake
 from tests.server.guarded import SECRETS, Guarded, guarded, rules_file
-from tests.server.test_server_faults import ROOT, free_port
+from tests.servers import ServeProcess
 from tests.waiting import eventually
 
 TABLE = "/namespaces/ann/tables/t"
@@ -104,25 +102,22 @@ def test_a_server_that_asks_nobody_does_not_begin_to(lake, tmp_path):
         assert Guarded(server.url, lake).ask(None, "GET", TABLE).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_signal_has_them_read_and_a_bad_file_changes_nothing(lake, tmp_path):
     (tmp_path / "own.key").write_bytes(b"k" * 48)
-    file, port = rules_file(tmp_path, tokens={"key-file": "own.key"}), free_port()
+    file = rules_file(tmp_path, tokens={"key-file": "own.key"})
     good, told, lines = file.read_text(), tmp_path / "log", tmp_path / "access.log"
-    command = [sys.executable, "-c", "from lakehouse.cli import app; app()", "serve"]
-    command += ["--catalog", lake.warehouse, "--port", str(port), "--principals", str(file)]
-    command += ["--access-log", str(lines)]
-    with told.open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-    server = Guarded(f"http://127.0.0.1:{port}", lake)
+    options = ["--principals", str(file), "--access-log", str(lines)]
 
-    def signalled(expected):
-        before = told.read_text().count(expected)
-        process.send_signal(signal.SIGHUP)
-        eventually(lambda: told.read_text().count(expected) > before)
-        assert process.poll() is None
+    with ServeProcess(lake.warehouse, lake.warehouse, *options, log=told) as running:
+        server = Guarded(running.url, lake)
 
-    try:
-        eventually(lambda: "Ctrl-C" in told.read_text())
+        def signalled(expected):
+            before = told.read_text().count(expected)
+            running.process.send_signal(signal.SIGHUP)
+            eventually(lambda: told.read_text().count(expected) > before)
+            assert running.process.poll() is None
+
         ann = server.token("ann")
         assert status(server, ann) == 200
         for text in BAD.values():
@@ -139,6 +134,4 @@ def test_the_signal_has_them_read_and_a_bad_file_changes_nothing(lake, tmp_path)
         assert status(server, ann) == 403
         assert server.token("ann")
         assert '"status":403' in lines.read_text()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert running.stop() == 0

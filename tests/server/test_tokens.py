@@ -25,7 +25,7 @@ from lakehouse.server.access.hashed_secrets import HashedSecret
 from tests.server.conftest import open_lake
 from tests.server.guarded import SECRETS, guarded, rules_file
 from tests.server.test_rest_protocol import error
-from tests.server.test_server_faults import ROOT, free_port
+from tests.servers import ROOT, ServeProcess
 
 ISSUER = "https://login.example.com"
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -313,26 +313,15 @@ def test_a_principal_of_the_command_line_is_let_in(tmp_path):
     assert document["principals"]["eve"]["roles"] == ["analyst"]
 
 
+@pytest.mark.slow
 def test_no_secret_is_in_logs_errors_or_metadata(tmp_path):
-    log, port = tmp_path / "access.log", free_port()
-    rules = rules_file(tmp_path)
+    log, printed = tmp_path / "access.log", tmp_path / "printed"
+    options = ["--principals", str(rules_file(tmp_path)), "--access-log", str(log)]
     warehouse = tmp_path / "warehouse"
     lake = lh.load_catalog(str(warehouse))
     lake.create_table("ann.t", pa.schema({"id": pa.int64()}))
-    cli = "from lakehouse.cli import app; app()"
-    server = subprocess.Popen(
-        [
-            *(sys.executable, "-c", cli, "serve", "--catalog", str(warehouse)),
-            *("--port", str(port), "--principals", str(rules), "--access-log", str(log)),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        server.stdout.readline()
-        url = f"http://127.0.0.1:{port}"
+    with ServeProcess(str(warehouse), str(warehouse), *options, log=printed) as server:
+        url = server.url
         form = {"grant_type": "client_credentials", "client_id": "ann"}
         said = []
         for secret in (SECRETS["ann"], "wrong-hunter2"):
@@ -348,11 +337,9 @@ def test_no_secret_is_in_logs_errors_or_metadata(tmp_path):
         said += [requests.get(f"{table}x", headers=h, timeout=30).text for h in (forged, bearer)]
         said.append(requests.get(table, auth=("ann", "wrong-hunter2"), timeout=30).text)
         requests.get(f"{url}/", auth=("ann", SECRETS["ann"]), timeout=30)
-    finally:
-        server.terminate()
-        printed = "".join(server.communicate(timeout=30))
+        assert server.stop() == 0
     written = log.read_text()
-    everything = [printed, written, *said[1:]]
+    everything = [printed.read_text(), written, *said[1:]]
     everything += [one.read_text("utf-8", "replace") for one in warehouse.rglob("*.json")]
     assert len(everything) > 6
     for text in everything:

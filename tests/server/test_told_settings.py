@@ -15,16 +15,14 @@ from lakehouse.cli import app as cli
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from lakehouse.storage.s3_client import s3_told
-from tests.servers import s3
 
 ROWS = pa.table({"id": [1, 2, 3]})
 KEYS = ("s3.access-key-id", "s3.secret-access-key")
 
 
-@pytest.fixture(scope="module")
-def store():
-    with s3() as properties:
-        yield properties
+@pytest.fixture
+def store(s3_properties):
+    return s3_properties
 
 
 @pytest.fixture

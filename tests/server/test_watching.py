@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import select
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from html.parser import HTMLParser
 from itertools import islice
 
@@ -27,7 +27,7 @@ from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements
 from lakehouse.spec.identifier import Identifier
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
-from tests.server.test_server_faults import free_port, start
+from tests.servers import ServeProcess
 
 SAID = """
 table: shop.orders
@@ -223,18 +223,15 @@ def test_pages_in_a_browser(rest, hostile):
         assert not {"script", "img"} & tree.elements
 
 
+@pytest.mark.slow
 def test_each_request_is_a_line_of_json_without_secrets(tmp_path):
-    log, port = tmp_path / "access.log", free_port()
-    warehouse = tmp_path / "warehouse"
-    server = start(str(warehouse), str(warehouse), port, "--access-log", str(log))
-    try:
-        url = f"http://127.0.0.1:{port}/v1/namespaces"
+    log, warehouse = tmp_path / "access.log", str(tmp_path / "warehouse")
+    with ServeProcess(warehouse, warehouse, "--access-log", str(log)) as server:
+        url = f"{server.url}/v1/namespaces"
         secret = {"Authorization": "Bearer hunter2-token"}
         requests.post(url, json={"namespace": ["ns"]}, headers=secret, timeout=30)
         requests.get(f"{url}/ns/tables/t?token=hunter2-query", headers=secret, timeout=30)
-    finally:
-        server.terminate()
-        assert server.wait(30) == 0
+        assert server.stop() == 0
     text = log.read_text()
     lines = [json.loads(line) for line in text.splitlines()][-2:]
     assert [(one["operation"], one["names"], one["status"]) for one in lines] == [
@@ -245,31 +242,33 @@ def test_each_request_is_a_line_of_json_without_secrets(tmp_path):
     assert "hunter2" not in text
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_the_commit_that_is_under_way(tmp_path):
     """The commit is slow because another process holds the database."""
-    uri, warehouse, port = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), free_port()
+    uri, warehouse = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh")
     lake = lh.load_catalog(uri, warehouse=warehouse)
     lake.create_table("ns.t", pa.schema({"id": pa.int64()}))
-    server = start(uri, warehouse, port)
     path = "/v1/namespaces/ns/tables/t"
-    assert requests.get(f"http://127.0.0.1:{port}{path}", timeout=30).status_code == 200
     body = json.dumps(change("k")).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-    holder = sqlite3.connect(tmp_path / "c.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+    with (
+        ServeProcess(uri, warehouse) as server,
+        closing(sqlite3.connect(tmp_path / "c.db", isolation_level=None)) as holder,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
+    ):
+        assert requests.get(f"{server.url}{path}", timeout=30).status_code == 200
+        holder.execute("BEGIN IMMEDIATE")
         client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
         assert client.recv(65536).startswith(b"HTTP/1.1 100 ")  # it has begun with the request
         client.sendall(body)
         time.sleep(0.7)  # mostly long enough to wait for the database, shorter than its patience
-        server.send_signal(signal.SIGTERM)
+        server.process.terminate()
         time.sleep(0.7)
-        assert server.poll() is None
+        assert server.process.poll() is None
         assert not select.select([client], [], [], 0)[0]
         holder.execute("COMMIT")
-        holder.close()
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
-    assert server.wait(30) == 0
+        assert server.stop() == 0
     assert lake.load_table("ns.t").properties["k"] == "1"
     with pytest.raises(requests.ConnectionError):
-        requests.get(f"http://127.0.0.1:{port}{path}", timeout=5)
+        requests.get(f"{server.url}{path}", timeout=5)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.mutants import MUTANTS
 
+pytestmark = pytest.mark.slow
 SEEDS_MAX = 150
 
 

@@ -36,7 +36,8 @@ def on_workers(
         items: picklable.
         work: called with an item and the name of the task attempt; it and what it returns are
             picklable.
-        progress: called about once a second with the items that are done and all of them.
+        progress: called about once a second with the items that are done and all of them, and once
+            when all are done.
 
     Raises:
         LakehouseError: what the work raised.

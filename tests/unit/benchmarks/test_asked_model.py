@@ -217,7 +217,7 @@ def test_a_request_that_takes_too_long_is_sent_again(run):
             time.sleep(1.0)
         return answer(refusal="no")
 
-    ask(run, slow_at_first, seconds=0.4)
+    ask(run, slow_at_first, seconds=0.4, tries=10)  # a busy machine may be late again
     assert [one["ended"] for one in transcripts(run)] == ["answered"] * 2
 
 

@@ -10,10 +10,12 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from lakehouse.catalog.filesystem import machine_turns
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from tests.waiting import PATIENCE_SECONDS, reaped
 
 HOLDS = """
 import sys
@@ -41,7 +43,7 @@ def test_threads_of_a_process_wait_behind_one_that_looks_at_the_file():
 
     def take(number):
         held.wait()
-        with machine_turn(key):
+        with machine_turn(key, wait_seconds_max=200):
             inside.append(number)
             most_inside.append(len(inside))
             inside.remove(number)
@@ -65,7 +67,7 @@ def test_a_turn_is_of_the_machine_and_waited_for_no_longer_than_said():
     other = subprocess.Popen(
         [sys.executable, "-c", HOLDS, key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    try:
+    with reaped(other):
         assert other.stdout.readline() == "held\n"
         got = threading.Event()
 
@@ -81,9 +83,6 @@ def test_a_turn_is_of_the_machine_and_waited_for_no_longer_than_said():
         other.communicate("go on\n")
         waiting.join()
         assert got.is_set()
-    finally:
-        other.kill()
-        other.wait()
 
 
 TAKES = """
@@ -107,17 +106,16 @@ def test_turns_leave_no_files_and_are_one_at_a_time(tmp_path):
         text=True,
         env=environment,
     )
-    assert killed.stdout.readline() == "held\n"
-    assert len([*folder.iterdir()]) == 1
-    killed.kill()
-    killed.communicate()
-    takers = [
-        subprocess.Popen(
-            [sys.executable, "-c", TAKES, key, str(tmp_path / f"inside-{key}")], env=environment
-        )
-        for key in ("key", "key", "key", "other")
-    ]
-    assert [one.wait(120) for one in takers] == [0] * 4
+    with reaped(killed):
+        assert killed.stdout.readline() == "held\n"
+        assert len([*folder.iterdir()]) == 1
+    with ExitStack() as processes:
+        takers = []
+        for key in ("key", "key", "key", "other"):
+            command = [sys.executable, "-c", TAKES, key, str(tmp_path / f"inside-{key}")]
+            taker = subprocess.Popen(command, env=environment)
+            takers.append(processes.enter_context(reaped(taker)))
+        assert [one.wait(PATIENCE_SECONDS) for one in takers] == [0] * 4
     assert [*folder.iterdir()] == []
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pyarrow as pa
 import pytest
 
 import lakehouse as lh
 from lakehouse.errors import StorageError
 from lakehouse.table.scan_reports import SCAN_REPORT_SCHEMA, TableListener
+from tests.waiting import eventually
 
 HOUR = 3600.0
 
@@ -63,9 +62,7 @@ def test_a_few_reports_are_written_when_time_is_up(lake, events, reports):
     ) as listener:
         lake.add_listener(listener)
         events.scan().plan()
-        patience = time.monotonic() + 20
-        while not reports.refresh().snapshots() and time.monotonic() < patience:
-            time.sleep(0.02)
+        eventually(lambda: reports.refresh().snapshots())
         assert reports.scan().count() == 1
 
 

@@ -7,7 +7,6 @@ import gc
 import itertools
 import random
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.storage.location import local_path
+from tests.waiting import eventually
 
 SCHEMA = pa.schema(
     [
@@ -301,10 +301,7 @@ def test_a_consumer_that_stops_early_leaves_nothing_open(lake, how):
     else:
         scan.__arrow_c_stream__()
     gc.collect()
-    waited = time.monotonic()
-    while reading_threads() and time.monotonic() - waited < 60:
-        time.sleep(0.01)  # DuckDB lets go of a stream in a thread of its own
-    assert reading_threads() == 0
+    eventually(lambda: not reading_threads())  # DuckDB lets go of a stream in a thread of its own
     assert open_data_files(table) == []
 
 
