@@ -120,7 +120,7 @@ class UpkeepVerbs(LoadedTable):
     def rewrite_manifests(
         self, options: ManifestRewriteOptions | None = None
     ) -> ManifestRewriteResult:
-        """Cluster manifests by partition, with their columnar twins.
+        """Cluster manifests by partition, and write columnar manifests.
 
         >>> _ = events.append(more)
         >>> events.rewrite_manifests(lh.ManifestRewriteOptions(force=True)).replaced_manifests
