@@ -42,7 +42,7 @@ class Lakehouse:
     Attributes:
         catalog: the catalog underneath, which knows requirements and updates only.
         environment: clock, ids and randomness of everything done through this object.
-        listeners: told of every scan planned through this object's tables.
+        listeners: receive a report of every scan planned through this object's tables.
     """
 
     def __init__(self, catalog: Catalog, environment: Environment | None = None) -> None:
@@ -74,7 +74,7 @@ class Lakehouse:
 
     @property
     def warehouse(self) -> str:
-        """The location below which new tables are laid.
+        """The location below which new tables are created.
 
         >>> events.location.startswith(lake.warehouse)
         True
@@ -93,7 +93,7 @@ class Lakehouse:
         location: str | None = None,
         staged: bool = False,
     ) -> Table:
-        """Create a table, and its namespace when that is missing.
+        """Create a table, and its namespace if that is missing.
 
         >>> table = lake.create_table(
         ...     "raw.visits",
@@ -113,8 +113,8 @@ class Lakehouse:
             properties: table properties; `format-version` may be among them, as in other engines.
             format_version: 2, the default, or 3.
             location: where to put the table; a folder of the warehouse by default.
-            staged: the first commit to the table creates it, with what is committed: nobody sees it
-                before, and a process that stops before leaves at most files that no table names.
+            staged: the table appears with its first commit. A process that stops before leaves at
+                most files that no table names.
 
         Raises:
             TableAlreadyExistsError | ViewAlreadyExistsError: the name is taken.
@@ -155,7 +155,7 @@ class Lakehouse:
         return self._table(self.catalog.load(Identifier.parse(name)))
 
     def table_exists(self, name: Name) -> bool:
-        """Whether the catalog holds the name.
+        """Whether the catalog has a table of this name.
 
         >>> lake.table_exists("raw.events"), lake.table_exists("raw.nothing")
         (True, False)
@@ -180,7 +180,7 @@ class Lakehouse:
         return sorted(str(one) for one in found)
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
-        """Remove the name; with `purge` also what is in the table's folder.
+        """Remove a table from the catalog; with `purge`, delete the files in its folder too.
 
         >>> lake.drop_table("raw.events")
         >>> lake.list_tables()
@@ -189,7 +189,7 @@ class Lakehouse:
         3
 
         Data that `write.data.path` put elsewhere stays. Without `purge` every file stays, and
-        `register_table` brings the table back, whatever became of its name.
+        `register_table` brings the table back under any name.
 
         Raises:
             NoSuchTableError: there is no such table.
@@ -204,7 +204,7 @@ class Lakehouse:
         self.catalog.drop(identifier, purge=purge)
 
     def rename_table(self, name: Name, new_name: Name) -> Table:
-        """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError.
+        """Rename a table. Raises NoSuchTableError, TableAlreadyExistsError.
 
         >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
         >>> _ = lake.create_table("raw.events", more.schema)
@@ -215,7 +215,7 @@ class Lakehouse:
         return self.load_table(new_name)
 
     def register_table(self, name: Name, metadata_location: str) -> Table:
-        """Take an existing table into the catalog by the location of its metadata file.
+        """Register an existing table by the location of its metadata file.
 
         >>> lake.drop_table("raw.events")
         >>> lake.register_table("raw.events", events.metadata_location).scan().count()
@@ -226,7 +226,7 @@ class Lakehouse:
         return self._table(self.catalog.register(identifier, metadata_location))
 
     def transaction(self) -> JointTransaction:
-        """Change several tables, all or none. Raises UnsupportedFeatureError without a database.
+        """Change several tables in one commit. Raises UnsupportedFeatureError without a database.
 
         >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
         >>> _ = lake.create_table("raw.sold", more.schema)
@@ -246,7 +246,7 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         default_namespace: str | tuple[str, ...] | None = None,
     ) -> View:
-        """Create a view, and its namespace when that is missing.
+        """Create a view, and its namespace if that is missing.
 
         >>> users = lake.create_view(
         ...     "raw.users",
@@ -294,7 +294,7 @@ class Lakehouse:
         return View(self.catalog, stored, self.environment)
 
     def view_exists(self, name: Name) -> bool:
-        """Whether the name is that of a view.
+        """Whether the catalog has a view of this name.
 
         >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
         >>> lake.view_exists("raw.one"), lake.view_exists("raw.events")
@@ -329,7 +329,7 @@ class Lakehouse:
         self.catalog.views.drop(Identifier.parse(name))
 
     def rename_view(self, name: Name, new_name: Name) -> View:
-        """Give a view another name.
+        """Rename a view.
 
         >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
         >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
@@ -389,7 +389,7 @@ class Lakehouse:
         self.catalog.drop_namespace(_namespace(namespace))
 
     def add_listener(self, listener: PlanListener) -> None:
-        """Tell `listener` (see `lakehouse.scan.reports.listeners`) of every scan from now on.
+        """Report every later scan to `listener` (see `lakehouse.scan.reports.listeners`).
 
         >>> class Printer:
         ...     def scan_planned(self, report):
@@ -400,7 +400,7 @@ class Lakehouse:
         self.listeners.add(listener)
 
     def remove_listener(self, listener: PlanListener) -> None:
-        """Stop telling `listener` of planned scans.
+        """Stop sending reports to `listener`.
 
         >>> class Counter:
         ...     scans = 0
@@ -430,7 +430,7 @@ def load_catalog(
     environment: Environment | None = None,
     **properties: str,
 ) -> Lakehouse:
-    """Open a catalog: by its location, or by the name it has in pyiceberg's configuration.
+    """Open a catalog by its location, or by its name in pyiceberg's configuration.
 
     >>> lake = lh.load_catalog(folder)
     >>> lake.list_tables()
@@ -439,18 +439,18 @@ def load_catalog(
     >>> prod.name
     'prod'
 
-    Configured is what `.pyiceberg.yaml` (in `PYICEBERG_HOME`, the home or the working directory)
-    or variables such as `PYICEBERG_CATALOG__PROD__URI` say. What is given comes before it. A word
+    The configuration is `.pyiceberg.yaml` (in `PYICEBERG_HOME`, the home directory or the working
+    directory) and variables such as `PYICEBERG_CATALOG__PROD__URI`; arguments override it. A name
     that is not configured is a folder of the working directory.
 
     Args:
         catalog: "file:///data/warehouse" or a path (a folder with tables), "s3://bucket/prefix",
             "sqlite:///path.db", "postgresql+psycopg://...", "https://..." (REST); or a name.
-        uri: the location, where `catalog` is a name or is left out.
-        warehouse: location of new tables, for catalogs that are not the warehouse themselves.
+        uri: the location, if `catalog` is a name or is left out.
+        warehouse: location of new tables, for catalogs that are not folders.
         name: the catalog's name, part of a SQL catalog's key; by default the configured one, or
             "lakehouse".
-        environment: clock, ids and randomness; the real ones by default.
+        environment: clock, ids and randomness; by default the real ones.
         properties: options of storage and catalog, such as `s3.endpoint`; `type` may be "sql" or
             "rest".
 

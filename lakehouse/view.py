@@ -37,8 +37,8 @@ class View:
     View('raw.users', version=1, dialects=['spark'])
 
     Attributes:
-        metadata: as the specification has it.
-        metadata_location: the file that holds it.
+        metadata: the view's metadata (specification: View Metadata).
+        metadata_location: location of the metadata file.
     """
 
     def __init__(self, catalog: Catalog, stored: StoredView, environment: Environment) -> None:
@@ -51,7 +51,7 @@ class View:
 
     @property
     def name(self) -> str:
-        """Its dotted name.
+        """The dotted name.
 
         >>> lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()})).name
         'raw.one'
@@ -60,7 +60,7 @@ class View:
 
     @property
     def metadata(self) -> ViewMetadata:
-        """All of it, as the specification has it.
+        """The view's metadata (specification: View Metadata).
 
         >>> view = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
         >>> view.metadata.current_version().default_namespace
@@ -70,7 +70,7 @@ class View:
 
     @property
     def metadata_location(self) -> str:
-        """The file that holds it.
+        """Location of the metadata file.
 
         >>> view = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
         >>> view.metadata_location.endswith("/raw/one/metadata/v1.metadata.json")
@@ -80,7 +80,7 @@ class View:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Its properties.
+        """The view's properties.
 
         >>> schema = pa.schema({"n": pa.int32()})
         >>> lake.create_view("raw.one", "SELECT 1 AS n", schema, properties={"a": "1"}).properties
@@ -89,7 +89,7 @@ class View:
         return self.metadata.properties
 
     def schema(self) -> Schema:
-        """Columns of its current version.
+        """Columns of the current version.
 
         >>> view = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
         >>> [str(one.field_type) for one in view.schema().fields]
@@ -98,13 +98,13 @@ class View:
         return self.metadata.schema()
 
     def representation(self, dialect: str = SPARK) -> SqlRepresentation:
-        """Its SELECT in a dialect; where there is none in Spark's, or else in another.
+        """The SELECT in a dialect; if there is none, in Spark's, else in any other.
 
         >>> view = lake.create_view("raw.one", {"trino": "SELECT 1 AS n"}, more.schema)
         >>> view.representation("duckdb").dialect
         'trino'
 
-        Raises InvalidViewError where it has no SQL at all.
+        Raises InvalidViewError if the view has no SQL.
         """
         known = self.metadata.current_version().dialects()
         for wanted in (dialect.lower(), SPARK, *sorted(known)):
@@ -113,13 +113,13 @@ class View:
         raise InvalidViewError(f"View {self.name} has no SQL.", view=self.name)
 
     def sql(self, dialect: str = SPARK) -> str:
-        """Its SELECT in a dialect: as written, or translated from Spark's or another by sqlglot.
+        """The SELECT in a dialect: as written, or translated by sqlglot from Spark's or another.
 
         >>> view = lake.create_view("raw.two", "SELECT 1 AS `a b`", pa.schema({"a b": pa.int32()}))
         >>> view.sql(), view.sql("duckdb")
         ('SELECT 1 AS `a b`', 'SELECT 1 AS "a b"')
 
-        Raises InvalidViewError where it cannot be translated.
+        Raises InvalidViewError if it cannot be translated.
         """
         found, wanted = self.representation(dialect), dialect.lower()
         source = found.dialect.lower()
@@ -140,7 +140,7 @@ class View:
         default_namespace: tuple[str, ...] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> View:
-        """Give it another SELECT: a new version, whatever others did meanwhile.
+        """Replace the SELECT: a new version, on top of what others committed meanwhile.
 
         >>> schema = pa.schema({"n": pa.int32()})
         >>> view = lake.create_view("raw.one", "SELECT 1 AS n", schema)
@@ -148,7 +148,7 @@ class View:
         View('raw.one', version=2, dialects=['spark'])
 
         Args:
-            sql: as for `Lakehouse.create_view`; a dialect that was there must be there again.
+            sql: as for `Lakehouse.create_view`; every dialect of the view must be given again.
             schema: of the result.
             default_namespace: for names of one part; as before by default.
             properties: set with it.
@@ -178,7 +178,7 @@ class View:
         return self.change([SetProperties(updates or {}), RemoveProperties(tuple(removals))])
 
     def change(self, updates: Sequence[ViewUpdate]) -> View:
-        """Apply updates to its newest version (`lakehouse.spec.views.view_updates`).
+        """Apply updates to the newest version (`lakehouse.spec.views.view_updates`).
 
         >>> from lakehouse.spec.views.view_updates import SetCurrentViewVersion
         >>> schema = pa.schema({"n": pa.int32()})

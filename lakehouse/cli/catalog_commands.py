@@ -36,7 +36,10 @@ def tables(
         str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")
     ] = None,
 ) -> None:
-    """List the tables with rows, files, bytes and current snapshot; and the views."""
+    """List tables with rows, files, bytes and current snapshot, and views.
+
+    Example: lakehouse tables --namespace raw
+    """
     lake = session.lake
     rows = [table_line(lake.load_table(name)) for name in lake.list_tables(namespace)]
     views = lake.list_views(namespace)
@@ -105,6 +108,8 @@ def describe(
     """Show a table: schema, partitions, sort order, refs, properties, location, statements.
 
     Or a view: its SQL, columns, versions, properties.
+
+    Example: lakehouse describe raw.flights
     """
     if edit:
         edit_statements(session, table)

@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "tables": Listed(
         "lakehouse.cli.catalog_commands",
-        "List the tables with rows, files, bytes and current snapshot; and the views.",
+        "List tables with rows, files, bytes and current snapshot, and views.",
     ),
     "describe": Listed(
         "lakehouse.cli.catalog_commands",
@@ -60,51 +60,51 @@ COMMANDS = {
     ),
     "merge": Listed(
         "lakehouse.cli.merging.merge_commands",
-        "Update, delete and insert rows by those of a file or of another table.",
+        "Update, delete and insert rows by a condition on the rows of a file or table.",
     ),
     "upsert": Listed(
         "lakehouse.cli.merging.merge_commands",
-        "Update the rows whose keys a file or another table has, and insert the others.",
+        "Update rows by key with the rows of a file or table, and insert those with new keys.",
     ),
     "serve": Listed(
         "lakehouse.cli.serving.server_commands",
-        "Serve the catalog over HTTP to everything that speaks Iceberg REST.",
+        "Serve the catalog over HTTP, by the Iceberg REST protocol.",
     ),
     "new-principal": Listed(
         "lakehouse.cli.serving.server_commands",
-        "Make a secret for a principal, and the lines for the file of `serve --principals`.",
+        "Create a secret for a principal, and the lines for `serve --principals`.",
     ),
     "spark-connect": Listed(
         "lakehouse.cli.serving.server_commands",
-        "Serve the catalog to Spark Connect clients, which need PySpark alone.",
+        "Serve the catalog to Spark Connect clients, which only need PySpark.",
     ),
     "mcp": Listed(
         "lakehouse.cli.serving.agent_commands",
-        "Serve the catalog to agents by the Model Context Protocol.",
+        "Serve the catalog to agents, by the Model Context Protocol.",
     ),
     "health": Listed(
         "lakehouse.cli.health_commands",
-        "Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew.",
+        "Measure tables from metadata: small files, deletes, manifests, snapshots, skew.",
     ),
     "advise": Listed(
         "lakehouse.cli.health_commands",
-        "Rank what maintenance can do by files removed per byte rewritten; say what to change.",
+        "Rank maintenance by files removed per byte rewritten, and recommend changes of layout.",
     ),
     "analyze": Listed(
         "lakehouse.cli.health_commands",
-        "Count distinct values of columns, or rows of partitions, or make filters of keys.",
+        "Write statistics: distinct counts, partition statistics or key filters.",
     ),
     "compact": Listed(
         "lakehouse.cli.maintenance_commands",
-        "Turn small files into few of target size, deletes applied; rows stay the same.",
+        "Rewrite small files into few of target size and apply deletes; the rows stay the same.",
     ),
     "expire": Listed(
         "lakehouse.cli.maintenance_commands",
-        "Forget old snapshots and delete exactly the files that only they reached.",
+        "Expire old snapshots and delete the files that only they need.",
     ),
     "rewrite-manifests": Listed(
         "lakehouse.cli.maintenance_commands",
-        "Cluster the manifests of a table by partition, with their columnar manifests.",
+        "Cluster the manifests of a table by partition, and write columnar manifests.",
     ),
     "remove-orphans": Listed(
         "lakehouse.cli.maintenance_commands",
@@ -112,27 +112,27 @@ COMMANDS = {
     ),
     "new-source": Listed(
         "lakehouse.cli.sources.source_commands",
-        "Look at events in files, propose a source for them, and write its definition.",
+        "Read a sample of events, propose a source, and write its definition.",
     ),
     "plan-changes": Listed(
         "lakehouse.cli.pipeline_commands",
-        "Show what the present definitions would do to the present tables; nothing is done.",
+        "Show what the current definitions would do to the existing tables; change nothing.",
     ),
     "retry-quarantine": Listed(
         "lakehouse.cli.pipeline_commands",
-        "Have the next run judge quarantined lines by the source's present definition.",
+        "Make the next run try quarantined lines again, by the source's current definition.",
     ),
     "lineage": Listed(
         "lakehouse.cli.pipeline_commands",
-        "Show each input of a materialization at the snapshot that was read.",
+        "Show the inputs of a materialization and the snapshots that were read.",
     ),
     "spark-archive": Listed(
         "lakehouse.cli.pipeline_commands",
-        "Keep Spark's classes as Java has them in memory: sessions start in half the time.",
+        "Archive Spark's classes, so that sessions start in half the time.",
     ),
     "semantics": Listed(
         "lakehouse.cli.semantics_commands",
-        "What tables mean, and whether it is still true.",
+        "Statements about tables and columns, and whether they still hold.",
     ),
 }
 

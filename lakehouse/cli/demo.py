@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Run the whole pipeline once on real events, with late files, checks and maintenance.
 
-    Run again it changes no row.
+    Running it again changes no row.
     """
     checkout: Any = load_module("lakehouse.orchestration.checkout", "dagster")
     instances: Any = load_module("lakehouse.orchestration.dagster_instance", "dagster")

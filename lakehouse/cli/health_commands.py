@@ -55,7 +55,10 @@ def health(
     disk: DiskOption = False,
     scans: ScansOption = None,
 ) -> None:
-    """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
+    """Measure tables from metadata: small files, deletes, manifests, snapshots, skew.
+
+    Example: lakehouse health raw.flights --disk
+    """
     reports_of_scans = _scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     project = session.options.properties
@@ -87,7 +90,10 @@ def advise(
     disk: DiskOption = False,
     scans: ScansOption = None,
 ) -> None:
-    """Rank what maintenance can do by files removed per byte rewritten; say what to change."""
+    """Rank maintenance by files removed per byte rewritten, and recommend changes of layout.
+
+    Example: lakehouse advise raw.flights --filter tailnum
+    """
     reports_of_scans = _scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     advice = [
@@ -135,7 +141,10 @@ def analyze(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Count distinct values of columns, or rows of partitions, or make filters of keys."""
+    """Write statistics: distinct counts, partition statistics or key filters.
+
+    Example: lakehouse analyze raw.flights --column tailnum
+    """
     found = session.table(table)
     if bool(keys) + bool(column) + partitions > 1:
         raise InvalidInputError(

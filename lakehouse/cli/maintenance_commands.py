@@ -135,7 +135,10 @@ def compact(
     rewrite_all: AllOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Turn small files into few of target size, deletes applied; rows stay the same."""
+    """Rewrite small files into few of target size and apply deletes; the rows stay the same.
+
+    Example: lakehouse compact raw.flights --dry-run
+    """
     found = session.table(table)
     target = target_size or TableProperties(found.metadata.properties).target_file_size_bytes
     policy = CompactionOptions.under(_policy(session, found), target)
@@ -200,7 +203,7 @@ def expire(
     retain_last: Annotated[
         int | None,
         typer.Option(
-            "--retain-last", min=1, help="Keep at least so many snapshots of each branch."
+            "--retain-last", min=1, help="Keep at least this many snapshots of each branch."
         ),
     ] = None,
     snapshot_id: Annotated[
@@ -219,7 +222,10 @@ def expire(
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Forget old snapshots and delete exactly the files that only they reached."""
+    """Expire old snapshots and delete the files that only they need.
+
+    Example: lakehouse expire raw.flights --older-than 7d
+    """
     found = session.table(table)
     options = ExpiryOptions(
         older_than_ms=None
@@ -252,14 +258,14 @@ def rewrite_manifests(
     ] = False,
     columnar: Annotated[
         bool,
-        typer.Option(
-            "--columnar",
-            help="Only copy the manifests that have no columnar one, and write that.",
-        ),
+        typer.Option("--columnar", help="Only write the columnar manifests that are missing."),
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Cluster the manifests of a table by partition, with their columnar manifests."""
+    """Cluster the manifests of a table by partition, and write columnar manifests.
+
+    Example: lakehouse rewrite-manifests raw.flights --dry-run
+    """
     found = session.table(table)
     if columnar:
         _write_columnar(session, found, dry_run=dry_run)
@@ -308,7 +314,10 @@ def remove_orphans(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Move files that no snapshot reaches to the trash, and purge old trash."""
+    """Move files that no snapshot reaches to the trash, and purge old trash.
+
+    Example: lakehouse remove-orphans raw.flights --dry-run
+    """
     found = session.table(table)
     now_ms = session.environment.now_ms()
     options = OrphanOptions(

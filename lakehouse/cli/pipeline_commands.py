@@ -26,9 +26,11 @@ def plan_changes(
         list[str] | None, typer.Argument(help="Tables to look at, such as raw.events; none: all.")
     ] = None,
 ) -> None:
-    """Show what the present definitions would do to the present tables; nothing is done.
+    """Show what the current definitions would do to the existing tables; change nothing.
 
-    Exit code 2 when there is anything, 0 when there is not.
+    Exit code 2 if there are changes, 0 if there are none.
+
+    Example: lakehouse plan-changes raw.flights
     """
     module: Any = load_module("lakehouse.orchestration.planned_changes", "dagster")
     found = module.planned_changes(session.lake, tables or ())
@@ -44,7 +46,10 @@ def retry_quarantine(
         bool, typer.Option("--dry-run", help="Say what would be taken, change nothing.")
     ] = False,
 ) -> None:
-    """Have the next run judge quarantined lines by the source's present definition."""
+    """Make the next run try quarantined lines again, by the source's current definition.
+
+    Example: lakehouse retry-quarantine raw.flights --dry-run
+    """
     module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
     session.report(module.retry_quarantine(session.lake, table, dry_run=dry_run))
     if dry_run:
@@ -64,7 +69,10 @@ def lineage(
         ),
     ] = False,
 ) -> None:
-    """Show each input of a materialization at the snapshot that was read."""
+    """Show the inputs of a materialization and the snapshots that were read.
+
+    Example: lakehouse lineage marts/aircraft --replay
+    """
     module: Any = load_module("lakehouse.orchestration.lineage.replay", "dagster")
     found = module.lineage(session.lake, asset, partition=partition, replay=replay)
     session.show(found.to_dict(), found)
@@ -76,7 +84,10 @@ def spark_archive(
         bool, typer.Option("--again", help="Replace the archive that is there.")
     ] = False,
 ) -> None:
-    """Keep Spark's classes as Java has them in memory: sessions start in half the time."""
+    """Archive Spark's classes, so that sessions start in half the time.
+
+    Example: lakehouse spark-archive
+    """
     module: Any = load_module("lakehouse.spark.jvm.class_archive", "spark")
     begin = time.perf_counter()
     path, made = module.make_archive(again=again)

@@ -65,9 +65,12 @@ def files(
     where: WhereOption = None,
     snapshot: SnapshotOption = None,
     as_of: AsOfOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most files to show.")] = 50,
 ) -> None:
-    """List the data files that a scan would read, with partition, rows, bytes and delete files."""
+    """List the data files that a scan would read, with partition, rows, bytes and delete files.
+
+    Example: lakehouse files raw.flights --where "carrier = 'UA'"
+    """
     found = session.table(table)
     metadata = found.metadata
     planned = _scan(session, found, where, snapshot, as_of).plan()
@@ -115,7 +118,10 @@ def plan(
     snapshot: SnapshotOption = None,
     as_of: AsOfOption = None,
 ) -> None:
-    """Show which manifests and files a scan would read, which it skips, and why."""
+    """Show which manifests and files a scan would read, which it skips, and why.
+
+    Example: lakehouse plan raw.flights --where "date(event_ts) = '2013-03-01'"
+    """
     found = session.table(table)
     planned = _scan(session, found, where, snapshot, as_of, select).plan()
     len(planned.files)
@@ -139,7 +145,7 @@ def sql(
     ] = EngineName.ARROW,
     limit: Annotated[
         int,
-        typer.Option("--limit", min=1, help="Show at most so many rows; --json and csv print all."),
+        typer.Option("--limit", min=1, help="Most rows to show; --json and csv print all."),
     ] = 100,
     shape: Annotated[
         Shape, typer.Option("--format", help="table; vertical, a line a value; or csv.")
@@ -147,7 +153,10 @@ def sql(
     branch: Annotated[str, typer.Option("--branch", help="That rows are changed on.")] = "main",
     dry_run: DryRunOption = False,
 ) -> None:
-    """Query and change tables with SQL."""
+    """Query and change tables with SQL.
+
+    Example: lakehouse sql "SELECT count(*) FROM raw.flights" --format csv
+    """
     if engine is EngineName.SPARK:
         if dry_run or branch != "main":
             raise typer.BadParameter("--dry-run and --branch are for --engine arrow.")

@@ -57,7 +57,8 @@ class Form(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        no_args_is_help=True, help="What tables mean, and whether it is still true."
+        no_args_is_help=True,
+        help="Statements about tables and columns, and whether they still hold.",
     )
     command(group, "check")(check_)
     command(group, "suggest")(suggest)

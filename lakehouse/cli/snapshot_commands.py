@@ -26,9 +26,12 @@ def register(app: typer.Typer) -> None:
 def history(
     session: Session,
     table: TableArgument,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Newest so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most snapshots to show.")] = 20,
 ) -> None:
-    """Show the snapshots of a table, newest first, with what each changed."""
+    """Show the snapshots of a table, newest first, with what each changed.
+
+    Example: lakehouse history raw.flights --limit 5
+    """
     found = session.table(table)
     metadata = found.metadata
     current = {
@@ -108,6 +111,8 @@ def rollback(
     """Make an earlier snapshot of a table current again.
 
     Nothing is deleted: the later snapshots stay until they expire.
+
+    Example: lakehouse rollback raw.flights --as-of 2h
     """
     found = session.table(table)
     if (snapshot is None) == (as_of is None):
@@ -166,7 +171,10 @@ def tag(
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the tag instead.")] = False,
 ) -> None:
-    """Name a snapshot, so that expiry keeps it and queries can read it by name."""
+    """Name a snapshot, so that expiry keeps it and queries can read it by name.
+
+    Example: lakehouse tag raw.flights audit-2026 --keep 365d
+    """
     found = session.table(table)
     if delete:
         if snapshot is not None or keep is not None:

@@ -19,7 +19,7 @@ from lakehouse.table.scan import read_request
 
 @dataclass(frozen=True)
 class Changelog:
-    """Rows that came and went after one snapshot up to another, read when they are asked for.
+    """Rows inserted and deleted after one snapshot, up to another; read on demand.
 
     >>> changes = events.changelog()
     >>> changes.to_arrow()["_change_type"].to_pylist()
@@ -29,7 +29,7 @@ class Changelog:
         request: the later snapshot, whose schema all rows are read with, filter and projection.
         storage: where the files are.
         from_snapshot_id: the earlier snapshot, exclusive; None for the beginning.
-        net: whether rows that came and went within the range are left out.
+        net: whether rows inserted and deleted within the range are left out.
         held: the version read; None: nobody knows what becomes of it.
     """
 
@@ -54,7 +54,7 @@ class Changelog:
             )
 
     def to_arrow(self) -> pa.Table:
-        """The rows, with `_change_type`, `_change_ordinal` and `_commit_snapshot_id` behind them.
+        """The rows, followed by `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
 
         The type is INSERT or DELETE; ordinals count the snapshots.
 

@@ -64,7 +64,7 @@ class LoadedTable:
 
     @property
     def version(self) -> TableVersion:
-        """Metadata and where it lies.
+        """The version of this object: metadata and its location.
 
         >>> before = events.version
         >>> _ = events.append(more)
@@ -84,7 +84,7 @@ class LoadedTable:
 
     @property
     def metadata_location(self) -> str:
-        """The metadata file of this version; any Iceberg engine opens the table by it.
+        """Location of this version's metadata file; any Iceberg engine can open the table with it.
 
         >>> from pyiceberg.table import StaticTable
         >>> StaticTable.from_metadata(events.metadata_location).scan().to_arrow().num_rows
@@ -103,7 +103,7 @@ class LoadedTable:
 
     @property
     def storage(self) -> Storage:
-        """Where its files are.
+        """The storage of the table's files.
 
         >>> events.storage.exists(events.metadata_location)
         True
@@ -158,7 +158,7 @@ class LoadedTable:
         return self
 
     def transaction(self, *, branch: str = "main") -> Transaction:
-        """Several operations in one commit, based on this version.
+        """Change the table by several operations in one commit, based on this version.
 
         Call `refresh()` afterwards to see it here.
 

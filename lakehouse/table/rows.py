@@ -18,7 +18,7 @@ _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Rows that lie in data files of the table already.
+    """Rows that are in data files of the table already.
 
     `Table.write_files` wrote them, or another process with the table's `write_request`.
 
@@ -26,7 +26,7 @@ class WrittenFiles:
     >>> events.append(lh.WrittenFiles(tuple(files))).rows_inserted
     1
 
-    Verbs that take rows take them, and commit the files as they are.
+    Methods that take rows accept this, and commit the files unchanged.
     """
 
     files: tuple[DataFile, ...]

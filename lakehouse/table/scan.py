@@ -91,7 +91,7 @@ class TableScan:
         >>> len(plan.files), plan.report.data_files.total
         (1, 2)
 
-        A limit changes no plan: the rows are found in the first of these files.
+        A limit does not change the plan: the rows come from the first of these files.
         """
         return self._plan
 
@@ -112,8 +112,8 @@ class TableScan:
         >>> sum(batch.num_rows for batch in events.scan().to_batches())
         3
 
-        Reading begins with the first batch, and files and threads are released with the last one,
-        or as soon as nobody holds the stream any more.
+        Reading begins with the first batch. Files and threads are released after the last one, or
+        as soon as the stream is garbage collected.
         """
         schema = schema_to_arrow(self._plan.schema)
         return pa.RecordBatchReader.from_batches(schema, self._batches())
@@ -126,7 +126,7 @@ class TableScan:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def to_polars(self) -> Any:
-        """All rows as a `polars.DataFrame`; a program that imports no Polars pays for it here.
+        """All rows as a `polars.DataFrame`; imports Polars on first use.
 
         >>> events.scan(where="amount > 15").to_polars().height
         2
@@ -174,16 +174,16 @@ class TableScan:
         )
 
     def count(self) -> int:
-        """How many rows there are, exactly.
+        """The exact number of rows.
 
         >>> events.scan().count(), events.scan(where="user_id = 1").count()
         (3, 2)
         >>> events.scan(limit=1).count()
         1
 
-        Metadata answers for files without deletes all of whose rows match by partition or bounds,
-        also with a deletion vector. Of the others, the deletes and the columns of the filter are
-        read, and no others. Where `_deleted` is selected, deleted rows are counted too.
+        Files whose rows all match by partition or bounds are counted from metadata, unless they
+        have deletes other than a deletion vector. For the other files, only the deletes and the
+        columns of the filter are read. If `_deleted` is selected, deleted rows count too.
         """
         deleted = METADATA_COLUMNS["_deleted"]
         shown = self._plan.schema.find_column_name(deleted.field_id) is not None

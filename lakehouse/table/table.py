@@ -11,7 +11,7 @@ from lakehouse.table.verbs.upkeep_verbs import UpkeepVerbs
 
 
 class Table(ReadVerbs, ApplyVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
-    """A table at the version it had when it was loaded, or last changed through this object.
+    """A table, at the version that was loaded or last committed through this object.
 
     >>> schema = pa.schema({"day": pa.date32(), "visits": pa.int64()})
     >>> table = lake.create_table("raw.visits", schema)
@@ -19,13 +19,13 @@ class Table(ReadVerbs, ApplyVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
     >>> table.scan(where="visits > 5").to_arrow().to_pylist()
     [{'day': datetime.date(2026, 6, 1), 'visits': 7}]
 
-    Reads see that version until `refresh()`; every verb that commits moves the object to the
-    version that it made.
+    Reads see that version until `refresh()`. A method that commits moves the object to the
+    version that it committed.
 
     Attributes:
         catalog: the catalog underneath.
         environment: clock, ids and randomness.
-        listeners: told of every scan planned.
+        listeners: receive a report of every planned scan.
     """
 
     def __repr__(self) -> str:

@@ -20,9 +20,9 @@ class WriteResult:
 
     Attributes:
         snapshot: the last snapshot that the write made; a merge-on-read delete may make two.
-        rows_inserted: rows of the data; None when an earlier run had committed them.
-        rows_deleted: rows that are gone; None when they were not counted: an earlier run had
-            committed the write, or a file that went whole had deletes that were not read.
+        rows_inserted: rows of the data; None if an earlier run had committed them.
+        rows_deleted: deleted rows; None if they were not counted, because an earlier run had
+            committed the write, or because a file with deletes was removed as a whole.
         retries: attempts that lost against other writers before the one that won.
         replayed: whether an earlier run with the same `commit_id` had committed already.
         decided_again: how often the rows were decided on again, because others had changed them, or
@@ -71,20 +71,20 @@ class WriteResult:
 
     @property
     def manifest_list(self) -> str:
-        """Where the list of the snapshot's manifests lies."""
+        """Location of the snapshot's manifest list."""
         return self.snapshot.manifest_list
 
     @property
     def schema_id(self) -> int | None:
-        """The table's schema when it was written; None where that is not recorded."""
+        """Id of the schema when the snapshot was written; None if not recorded."""
         return self.snapshot.schema_id
 
     @property
     def first_row_id(self) -> int | None:
-        """The first row id that the snapshot gave (version 3, specification: Row Lineage)."""
+        """The first row id that the snapshot assigned (version 3, specification: Row Lineage)."""
         return self.snapshot.first_row_id
 
     @property
     def added_rows(self) -> int | None:
-        """How many row ids the snapshot gave (version 3, specification: Row Lineage)."""
+        """How many row ids the snapshot assigned (version 3, specification: Row Lineage)."""
         return self.snapshot.added_rows

@@ -80,7 +80,10 @@ def merge(
     summary: SummaryOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Update, delete and insert rows by those of a file or of another table."""
+    """Update, delete and insert rows by a condition on the rows of a file or table.
+
+    Example: lakehouse merge raw.orders fixes.csv --on "t.id = s.id" --when "MATCHED THEN DELETE"
+    """
     found = session.table(table)
     rows = _source(session, found, source, source_format, snapshot)
     builder = found.merge(rows, on, branch=branch, summary=_entries(summary), commit_id=commit_id)
@@ -107,7 +110,10 @@ def upsert(
     summary: SummaryOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Update the rows whose keys a file or another table has, and insert the others."""
+    """Update rows by key with the rows of a file or table, and insert those with new keys.
+
+    Example: lakehouse upsert marts.aircraft fixes.csv --key tailnum
+    """
     found = session.table(table)
     rows = _source(session, found, source, source_format, snapshot)
     if dry_run:

@@ -34,10 +34,12 @@ def mcp(
         ),
     ] = False,
 ) -> None:
-    """Serve the catalog to agents by the Model Context Protocol.
+    """Serve the catalog to agents, by the Model Context Protocol.
 
-    Read only. Who reaches the port can read all tables: listen on other interfaces behind
-    something that authenticates.
+    Read only. Any caller that can reach the port can read all tables: on other interfaces, put a
+    proxy that authenticates in front.
+
+    Example: lakehouse mcp --http --port 8765
     """
     server: Any = load_module("lakehouse.agents.mcp_server", "agents")
     live: Any = load_module("lakehouse.agents.live_catalog", "agents")

@@ -39,7 +39,7 @@ def serve(
         typer.Option(metavar="FILE", help="YAML that says who may do what; others are refused."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Ask nobody who they are, on any interface.")
+        bool, typer.Option("--insecure", help="Do not authenticate callers, on any interface.")
     ] = False,
     vend_role: Annotated[
         str | None,
@@ -76,10 +76,12 @@ def serve(
         typer.Option(metavar="NAME=NUMBER", help="A bound of plans (docs/rest_reference.md)."),
     ] = None,
 ) -> None:
-    """Serve the catalog over HTTP to everything that speaks Iceberg REST.
+    """Serve the catalog over HTTP, by the Iceberg REST protocol.
 
-    It runs until it is interrupted or terminated. What it is asked until then it still answers.
+    It runs until it is interrupted or terminated, and answers the requests in progress first.
     At SIGHUP it reads the file of principals again; one with an error in it changes nothing.
+
+    Example: lakehouse serve --principals people.yaml --port 8181
     """
     http: Any = load_module("lakehouse.server.http_server", "server")
     log: Any = load_module("lakehouse.server.watching.access_log", "server")
@@ -149,7 +151,10 @@ def new_principal(
     name: Annotated[str, typer.Argument(help="The name of the principal.")],
     role: Annotated[list[str] | None, typer.Option(help="A role, repeatable.")] = None,
 ) -> None:
-    """Make a secret for a principal, and the lines for the file of `serve --principals`."""
+    """Create a secret for a principal, and the lines for `serve --principals`.
+
+    Example: lakehouse new-principal ann --role analyst
+    """
     hashed: Any = load_module("lakehouse.server.access.hashed_secrets", "server")
     if not name or ":" in name:
         raise InvalidInputError(f"A principal's name has no colon and is not empty: {name!r}.")
@@ -175,9 +180,11 @@ def spark_connect(
         typer.Option(metavar="KEY=VALUE", help="Spark configuration, repeatable."),
     ] = None,
 ) -> None:
-    """Serve the catalog to Spark Connect clients, which need PySpark alone.
+    """Serve the catalog to Spark Connect clients, which only need PySpark.
 
     It runs until it is interrupted or terminated.
+
+    Example: lakehouse spark-connect --port 15002
     """
     module: Any = load_module("lakehouse.spark.connect.connect_server", "spark")
     ended = threading.Event()

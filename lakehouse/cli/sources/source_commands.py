@@ -42,10 +42,12 @@ def new_source(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Propose, write nothing.")] = False,
 ) -> None:
-    """Look at events in files, propose a source for them, and write its definition.
+    """Read a sample of events, propose a source, and write its definition.
 
-    Event time, key, bucket and types are told by the data where no option does. It shows what the
-    source would quarantine of the sample.
+    Event time, key, bucket and types come from the data unless options say otherwise. The output
+    shows what the source would quarantine of the sample.
+
+    Example: lakehouse new-source clicks landing/clicks
     """
     samples: Any = load_module(f"{_ROOM}.sampled_records", "dagster")
     proposals: Any = load_module(f"{_ROOM}.source_proposal", "dagster")

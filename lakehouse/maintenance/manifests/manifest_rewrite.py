@@ -28,7 +28,7 @@ _MAX_OVERLAP = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestRewriteOptions:
-    """When and how to rewrite.
+    """When and how manifests are rewritten.
 
     >>> _ = events.append(more)
     >>> events.rewrite_manifests(lh.ManifestRewriteOptions(force=True)).replaced_manifests
@@ -36,7 +36,7 @@ class ManifestRewriteOptions:
 
     Attributes:
         target_size_bytes: None takes `commit.manifest.target-size-bytes`.
-        force: rewrite also what is few and well clustered.
+        force: rewrite manifests that are few and well clustered, too.
     """
 
     target_size_bytes: int | None = None

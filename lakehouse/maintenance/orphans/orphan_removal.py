@@ -60,7 +60,7 @@ class OrphanOptions:
         purge_trash_older_than_ms: trash moved there before this time is deleted for good; None is
             now minus 7 days.
         force: allow a cut below 24 hours. Files of writers that still run may be lost.
-        aliases: schemes or authorities to take for the same, such as {"oss": "s3", "hdfs://nn1":
+        aliases: schemes or authorities that are the same, such as {"oss": "s3", "hdfs://nn1":
             "hdfs://cluster"}; s3a is s3.
     """
 

@@ -62,7 +62,7 @@ class ExpiryOptions:
     >>> _ = events.expire_snapshots(options)
 
     Attributes:
-        older_than_ms: snapshots committed before this time may go; None takes
+        older_than_ms: snapshots committed before this time may expire; None takes
             `history.expire.max-snapshot-age-ms`.
         retain_last: at least this many ancestors of every branch stay; None takes
             `history.expire.min-snapshots-to-keep`.

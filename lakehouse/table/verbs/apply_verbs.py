@@ -71,7 +71,7 @@ class ApplyVerbs(MergeVerbs):
         1
 
         The table keeps the columns of the sequence. Columns that it lacks are added; a column
-        whose new values do not fit is widened where Iceberg allows it. Columns that `delete_when`
+        whose new values do not fit is promoted where Iceberg allows it. Columns that `delete_when`
         names are kept only where the table has them; columns of nulls alone are added with their
         first value.
 
@@ -91,7 +91,7 @@ class ApplyVerbs(MergeVerbs):
         Raises:
             InvalidInputError: a change without a key or a sequence, or a column that is missing.
             InvalidExpressionError: `delete_when` does not parse, or names no column.
-            InvalidSchemaError: values do not fit, and their column cannot be widened.
+            InvalidSchemaError: values do not fit, and their column cannot be promoted.
             CommitError: see `lakehouse.errors`.
         """
         with RowWrite(self, branch, summary, commit_id) as write:

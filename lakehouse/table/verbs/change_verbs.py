@@ -64,7 +64,7 @@ class ChangeVerbs(LoadedTable):
         return PendingChange(UpdateSchema(self.metadata), self._commit_changes)
 
     def update_partition_spec(self) -> PendingChange[UpdatePartitionSpec]:
-        """Partition future files otherwise.
+        """Change the partition spec of future files.
 
         >>> with events.update_partition_spec() as spec:
         ...     _ = spec.replace("day(event_ts)", "month(event_ts)")

@@ -33,7 +33,7 @@ class ReadVerbs(LoadedTable):
         case_sensitive: bool = True,
         limit: int | None = None,
     ) -> TableScan:
-        """Rows of one snapshot.
+        """A scan of one snapshot; reads nothing until you ask for rows.
 
         >>> events.scan(where="user_id = 1", select=["amount"]).to_arrow().to_pydict()
         {'amount': [10.0, 30.0]}
@@ -43,17 +43,17 @@ class ReadVerbs(LoadedTable):
         Args:
             where: filter in SQL (docs/filters.md), or an expression of pyiceberg.
             select: columns; `a.b` reaches into structs.
-            snapshot_id: this snapshot.
-            as_of: what was current at this time: datetime (naive means UTC), ISO text or
-                milliseconds.
-            ref: head of this branch, or this tag.
-            run: what this Dagster run wrote last, by its run id.
+            snapshot_id: id of the snapshot.
+            as_of: the snapshot that was current at this time: datetime (naive means UTC), ISO text
+                or milliseconds.
+            ref: a branch, whose head is read, or a tag.
+            run: a Dagster run id; its last snapshot is read.
             case_sensitive: whether column names must match exactly.
-            limit: most rows to read; which ones is not said. Reading stops when it has them.
+            limit: most rows to read; which rows is not defined. Reading stops early.
 
         Raises:
             InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`; a negative limit.
-            NoSuchSnapshotError | NoSuchRefError: nothing there.
+            NoSuchSnapshotError | NoSuchRefError: there is no such snapshot, branch or tag.
         """
         point = point_of(
             self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run
@@ -113,8 +113,8 @@ class ReadVerbs(LoadedTable):
         >>> events.changelog(first).to_arrow().select(["amount", "_change_type"]).to_pylist()
         [{'amount': 10.0, '_change_type': 'DELETE'}]
 
-        Rewrites change nothing, and rows that an overwrite only carried over are left out; with
-        `net` also rows that came and went within the range.
+        Compaction changes no row, and rows that an overwrite only copied are left out; with `net`
+        also rows that were inserted and deleted within the range.
 
         Raises:
             InvalidInputError: both `to_snapshot_id` and `ref`.
@@ -144,7 +144,7 @@ class ReadVerbs(LoadedTable):
         return replace(request, where=bind(where, schema, case_sensitive=case_sensitive))
 
     def snapshots(self) -> list[Snapshot]:
-        """Every snapshot kept, oldest first.
+        """All snapshots that have not expired, oldest first.
 
         >>> _ = events.append(more)
         >>> [snapshot.operation for snapshot in events.snapshots()]
@@ -153,7 +153,7 @@ class ReadVerbs(LoadedTable):
         return sorted(self.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))
 
     def current_snapshot(self, *, ref: str = "main") -> Snapshot | None:
-        """The head of a branch, or a tag's snapshot; None when nothing was written yet.
+        """The head of a branch, or a tag's snapshot; None if the table is empty.
 
         Raises NoSuchRefError.
 
@@ -164,7 +164,7 @@ class ReadVerbs(LoadedTable):
         return self.metadata.current_snapshot() if found is None else self.metadata.snapshot(found)
 
     def history(self, *, ref: str = "main") -> list[Snapshot]:
-        """The snapshot of `ref` and its ancestors, oldest first: history by parent, not by clock.
+        """The snapshot of `ref` and its ancestors, oldest first, by parent and not by time.
 
         >>> first = events.current_snapshot().snapshot_id
         >>> _ = events.append(more)

@@ -19,7 +19,7 @@ class RefVerbs(LoadedTable):
         ref: str = "main",
         max_ref_age_ms: int | None = None,
     ) -> Self:
-        """Name a snapshot for good: by default that of `ref`.
+        """Name a snapshot, by default that of `ref`; expiry keeps it.
 
         >>> _ = events.create_tag("reviewed")
         >>> _ = events.append(more)
@@ -44,7 +44,7 @@ class RefVerbs(LoadedTable):
         ref: str = "main",
         **retention: int | None,
     ) -> Self:
-        """Start a branch: by default at the snapshot of `ref`.
+        """Create a branch, by default at the snapshot of `ref`.
 
         >>> _ = events.create_branch("audit")
         >>> _ = events.append(more, branch="audit")
@@ -76,7 +76,7 @@ class RefVerbs(LoadedTable):
     def fast_forward(self, branch: str, source: str) -> Self:
         """Point `branch` at the head of `source`.
 
-        Raises ValidationConflictError when that is no descendant of the head of `branch`.
+        Raises ValidationConflictError if it is not a descendant of the head of `branch`.
 
         >>> _ = events.append(more, branch="audit")
         >>> events.fast_forward("main", "audit").scan().count()
@@ -85,7 +85,7 @@ class RefVerbs(LoadedTable):
         return self._moved(self.transaction(branch=branch).fast_forward(source).commit())
 
     def cherry_pick(self, snapshot_id: int, *, branch: str = "main") -> Self:
-        """Apply what a snapshot appended onto a branch.
+        """Apply the appended rows of a snapshot to a branch.
 
         >>> picked = events.append(more, branch="audit")
         >>> events.cherry_pick(picked.snapshot_id).scan().count()
@@ -94,7 +94,7 @@ class RefVerbs(LoadedTable):
         return self._moved(self.transaction(branch=branch).cherry_pick(snapshot_id).commit())
 
     def rollback_to(self, snapshot_id: int, *, branch: str = "main") -> Self:
-        """Point a branch back at one of its ancestors.
+        """Move a branch back to one of its earlier snapshots.
 
         Raises NoSuchSnapshotError, ValidationConflictError.
 

@@ -52,12 +52,12 @@ class UpkeepVerbs(LoadedTable):
         branch: str = "main",
         spark: object | None = None,
     ) -> CompactionResult:
-        """Turn small files into few of target size, rows unchanged.
+        """Rewrite small files into few of target size; the rows stay the same.
 
         Args:
-            options: which files, and how they are written; by the table's policy by default.
-            branch: whose files; the branch of the options by default.
-            spark: a Spark session whose tasks do it; threads of this process do it without one.
+            options: which files to rewrite, and how; by default the table's policy.
+            branch: the branch to compact; by default that of the options.
+            spark: a Spark session that does the work; by default threads of this process do.
 
         Raises:
             InvalidInputError: the options name another branch.
@@ -85,7 +85,7 @@ class UpkeepVerbs(LoadedTable):
         retain_last: int | None = None,
         snapshot_ids: Iterable[int] = (),
     ) -> ExpiryResult:
-        """Forget old snapshots and remove exactly the files that only they reached.
+        """Expire old snapshots and delete the files that only they need.
 
         >>> _ = events.append(more)
         >>> result = events.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1)
@@ -93,13 +93,12 @@ class UpkeepVerbs(LoadedTable):
         1
 
         Args:
-            options: everything that can be said about an expiry; the other arguments are the usual
-                part of it, and are given instead.
+            options: all settings of an expiry; instead of these you can give the other arguments.
             older_than: snapshots before this time; `history.expire.max-snapshot-age-ms` ago by
                 default.
-            retain_last: keep at least so many of each branch;
+            retain_last: keep at least this many snapshots of each branch;
                 `history.expire.min-snapshots-to-keep` by default.
-            snapshot_ids: these as well, whatever their age.
+            snapshot_ids: expire these too, at any age.
 
         Raises:
             InvalidInputError: options beside other arguments.
@@ -120,7 +119,7 @@ class UpkeepVerbs(LoadedTable):
     def rewrite_manifests(
         self, options: ManifestRewriteOptions | None = None
     ) -> ManifestRewriteResult:
-        """Cluster manifests by partition, with their columnar manifests.
+        """Cluster manifests by partition, and write columnar manifests.
 
         >>> _ = events.append(more)
         >>> events.rewrite_manifests(lh.ManifestRewriteOptions(force=True)).replaced_manifests
@@ -139,16 +138,15 @@ class UpkeepVerbs(LoadedTable):
         older_than: Moment | None = None,
         force: bool = False,
     ) -> OrphanResult:
-        """Move files that nothing reaches to the trash.
+        """Move files that no snapshot reaches to the trash.
 
         >>> events.remove_orphan_files().moved_files
         0
 
         Args:
-            options: everything that can be said about it; the other arguments are the usual part
-                of it, and are given instead.
+            options: all settings; instead of these you can give the other arguments.
             older_than: files last modified before this time; three days ago by default.
-            force: allow a time within the last 24 hours. Files of writers that still run are lost.
+            force: allow a time within the last 24 hours. Running writers may lose files.
 
         Raises:
             InvalidInputError: options beside other arguments.
@@ -169,7 +167,7 @@ class UpkeepVerbs(LoadedTable):
         snapshot_id: int | None = None,
         ref: str = "main",
     ) -> StatisticsResult:
-        """Count the different values of columns into the snapshot's statistics file.
+        """Write distinct counts of columns to the snapshot's statistics file.
 
         >>> events.compute_statistics(["user_id"]).distinct["user_id"]
         2
@@ -193,7 +191,7 @@ class UpkeepVerbs(LoadedTable):
     def compute_partition_statistics(
         self, *, snapshot_id: int | None = None, ref: str = "main"
     ) -> PartitionStatisticsResult:
-        """Count rows, files and deletes of each partition into a file that metadata names.
+        """Write a partition statistics file: rows, files and deletes of each partition.
 
         Spec: Partition Statistics File. No data file is read.
 
@@ -218,16 +216,16 @@ class UpkeepVerbs(LoadedTable):
     def compute_key_filters(
         self, columns: Sequence[str], *, snapshot_id: int | None = None, ref: str = "main"
     ) -> KeyFilterResult:
-        """Make filters that tell upserts and merges which files surely lack their keys.
+        """Write key filters, by which upserts and merges skip files that lack their keys.
 
-        They are part of the snapshot's statistics file, and serve its successors as well: files
-        that come later have none and are read. Run again, it reads those alone.
+        They are part of the snapshot's statistics file and also serve later snapshots. Files that
+        are added later have no filter and are read; running this again reads only those.
 
         >>> events.compute_key_filters(["user_id"]).files
         2
 
         Args:
-            columns: their names: whole numbers, text, binary, uuid or dates.
+            columns: names of columns of whole numbers, text, binary, uuid or dates.
             snapshot_id: whose files; those of `ref` by default.
             ref: a branch or tag.
 

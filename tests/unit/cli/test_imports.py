@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -72,6 +73,20 @@ def test_each_listed_command_is_there_and_says_what_the_list_says() -> None:
         assert command is not None
         assert (command.help or "").startswith(listed.help), name
     assert group.get_command(context, "nothing") is None
+
+
+def test_the_example_of_each_command_is_one_that_it_takes() -> None:
+    group = typer.main.get_group(app)
+    context = typer.Context(group)
+    examples = {}
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        _, _, example = " ".join((command.help or "").split()).partition("Example: lakehouse ")
+        if example:
+            examples[name] = shlex.split(example)
+            assert examples[name][0] == name
+            command.make_context(name, examples[name][1:]).close()
+    assert len(examples) > 20
 
 
 def test_loading_the_definitions_imports_no_engine_but_spark() -> None:
