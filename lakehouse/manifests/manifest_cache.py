@@ -177,7 +177,7 @@ class ManifestCache:
     def entries(self, key: Hashable, columns: Collection[str] | None) -> Entries | None:
         """Entries with at least these columns (None is all); None when they are not kept."""
         entries, has = self.kept.get(key) or (None, ())
-        if has is None or (columns is not None and columns <= frozenset(has)):
+        if has is None or (columns is not None and frozenset(columns) <= frozenset(has)):
             return entries
         return None
 

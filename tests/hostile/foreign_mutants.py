@@ -348,7 +348,7 @@ OF_KILLED_RUNS = [
     ),
     Mutant(
         "20: the next run of a plain asset leaves the branch of one that died",
-        "orchestration.plain_assets.lakehouse_io_manager:LakehouseIOManager._store",
+        "orchestration.assets.lakehouse_io_manager:LakehouseIOManager._store",
         "remove_dead_branches(write.table,",
         "(lambda *_: [])(write.table,",
         seed=6,
