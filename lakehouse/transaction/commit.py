@@ -191,20 +191,21 @@ def _attempts(
     started_ms = environment.now_ms()
     retries = 0
     while True:
-        try:
-            with catalog.turn(change.base.identifier):
-                return _attempt(change, catalog, producer, sent, retries)
-        except SnapshotExpiredError:
-            raise  # it stays expired
-        except CommitConflictError as error:
-            retries += 1
-            if not backoff.pause(retries, started_ms, environment):
-                raise CommitConflictError(
-                    f"{error.message} Gave up after {retries} attempts; "
-                    "raise commit.retry.num-retries to try longer.",
-                    retries=retries - 1,
-                    **{key: value for key, value in error.context.items() if key != "retries"},
-                ) from error
+        with catalog.turn(change.base.identifier):
+            done = _attempt(change, catalog, producer, sent, retries)
+        if isinstance(done, Committed):
+            return done
+        error = done.error
+        if not isinstance(error, CommitConflictError):
+            raise error
+        retries += 1
+        if not backoff.pause(retries, started_ms, environment):
+            raise CommitConflictError(
+                f"{error.message} Gave up after {retries} attempts; "
+                "raise commit.retry.num-retries to try longer.",
+                retries=retries - 1,
+                **{key: value for key, value in error.context.items() if key != "retries"},
+            ) from error
 
 
 def _attempt(
@@ -213,8 +214,11 @@ def _attempt(
     producer: SnapshotProducer,
     sent: list[Staged],
     retries: int,
-) -> Committed:
-    """One attempt. Raises CommitConflictError when somebody was faster."""
+) -> Committed | Refused:
+    """One attempt; refused when somebody was faster.
+
+    Raises what staging raises: what the newest version cannot take, it does not take later.
+    """
     base = catalog.refresh(change.base)
     _check_same_table(change, base)
     landed = _landed_among(sent, base)
@@ -231,11 +235,11 @@ def _attempt(
     match _swap(catalog, staged):
         case Landed() as landed:
             return _committed(producer, landed)
-        case Refused(error):
+        case Refused(error) as refused:
             producer.refused()
             if not isinstance(error, CommitConflictError):
                 sent.pop()  # it went nowhere
-            raise error
+            return refused
         case Unknown() as unknown:
             return _committed(producer, _settle_unknown(change, catalog, producer, sent, unknown))
 

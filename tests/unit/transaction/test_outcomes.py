@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -19,8 +20,11 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_updates import AddSnapshot
 from lakehouse.transaction import Transaction
+from lakehouse.transaction.commit import commit
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
+from lakehouse.transaction.table_change import Operation, Staged, TableChange
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 OTHER = Identifier.parse("raw.other")
@@ -72,6 +76,24 @@ def test_trouble_while_looking_up_leaves_the_outcome_unknown(catalog, monkeypatc
     assert caught.value.context["snapshot_ids"]
     monkeypatch.undo()
     assert live_files(catalog, catalog.load(EVENTS)) == ["one"]
+
+
+def test_what_the_newest_version_cannot_take_is_not_tried_again(catalog):
+    """Nobody came first, so waiting helps nobody: an append would try a million times."""
+    done = Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+
+    class AddedAgain(Operation):
+        holds_on_every_base = True
+
+        def apply(self, staged: Staged) -> None:
+            staged.update(AddSnapshot(done.snapshot))
+
+    slept: list[float] = []
+    environment = replace(Environment.seeded(3), sleep=slept.append)
+    change = TableChange(base=catalog.load(EVENTS), branch="main", operations=[AddedAgain()])
+    with pytest.raises(CommitConflictError, match="has a snapshot"):
+        commit(change, catalog, environment)
+    assert slept == []
 
 
 @pytest.mark.parametrize(("refused", "lands"), [(1, 0), (2, 0), (2, 1), (3, 1)])
