@@ -230,11 +230,17 @@ class EvolvingHistory(History):
         if keys is None:
             return self._append()
         gone = keys.reaches(rows, self._places(branch or "main"))
-        self._java_deletes(keys, **({"branch": branch} if branch else {}))
+        beside: list[Row] = []
+        if not branch and self.random.random() < 0.4:
+            made = zip(self._new_rows(len(keys.probes)), keys.probes, strict=True)
+            beside = [{**probe, self._rid(): row[self._rid()]} for row, probe in made]
+        self._java_deletes(keys, beside=beside, **({"branch": branch} if branch else {}))
         for rid in gone:
             del rows[rid]
+        self._keep(beside)
         self._branch_changed(branch)
-        return f"Java deletes by equality: {branch or 'main'} {keys} reaches {gone}"
+        told = f"{keys} reaches {gone}, {len(beside)} rows come"
+        return f"Java deletes by equality: {branch or 'main'} {told}"
 
     def _keys_to_delete(self, rows: dict[int, Row], only: str = "") -> Keys | None:
         """Values of some fields at any depth, in the partitions of any spec; None: none can be.

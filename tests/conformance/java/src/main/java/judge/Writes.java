@@ -138,7 +138,8 @@ final class Writes {
 
   /**
    * Equality deletes of the given values of some fields, at any depth, in the partitions of `spec`
-   * (an id; without one the table's) where these values lie.
+   * (an id; without one the table's) where these values lie. The rows of `beside` are added by the
+   * same commit, which does not reach them.
    */
   SnapshotUpdate<?> equality() throws IOException {
     List<String> names = new ArrayList<>();
@@ -170,6 +171,7 @@ final class Writes {
       }
       delta.addDeletes(writer.toDeleteFile());
     }
+    written(given("beside"), table.schema()).forEach(delta::addRows);
     return delta;
   }
 
@@ -212,9 +214,13 @@ final class Writes {
   }
 
   private List<Record> given() {
+    return given("rows");
+  }
+
+  private List<Record> given(String name) {
     List<Record> rows = new ArrayList<>();
     Types.StructType struct = table.schema().asStruct();
-    command.path("rows").forEach(row -> rows.add((Record) Values.fromJson(row, struct)));
+    command.path(name).forEach(row -> rows.add((Record) Values.fromJson(row, struct)));
     return rows;
   }
 
