@@ -1,11 +1,14 @@
-"""The README's example runs as it stands and prints what it says."""
+"""The README's example runs and prints what it says; the installation page is up to date."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+from lakehouse.spark.jvm.spark_versions import NEWEST_JAVA
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
@@ -24,3 +27,13 @@ def test_the_readme_names_the_commands_of_the_makefile():
     commands = set(re.findall(r"make ([a-z]+)", README.read_text()))
     assert {"demo", "test", "dev"} <= commands
     assert all(re.search(rf"^{command}:", makefile, flags=re.MULTILINE) for command in commands)
+
+
+def test_the_installation_page_names_the_extras_and_versions_of_the_project():
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]
+    page = (README.parent / "docs/install.md").read_text()
+    extras = set(re.findall(r"^\| `([a-z]+)` \| ", page, flags=re.MULTILINE))
+    assert extras == project["optional-dependencies"].keys()
+    assert project["requires-python"] in page
+    assert f"pylakehouse-{project['version']}-py3" in page
+    assert all(spark in page for spark in NEWEST_JAVA)
