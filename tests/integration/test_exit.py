@@ -46,6 +46,7 @@ def folder(tmp_path_factory) -> str:
     return str(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_stream_that_is_left_early_lets_the_program_end(folder: str, program: str):
     text = READ.format(folder=folder) + PROGRAMS[program].format(folder=folder)

@@ -268,6 +268,7 @@ def given_as(draw, source):
     return draw(st.sampled_from(forms))(source)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_a_merge_does_what_it_does_in_duckdb(data):

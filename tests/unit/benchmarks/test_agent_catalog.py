@@ -39,6 +39,7 @@ def questions(path=DEVELOPMENT):
     return load_questions(path, set(SCHEMAS), owners_statements())
 
 
+@pytest.mark.slow
 def test_a_small_run_grades_every_condition(tmp_path):
     chosen = [one for one in questions() if one.key in ("D03", "D10", "D16")]
     result = evaluate(chosen, [1], ["A", "C", "D states"], scale=0.02)
