@@ -39,7 +39,10 @@ def know(self, account_id, partition, access_key_id, headers):
     known(self, account_id, partition, access_key_id, headers)
     for role in sts_backends[account_id][partition].assumed_roles:
         if role.access_key_id == access_key_id:
-            if role.expiration < utcnow():
+            # by when it was signed: how long a request waits here is a matter of load
+            at = headers.get("X-Amz-Date")
+            signed = datetime.datetime.strptime(at, "%Y%m%dT%H%M%SZ") if at else utcnow()
+            if role.expiration < signed:
                 raise ac.CreateAccessKeyFailure(reason="InvalidToken")
             self.policy = role.policy
 
