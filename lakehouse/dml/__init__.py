@@ -1,1 +1,1 @@
-"""Overwrite and delete by filter: whole files are dropped, others lose their matching rows."""
+"""Changing rows: what to do is decided about one version, and is a value that a commit takes."""

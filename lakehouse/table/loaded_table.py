@@ -11,11 +11,14 @@ from pyiceberg.schema import Schema
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.held_version import HeldVersion
+from lakehouse.catalog.own_folders import check_table
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.environment import Environment
 from lakehouse.errors import SnapshotExpiredError
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.commit import Committed
 from lakehouse.transaction.transaction import Transaction
@@ -175,6 +178,34 @@ class LoadedTable:
             base=self._version,
             branch=branch,
             environment=self.environment,
+        )
+
+    def write_request(self, version: TableVersion | None = None) -> WriteRequest:
+        """What a writer has to know to write data files for this version.
+
+        >>> events.write_request().format_version
+        2
+
+        Args:
+            version: another version of the table.
+
+        Raises:
+            UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
+            InvalidLocationError: its metadata says to write outside the warehouse.
+        """
+        metadata = (version or self._version).metadata
+        refuse_v1(metadata)
+        refuse_encrypted(metadata.location, metadata.properties, metadata.current_snapshot())
+        check_table(self.catalog, metadata)
+        return WriteRequest(
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            sort_order=metadata.write_sort_order(),
+            location=TableProperties(metadata.properties).data_location(metadata.location),
+            properties=metadata.properties,
+            format_version=metadata.format_version,
+            write_id=str(self.environment.new_uuid()),
+            table=self.name,
         )
 
     def _head(self, branch: str) -> int | None:

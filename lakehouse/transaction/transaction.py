@@ -20,7 +20,6 @@ from lakehouse.spec.metadata.table_updates import (
     SetProperties,
     Update,
     UpgradeFormatVersion,
-    apply_updates,
 )
 from lakehouse.spec.table_properties import check_given_properties, parse_format_version
 from lakehouse.transaction.commit import Committed, commit
@@ -102,9 +101,7 @@ class Transaction:
         metadata = self.base.metadata
         for operation in self._operations:
             if isinstance(operation, MetadataChange):
-                metadata = apply_updates(
-                    metadata, operation.updates, now_ms=metadata.last_updated_ms
-                )
+                metadata = operation.applied_to(metadata)
         return metadata
 
     def append(self, files: Iterable[DataFile], *, must_be_new: bool = False) -> Self:

@@ -327,7 +327,7 @@ OF_HISTORIES = [
     ),
     Mutant(
         "19a: a handle whose snapshot has expired finds a file missing",
-        "table.decisions.row_write:RowWrite._expired",
+        "table.row_write:RowWrite._expired",
         "head is not None",
         "False",
     ),

@@ -52,11 +52,11 @@ class Overtaken(Table):
     others: list
     looked: Callable[[], None]
 
-    def write_request(self):
+    def write_request(self, version=None):
         self.looked()
         if self.others:
             self.others.pop(0)()
-        return super().write_request()
+        return super().write_request(version)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

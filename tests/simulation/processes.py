@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.dml.copy_on_write import remove_matching_rows
-from lakehouse.dml.merge_on_read import RowDeletes, delete_matching_rows
+from lakehouse.dml.merge.target_rows import TargetRows, delete_rows
+from lakehouse.dml.row_change import RowWriter
 from lakehouse.errors import (
     CommitStateUnknownError,
     LakehouseError,
@@ -206,17 +206,21 @@ class Actor:
         if not any(map(has_no_struct, rows)):
             self.append(op, base)
             return
-        delete = self.rng.choice((remove_matching_rows, delete_matching_rows))
+        mode = self.rng.choice(("copy-on-write", "merge-on-read"))
         where = bind(nulls_of(found.name), base.metadata.schema())
-        head, request = base.metadata.current_snapshot_id, write_request(base.metadata, op)
-        done = delete(base.metadata, head, where, request, self.world.storage)
+        properties = {**base.metadata.properties, "write.delete.mode": mode}
+        metadata = replace(base.metadata, properties=properties)
+        request = write_request(base.metadata, op)
+        with RowWriter(metadata, request, self.world.storage, "delete") as writer:
+            done = delete_rows(TargetRows.of(base, "main", self.world.storage), where, writer)
         intent = Intent(op, "delete_where")
-        if isinstance(done, RowDeletes):
+        if mode == "merge-on-read":
             note_deletes(intent, found.live, done)
         else:
             note_rewrite(intent, found.name, found.live, done)
         transaction = self._transaction(base)
-        done.stage(transaction, where)
+        if done:
+            done.stage(transaction)
         self._commit(op, transaction, intent)
 
     def update(self, op: str, base: TableVersion) -> None:

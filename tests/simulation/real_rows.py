@@ -17,8 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.dml.copy_on_write import RowRewrite
-from lakehouse.dml.merge_on_read import RowDeletes
+from lakehouse.dml.row_change import RowChange
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -81,7 +80,7 @@ def write_request(metadata: TableMetadata, op: str) -> WriteRequest:
 
 
 def note_rewrite(
-    intent: Intent, partition: str, live: dict[str, dict[int, int]], done: RowRewrite
+    intent: Intent, partition: str, live: dict[str, dict[int, int]], done: RowChange
 ) -> None:
     """What a delete by copy on write has to do: whatever it did, the others stay."""
     touched = [path for path, rows in live.items() if any(map(has_no_struct, rows.values()))]
@@ -96,20 +95,20 @@ def note_rewrite(
         intent.adds[path] = (partition, tuple(rows or ()))
 
 
-def note_deletes(intent: Intent, live: dict[str, dict[int, int]], done: RowDeletes) -> None:
+def note_deletes(intent: Intent, live: dict[str, dict[int, int]], done: RowChange) -> None:
     """What a delete by merge on read has to do."""
     wanted = {
         path: frozenset(position for position, row in rows.items() if has_no_struct(row))
         for path, rows in live.items()
     }
     told = {path: positions for path, positions in wanted.items() if positions}
-    if not done.delete_files:  # vectors, which the commit writes; files of which every row goes
+    if not done.deletes:  # vectors, which the commit writes; files of which every row goes
         intent.removes = tuple(one.file_path for one in done.removed)
         kept = {path: one for path, one in told.items() if path not in intent.removes}
         intent.deletes[intent.op, None] = kept
         return
     paths = {one.path for one in done.rows}
-    for one in done.delete_files:
+    for one in done.deletes:
         intent.deletes[one.file_path, one.content_offset] = {
             path: positions
             for path, positions in told.items()

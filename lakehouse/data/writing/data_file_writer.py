@@ -79,20 +79,45 @@ def write_data_files(
         StorageError: a file could not be written. Whatever the error, unfinished files leave
             nothing; files that were yielded stay.
     """
-    target = _file_target(request, storage, task)
-    splitter = PartitionSplitter(request.spec, request.schema)
-    buffer = TableProperties(request.properties).write_buffer_bytes
-    fan_out = FanOut(target, RowSorter(request.sort_order, request.schema), buffer)
-    names = {one.name for one in target.schema.fields}
-    stored = [at for at, one in enumerate(request.schema.fields) if one.name in names]
-    partial = len(stored) != len(request.schema.fields)
+    writer = DataFileWriter(request, storage, task=task)
     try:
         for batch in coerce(data, request.schema, table=request.table):
-            for partition, part in splitter.split(batch):
-                yield from fan_out.add(partition, part.select(stored) if partial else part)
-        yield from fan_out.finish()
+            yield from writer.write_coerced(batch)
+        yield from writer.finish()
     finally:
-        fan_out.abort()
+        writer.abort()
+
+
+class DataFileWriter:
+    """Writes rows as they come; arguments, files and errors are those of `write_data_files`."""
+
+    def __init__(self, request: WriteRequest, storage: Storage, *, task: str = "0") -> None:
+        target = _file_target(request, storage, task)
+        buffer = TableProperties(request.properties).write_buffer_bytes
+        self._coercer = Coercer(request.schema, request.table)
+        self._splitter = PartitionSplitter(request.spec, request.schema)
+        self._fan_out = FanOut(target, RowSorter(request.sort_order, request.schema), buffer)
+        names = {one.name for one in target.schema.fields}
+        stored = [at for at, one in enumerate(request.schema.fields) if one.name in names]
+        self._stored = stored if len(stored) != len(request.schema.fields) else None
+
+    def write(self, batch: pa.RecordBatch) -> Iterator[DataFile]:
+        """Take rows; files that became full come out."""
+        yield from self.write_coerced(self._coercer.batch(batch))
+
+    def write_coerced(self, batch: pa.RecordBatch) -> Iterator[DataFile]:
+        """Take rows that have the table's Arrow schema."""
+        for partition, part in self._splitter.split(batch):
+            rows = part if self._stored is None else part.select(self._stored)
+            yield from self._fan_out.add(partition, rows)
+
+    def finish(self) -> Iterator[DataFile]:
+        """Finish every file. Nothing comes out of it a second time."""
+        yield from self._fan_out.finish()
+
+    def abort(self) -> None:
+        """Forget every unfinished file; harmless when all are finished."""
+        self._fan_out.abort()
 
 
 def write_all(

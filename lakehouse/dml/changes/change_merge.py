@@ -17,8 +17,9 @@ from lakehouse.dml.merge.merge_rows import merge_rows
 from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
 from lakehouse.dml.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
 from lakehouse.dml.merge.source_rows import SourceRows
-from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
+from lakehouse.dml.merge.target_rows import TargetRows
 from lakehouse.dml.merge.term_columns import PairedRows
+from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
 # beside columns of the changes, which may have any name
@@ -26,11 +27,11 @@ _DELETES = "whether the change deletes"
 _DELETED_AT = "of the delete before it: "
 
 
-def merge_changes(target: TargetRows, batch: ChangeBatch) -> RowChanges:
-    """What the changes do to the rows of one version of the table, which has all their columns.
+def merge_changes(target: TargetRows, batch: ChangeBatch, writer: RowWriter) -> RowChange:
+    """Apply changes to the rows of one version of the table, which has all their columns.
 
     A change acts when it is not older than the row of its key. Its row is inserted where there is
-    none. It is decided when the rows of what comes back are read.
+    none.
 
     Raises:
         InvalidSchemaError: a value does not fit its column.
@@ -51,7 +52,7 @@ def merge_changes(target: TargetRows, batch: ChangeBatch) -> RowChanges:
     schema = Schema(*fields, *more)
     statement = _statement(batch, stored, [one.name for one in lacking])
     merge = bind_merge(statement, target.schema, schema)
-    return merge_rows(target, merge, SourceRows.in_memory(schema, rows))
+    return merge_rows(target, merge, SourceRows.in_memory(schema, rows), writer)
 
 
 def _defaults(rows: pa.Table, lacking: Sequence[NestedField]) -> list[pa.ChunkedArray]:

@@ -28,13 +28,14 @@ from lakehouse.dml.merge.source_match import (
     key_test,
 )
 from lakehouse.dml.merge.source_rows import SourceRows, SpillFile, SpillFolder
-from lakehouse.dml.merge.target_rows import RowChanges, TargetRows, empty_rows
+from lakehouse.dml.merge.target_rows import TargetRows, empty_rows
 from lakehouse.dml.merge.term_columns import PairedRows
-from lakehouse.dml.merge_on_read import positions_of
+from lakehouse.dml.row_change import RowChange, RowWriter, positions_of
 from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.transaction.decided_rows import Positions
+from lakehouse.transaction.decided_rows import KeyTest, Positions
 
 # beside columns of the table, which may have any name; the number is none of Iceberg's
 _FILE = NestedField(2_147_000_000, "number of the file", IntegerType(), required=True)
@@ -43,33 +44,33 @@ Noted = dict[int, list[Positions]]
 """Positions by the number of a file."""
 
 
-def merge_rows(target: TargetRows, merge: BoundMerge, source: SourceRows) -> RowChanges:
-    """What a MERGE does.
+def merge_rows(
+    target: TargetRows, merge: BoundMerge, source: SourceRows, writer: RowWriter
+) -> RowChange:
+    """Run a MERGE.
 
     Of the target the key columns of files that may hold a key are read, batch after batch, and the
     columns that the clauses name where something may match. What may match is decided on by a few
     hundred thousand rows at a time. A source that does not fit in memory is split by its keys into
     files, and so is what may match of the target: part by part is decided on.
 
-    The `rows` of what comes back do all of that when they are read. They raise:
+    Raises:
         InvalidInputError: several source rows would change one row of the target.
         InvalidExpressionError | InvalidSchemaError: a value cannot be computed, or does not fit.
     """
-    changes = RowChanges(source_rows=source.num_rows)
-    changes.rows = _Merging(target, merge, source, changes).rows()
-    return changes
+    return _Merging(target, merge, source, writer).run()
 
 
 class _Merging:
     """One decision about a source and a target."""
 
     def __init__(
-        self, target: TargetRows, merge: BoundMerge, source: SourceRows, changes: RowChanges
+        self, target: TargetRows, merge: BoundMerge, source: SourceRows, writer: RowWriter
     ) -> None:
         self._target = target
         self._merge = merge
         self._source = source
-        self._changes = changes
+        self._writer = writer
         self._whole = bool(merge.about("not matched by source"))
         self._key_columns = target.columns(merge.key_columns)
         self._columns = (
@@ -79,19 +80,38 @@ class _Merging:
         )
         self._found_columns = Schema(*self._columns.fields, _FILE)
         self._keys = KeyColumns(merge, self._key_columns)
+        self._where: Bound = TRUE
+        self._key_test: KeyTest | None = None
+        # of parts it is known with the last one alone whether rows are updated
+        updates = any(clause.action == "update" for clause in merge.clauses)
+        self._may_update = source.parts > 1 and updates
         self._tasks: list[FileScanTask] = []
         self._gone: Noted = {}
-        self._seen: Noted = {}
+        self._read: Noted = {}
+        self._inserted = self._updated = self._deleted = self._passed_over = 0
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """New rows and new versions of rows; the changes are complete with the last."""
-        changes = self._changes
-        yield from self._in_memory() if self._source.parts == 1 else self._in_parts()
-        for noted, changed in ((self._gone, changes.gone), (self._seen, changes.seen)):
-            for number in sorted(noted):
-                changed.append((self._tasks[number], np.unique(np.concatenate(noted[number]))))
+    def run(self) -> RowChange:
+        """Decide, and write what that needs."""
+        if self._source.parts == 1:
+            self._in_memory()
+        else:
+            self._in_parts()
+        for number, (at, positions) in enumerate(_noted(self._gone)):
+            self._writer.remove(self._tasks[at], positions, number)
+        for at, positions in _noted(self._read):
+            self._writer.note_read(self._tasks[at], positions)
+        return self._writer.change(
+            self._where,
+            keys=self._key_test,
+            opened=tuple(task.data_file for task in self._tasks),
+            inserted=self._inserted,
+            updated=self._updated,
+            deleted=self._deleted,
+            source_rows=self._source.num_rows,
+            passed_over=self._passed_over,
+        )
 
-    def _in_memory(self) -> Iterator[pa.RecordBatch]:
+    def _in_memory(self) -> None:
         rows = pa.Table.from_batches(self._source.batches(), schema=self._source.rows.schema)
         part = SourcePart(self._keys, rows.combine_chunks())
         self._check_unique(part)
@@ -103,19 +123,17 @@ class _Merging:
             choose = (
                 None if self._whole else partial(files_with_keys, self._target, self._merge, part)
             )
-            tasks = self._target.tasks(self._changes.conflict_filter, choose)
+            tasks = self._target.tasks(self._where, choose)
             for together in _together(self._found(tasks, known)):
-                yield from self._decide(part, together)
-        yield from self._inserted(part)
+                self._decide(part, together)
+        self._insert(part)
 
-    def _in_parts(self) -> Iterator[pa.RecordBatch]:
+    def _in_parts(self) -> None:
         files, known, limits = split_source(self._source, self._keys)
         self._conflict(limits, known)
-        # whether rows are updated is known with the last part alone
-        self._changes.carries_row_ids = any(one.action == "update" for one in self._merge.clauses)
         schema = empty_rows(self._found_columns).schema
         found = KeySplit(self._source.folder, "target", schema, len(files))
-        for rows in self._found(self._target.tasks(self._changes.conflict_filter), known):
+        for rows in self._found(self._target.tasks(self._where), known):
             numbers, _ = row_numbers(self._keys, self._keys.of_target(self._alone(rows)))
             found.add(rows, numbers)
         for own, theirs in zip(files, found.close(), strict=True):
@@ -123,14 +141,14 @@ class _Merging:
             self._check_unique(part)
             tables = (pa.Table.from_batches([one]) for one in theirs.batches())
             for together in _together(tables):
-                yield from self._decide(part, together)
-            yield from self._inserted(part)
+                self._decide(part, together)
+            self._insert(part)
 
     def _conflict(self, limits: KeyRange, known: SourcePart | KeyFilter) -> None:
-        """Says which rows of others would have changed the outcome."""
+        """Say which rows of others would have changed the outcome."""
         if not self._whole:
-            self._changes.conflict_filter = limits.filter()
-            self._changes.keys = key_test(self._keys, known)
+            self._where = limits.filter()
+            self._key_test = key_test(self._keys, known)
 
     def _found(self, tasks: Iterator[FileScanTask], known: KeyFilter) -> Iterator[pa.Table]:
         """Rows of the target that may match, or all of them where the clauses are about all."""
@@ -139,7 +157,6 @@ class _Merging:
             while group := list(islice(tasks, threads)):
                 first = len(self._tasks)
                 self._tasks += group
-                self._changes.opened += [task.data_file for task in group]
                 if self._whole:
                     for number, task in enumerate(group, first):
                         for batch in self._target.batches(task, self._columns):
@@ -194,9 +211,9 @@ class _Merging:
                 key=repeated[1],
             )
 
-    def _decide(self, part: SourcePart, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """What the clauses about target rows do to some of them."""
-        merge, changes = self._merge, self._changes
+    def _decide(self, part: SourcePart, rows: pa.Table) -> None:
+        """Do what the clauses about target rows do to some of them."""
+        merge = self._merge
         alone = self._alone(rows)
         pairs = part.pairs(alone)
         paired = PairedRows(
@@ -228,25 +245,26 @@ class _Merging:
                 if clause.action == "delete":
                     deleted[at[chosen]] = True
                     continue
-                changes.updated += len(chosen)
-                changes.carries_row_ids = True
-                yield from self._target.changed(where.take(chosen), clause.assignments)
-        changes.deleted += int(deleted.sum())
+                self._updated += len(chosen)
+                versions = self._target.changed(where.take(chosen), clause.assignments)
+                self._writer.write(versions, versions=True)
+        self._deleted += int(deleted.sum())
         _note(self._gone, rows, gone)
         if merge.about("not matched"):
             met = np.zeros(rows.num_rows, bool)
             met[pairs.target] = True
-            _note(self._seen, rows, met & ~gone)
+            _note(self._read, rows, met & ~gone)
 
-    def _inserted(self, part: SourcePart) -> Iterator[pa.RecordBatch]:
-        """What the clauses about source rows make of those that met none."""
-        self._changes.passed_over += int((part.matched & ~part.acted).sum())
+    def _insert(self, part: SourcePart) -> None:
+        """Do what the clauses about source rows do to those that met none."""
+        self._passed_over += int((part.matched & ~part.acted).sum())
         unmet = np.flatnonzero(~part.matched)
         left = part.rows.take(pa.array(unmet))
         fresh = PairedRows(left.num_rows, None, self._merge.target, left, self._merge.source)
         for clause, at in _acting(self._merge.about("not matched"), fresh):
-            self._changes.inserted += len(at)
-            yield from self._target.new(fresh.take(at), clause.assignments)
+            self._inserted += len(at)
+            rows = self._target.new(fresh.take(at), clause.assignments)
+            self._writer.write(rows, versions=self._may_update)
 
     def _check_one_source_row(
         self, acting: Sequence[tuple[BoundClause, Rows]], paired: PairedRows, pairs: Pairs
@@ -304,6 +322,12 @@ def _note(noted: Noted, rows: pa.Table, chosen: np.ndarray) -> None:
     positions = positions_of(rows)[at]
     for number in np.unique(files):
         noted.setdefault(int(number), []).append(positions[files == number])
+
+
+def _noted(noted: Noted) -> Iterator[tuple[int, Positions]]:
+    """The positions of each file, ascending and distinct, by the number of the file."""
+    for number in sorted(noted):
+        yield number, np.unique(np.concatenate(noted[number]))
 
 
 _MOST_PARTS = 256

@@ -1,76 +1,37 @@
-"""The rows of a table that a MERGE or UPDATE looks at, and what becomes of them."""
+"""The rows of one version of a table that a change looks at: DELETE and UPDATE by a filter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.merge.term_columns import PairedRows
-from lakehouse.dml.merge_on_read import POSITION, positions_of
+from lakehouse.dml.row_change import POSITION, RowChange, RowWriter, positions_of
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_terms import Column, Term
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.decided_rows import KeyTest, Positions
+from lakehouse.transaction.decided_rows import Positions
+from lakehouse.transaction.table_change import head_of
 
 _ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
 _BATCH_ROWS = 131_072
-
-
-@dataclass(slots=True)
-class RowChanges:
-    """What a MERGE or UPDATE does to the rows of one version of a table.
-
-    `rows` come as they are computed, and can be read once; the numbers and positions are complete
-    when the last of them is read.
-
-    Attributes:
-        rows: new rows, and new versions of rows, in the table's schema (with row lineage from v3).
-        conflict_filter: passes every row that, had it been there, might have changed the outcome.
-        keys: which of these rows would have; None is all of them.
-        gone: files as they were planned, with the positions of rows that are deleted or replaced.
-        seen: files as they were planned, with the positions of rows that stay as they are, and for
-            which a source row was not inserted.
-        updated: how many rows have a new version.
-        deleted: how many rows go without one.
-        inserted: how many rows are new.
-        opened: data files that may hold rows it is about, and were read.
-        passed_over: how many source rows matched, without any clause acting on the match.
-        source_rows: how many source rows were decided on.
-        carries_row_ids: whether `rows` may hold new versions of rows; with the first of them, at
-            the latest, it is known.
-    """
-
-    rows: Iterator[pa.RecordBatch] = field(default_factory=lambda: iter(()))
-    conflict_filter: Bound = TRUE
-    keys: KeyTest | None = None
-    gone: list[tuple[FileScanTask, Positions]] = field(default_factory=list)
-    seen: list[tuple[FileScanTask, Positions]] = field(default_factory=list)
-    updated: int = 0
-    deleted: int = 0
-    inserted: int = 0
-    opened: list[DataFile] = field(default_factory=list)
-    passed_over: int = 0
-    source_rows: int = 0
-    carries_row_ids: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.gone or self.inserted)
 
 
 class TargetRows:
@@ -89,36 +50,48 @@ class TargetRows:
         self.metadata = metadata
         self.schema = metadata.schema()
         self.table = table
-        self._snapshot_id = snapshot_id
-        self._storage = storage
+        self.snapshot_id = snapshot_id
+        self.storage = storage
         self._readers: dict[tuple[int, int, int | None], tuple[Schema, Bound, RowReader]] = {}
+        self._matching: tuple[Bound, RowReader] | None = None
         self._stored = with_lineage(self.schema, metadata.format_version)
         self._lineage = [one.name for one in self._stored.fields[len(self.schema.fields) :]]
+
+    @classmethod
+    def of(cls, version: TableVersion, branch: str, storage: Storage) -> TargetRows:
+        """The rows of a branch; of main for a branch that a commit will create."""
+        head = head_of(version.metadata, branch)
+        snapshot_id = None if head is None else head.snapshot_id
+        return cls(version.metadata, snapshot_id, storage, str(version.identifier))
+
+    def at(self, metadata: TableMetadata) -> TargetRows:
+        """The same rows, of a table whose metadata has changed."""
+        return TargetRows(metadata, self.snapshot_id, self.storage, self.table)
 
     def tasks(
         self, where: Bound, choose: Callable[..., Sequence[FileScanTask]] | None = None
     ) -> Iterator[FileScanTask]:
         """The files that may hold rows that pass; `choose` takes some of a plan's."""
-        if self._snapshot_id is None:
+        if self.snapshot_id is None:
             return
         request = ScanRequest(
             metadata=self.metadata,
-            snapshot_id=self._snapshot_id,
+            snapshot_id=self.snapshot_id,
             current_schema=True,
             where=where,
             include_metrics=True,
         )
-        plan = plan_scan(request, self._storage)
+        plan = plan_scan(request, self.storage)
         yield from plan.tasks if choose is None else choose(plan)
 
     def key_filters(self, field: Column, most_bytes: int) -> KeyFilters:
         """The key filters of a column, see `load_key_filters`."""
         return load_key_filters(
             self.metadata,
-            self._snapshot_id,
+            self.snapshot_id,
             field.field_id,
             field.type,
-            self._storage,
+            self.storage,
             most_bytes=most_bytes,
         )
 
@@ -146,9 +119,16 @@ class TargetRows:
         key = (id(columns), id(where), threads)
         if key not in self._readers:
             read = ReadRequest.of(self.metadata, columns, where=where, threads=threads)
-            reader = RowReader(replace(read, batch_rows=_BATCH_ROWS), self._storage)
+            reader = RowReader(replace(read, batch_rows=_BATCH_ROWS), self.storage)
             self._readers[key] = (columns, where, reader)
         yield from self._readers[key][-1].read([replace(task, residual=TRUE)])
+
+    def positions(self, task: FileScanTask, where: Bound) -> Positions:
+        """Positions of the live rows of a file that pass."""
+        if self._matching is None or self._matching[0] is not where:
+            read = ReadRequest.of(self.metadata, Schema(POSITION), where=where)
+            self._matching = (where, RowReader(read, self.storage))
+        return positions_of(self._matching[1].table([replace(task, residual=TRUE)]))
 
     def beside_nothing(self, rows: pa.Table, columns: Schema, source: Schema) -> PairedRows:
         """Rows of the target without rows of the source."""
@@ -178,30 +158,52 @@ class TargetRows:
         return self.columns(one.field_id for one in self.schema.fields)
 
 
-def update_rows(target: TargetRows, where: Bound, values: Mapping[str, Term]) -> RowChanges:
-    """New versions of the rows that pass `where`.
+def update_rows(
+    target: TargetRows, where: Bound, values: Mapping[str, Term], writer: RowWriter
+) -> RowChange:
+    """Give the rows that pass `where` new values.
 
-    Its `rows` raise InvalidExpressionError, InvalidSchemaError.
+    Raises:
+        InvalidExpressionError | InvalidSchemaError: a value cannot be computed, or does not fit.
     """
-    changes = RowChanges(conflict_filter=where, carries_row_ids=True)
-    changes.rows = _updated(target, where, values, changes)
-    return changes
-
-
-def _updated(
-    target: TargetRows, where: Bound, values: Mapping[str, Term], changes: RowChanges
-) -> Iterator[pa.RecordBatch]:
     columns, no_source = target.every_column, Schema()
+    opened: list[DataFile] = []
+    gone: list[tuple[FileScanTask, Positions]] = []
     for task in target.tasks(where):
-        changes.opened.append(task.data_file)
-        gone = []
+        opened.append(task.data_file)
+        positions = []
         for batch in target.batches(task, columns, where):
             rows = pa.Table.from_batches([batch])
-            yield from target.changed(target.beside_nothing(rows, columns, no_source), values)
-            gone.append(positions_of(rows))
-            changes.updated += rows.num_rows
-        if gone:
-            changes.gone.append((task, np.concatenate(gone)))
+            versions = target.changed(target.beside_nothing(rows, columns, no_source), values)
+            writer.write(versions, versions=True)
+            positions.append(positions_of(rows))
+        if positions:
+            gone.append((task, np.concatenate(positions)))
+    for number, (task, of_file) in enumerate(gone):
+        writer.remove(task, of_file, number)
+    updated = sum(len(of_file) for _, of_file in gone)
+    return writer.change(where, opened=tuple(opened), updated=updated)
+
+
+def delete_rows(target: TargetRows, where: Bound, writer: RowWriter) -> RowChange:
+    """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
+
+    Of files where partition values and metrics do not tell, the columns of the filter are read.
+
+    Raises:
+        InvalidExpressionError: a function of the filter cannot be computed for a row.
+    """
+    rows: list[int | None] = []
+    for number, task in enumerate(target.tasks(where)):
+        if task.residual == TRUE:
+            writer.drop(task)
+            rows.append(task.live_rows)
+            continue
+        gone = target.positions(task, where)
+        if len(gone):
+            writer.remove(task, gone, number)
+            rows.append(len(gone))
+    return writer.change(where, deleted=total_rows(rows))
 
 
 def top_level(schema: Schema, field_ids: Iterable[int]) -> Schema:

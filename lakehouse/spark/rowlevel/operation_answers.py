@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from lakehouse.dml.merge_on_read import decided_rows, delete_positions
+from lakehouse.dml.row_change import Command, change_mode
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, disjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.scan.task_splits import SplitOptions, combine
@@ -25,7 +25,6 @@ from lakehouse.spark.spark_types import refuse_unreadable
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spark.writing.write_target import WriteTarget
-from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
@@ -71,15 +70,11 @@ class OperationAnswers(Answers):
         self._reading = reading
         self._table = table
         self._target = target
-        self._branch = target.branch
-        self._command = command.lower()
+        self._command = cast("Command", command.lower())
         self._tasks: dict[str, FileScanTask] = {}
         self._where: Bound = FALSE
+        self._mode = change_mode(table.metadata, self._command)
         properties = TableProperties(table.properties)
-        self._mode: str = getattr(properties, f"{self._command}_mode")
-        self._isolation: Literal["serializable", "snapshot"] = getattr(
-            properties, f"{self._command}_isolation"
-        )
         of_session = properties_of_session(spark())
         self._distribution: str | None = of_session.get(
             "write.distribution-mode", getattr(properties, f"{self._command}_distribution")
@@ -137,44 +132,23 @@ class OperationAnswers(Answers):
     def commit(self, told: Arguments, _thing: object) -> None:
         """Publish `files` in place of the `removed` ones, or beside `deletes` by position."""
         added = self._files.data_files(told["files"])
-        if self._mode == MERGE_ON_READ:
-            self._add_delta(added, told["deletes"])
-        else:
-            self._replace(added, told["removed"])
+        with self._target.row_write(self._table) as write:
+            write.files += added
+            with write.writer(self._command) as writer:
+                writer.take(added)
+                if self._mode == MERGE_ON_READ:
+                    for number, (path, positions) in enumerate(told["deletes"].items()):
+                        writer.remove(self._tasks[path], _positions(positions), number)
+                else:
+                    for path in told["removed"]:
+                        writer.drop(self._tasks[path])
+                change = writer.change(self._where, deleted=None)
+            if change:
+                write.commit_change(change)
 
     def discard(self, told: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""
         self._files.discard(told["files"])
-
-    def _replace(self, added: Sequence[DataFile], removed: Iterable[str]) -> None:
-        gone = [self._tasks[one].data_file for one in removed]
-        if not gone and not added:
-            return
-        with self._target.row_write(self._table) as write:
-            write.files += added
-            transaction = self._table.transaction(branch=self._branch).overwrite(
-                added, gone, conflict_filter=self._where, isolation=self._isolation
-            )
-            write.commit(transaction)
-
-    def _add_delta(self, added: Sequence[DataFile], deletes: dict[str, list[str]]) -> None:
-        table = self._table
-        if not added and not deletes:
-            return
-        with self._target.row_write(table) as write:
-            write.files += added
-            told = ((self._tasks[path], _positions(one)) for path, one in deletes.items())
-            rows = [decided_rows(task, positions) for task, positions in told if len(positions)]
-            gone = delete_positions(rows, table.metadata, table.write_request(), table.storage)
-            write.files += gone.delete_files
-            transaction = table.transaction(branch=self._branch).row_delta(
-                added,
-                gone.delete_files,
-                rows=gone.rows,
-                conflict_filter=self._where,
-                isolation=self._isolation,
-            )
-            write.commit(transaction)
 
 
 def _positions(told: Sequence[str]) -> npt.NDArray[np.int64]:

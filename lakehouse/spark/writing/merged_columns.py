@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as sp
 
-from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -17,7 +16,7 @@ from lakehouse.spark.session_settings import MERGE_SCHEMA
 from lakehouse.spark.spark_types import shown_schema, to_iceberg_schema
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.table.table import Table
-from lakehouse.transaction.transaction import Transaction
+from lakehouse.transaction.operations.metadata_changes import MetadataChange
 
 ACCEPTS_ANY = "write.spark.accept-any-schema"
 _OPTIONS = ("merge-schema", "mergeschema")
@@ -42,18 +41,17 @@ class GivenColumns:
     given: sp.StructType
     changes: Changes
 
-    def transaction(self, branch: str) -> Transaction:
-        """A transaction that begins with the new columns."""
-        transaction = self.table.transaction(branch=branch)
-        if self.changes.updates:
-            transaction.update(self.changes.updates, self.changes.requirements)
-        return transaction
+    def metadata_change(self) -> MetadataChange | None:
+        """What the commit of the rows changes before; None where the table has their columns."""
+        if not self.changes.updates:
+            return None
+        return MetadataChange(self.changes.updates, self.changes.requirements)
 
     def request(self) -> WriteRequest:
         """How files are written: with the new columns."""
-        table, metadata = self.table, self.transaction("main").metadata
-        version = TableVersion(table.identifier, metadata, table.metadata_location)
-        return Table(table.catalog, version, table.environment).write_request()
+        table, change = self.table, self.metadata_change()
+        metadata = table.metadata if change is None else change.applied_to(table.metadata)
+        return table.write_request(replace(table.version, metadata=metadata))
 
     def plan(self, request: WriteRequest) -> dict[str, Any]:
         """How rows come to tasks: as they are, where the columns that say how are not theirs."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.dml.merge.target_rows import TargetRows, delete_rows
+from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.errors import (
     InvalidInputError,
     UnsupportedFeatureError,
     ValidationConflictError,
 )
 from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.merged_columns import GivenColumns
 from lakehouse.spark.writing.row_order import row_order
@@ -24,9 +25,7 @@ from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spark.writing.write_options import NO_OPTIONS, WriteOptions
 from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.table.decisions.row_write import Decision
 from lakehouse.table.table import Table
-from lakehouse.transaction.transaction import Transaction
 
 Commit = Callable[[Sequence[DataFile]], None]
 
@@ -94,59 +93,53 @@ def table_commit(
     options: WriteOptions = NO_OPTIONS,
 ) -> Commit:
     """The commit of a write: `append`, `overwrite` by condition, or `dynamic` (partitions)."""
-    branch = target.branch
     if mode == "overwrite" and condition == TRUE and options.dynamic:
         mode = "dynamic"
-
-    def transaction() -> Transaction:
-        return table.transaction(branch=branch) if columns is None else columns.transaction(branch)
+    columns_change = None if columns is None else columns.metadata_change()
 
     def append(files: Sequence[DataFile]) -> None:
         with target.row_write(table) as write:
             write.files += files
-            write.commit(transaction().append(files))
+            transaction = table.transaction(branch=target.branch)
+            if columns_change is not None:
+                transaction.update(columns_change.updates, columns_change.requirements)
+            write.commit(transaction.append(files))
 
     def overwrite(files: Sequence[DataFile]) -> None:
+        def decide(rows: TargetRows, writer: RowWriter) -> RowChange:
+            check_unchanged_since(rows, target.branch, options, condition)
+            writer.take(files)
+            return as_asked(delete_rows(rows, condition, writer))
+
         with target.row_write(table) as write:
             write.files += files
-
-            def decide() -> Decision:
-                check_unchanged_since(table, branch, options, condition)
-                gone = remove_matching_rows(
-                    table.metadata,
-                    head_of_branch(table, branch),
-                    condition,
-                    table.write_request(),
-                    table.storage,
-                )
-                replacement = transaction().overwrite(
-                    [*files, *gone.added],
-                    gone.removed,
-                    conflict_filter=condition,
-                    isolation=options.isolation,
-                )
-                return Decision(replacement, gone.added)
-
-            write.commit_decision(decide)
+            write.change_rows(decide, "overwrite", always=True)
 
     def dynamic(files: Sequence[DataFile]) -> None:
+        def decide(rows: TargetRows, writer: RowWriter) -> RowChange:
+            partitions = {file.partition_key for file in files}
+            check_unchanged_since(rows, target.branch, options, TRUE, partitions)
+            writer.take(files)
+            for task in replaced_files(rows, partitions):
+                writer.drop(task)
+            return as_asked(writer.change(None, deleted=None))
+
         with target.with_summary({"replace-partitions": "true"}).row_write(table) as write:
             write.files += files
+            write.change_rows(decide, "overwrite", always=True)
 
-            def decide() -> Decision:
-                partitions = {file.partition_key for file in files}
-                check_unchanged_since(table, branch, options, TRUE, partitions)
-                removed = replaced_files(table, branch, files)
-                replacement = transaction().overwrite(files, removed, isolation=options.isolation)
-                return Decision(replacement, ())
-
-            write.commit_decision(decide)
+    def as_asked(change: RowChange) -> RowChange:
+        return replace(
+            change,
+            isolation=options.isolation or change.isolation,
+            before=() if columns_change is None else (columns_change,),
+        )
 
     return {"append": append, "overwrite": overwrite, "dynamic": dynamic}[mode]
 
 
 def check_unchanged_since(
-    table: Table,
+    rows: TargetRows,
     branch: str,
     options: WriteOptions,
     condition: Bound,
@@ -161,24 +154,22 @@ def check_unchanged_since(
         ValidationConflictError: somebody changed rows of the condition, or of the partitions.
         InvalidInputError: the snapshot is not among the branch's ancestors.
     """
-    since, head = options.validate_from, head_of_branch(table, branch)
+    since, head = options.validate_from, rows.snapshot_id
     if since is None or since == head:
         return
-    if head is None or all(one.snapshot_id != since for one in table.metadata.ancestors(head)):
+    if head is None or all(one.snapshot_id != since for one in rows.metadata.ancestors(head)):
         raise InvalidInputError(
-            f"{table.name}: validate-from-snapshot-id={since} is no ancestor of {branch}",
-            table=table.name,
+            f"{rows.table}: validate-from-snapshot-id={since} is no ancestor of {branch}",
+            table=rows.table,
         )
 
     def files(snapshot_id: int) -> dict[str, frozenset[str]]:
-        request = ScanRequest(
-            metadata=table.metadata, snapshot_id=snapshot_id, current_schema=True, where=condition
-        )
+        then = TargetRows(rows.metadata, snapshot_id, rows.storage, rows.table)
         return {
             task.data_file.file_path: frozenset(
                 f"{delete.file_path} {delete.content_offset}" for delete in task.deletes
             )
-            for task in plan_scan(request, table.storage).tasks
+            for task in then.tasks(condition)
             if partitions is None or task.data_file.partition_key in partitions
         }
 
@@ -188,31 +179,30 @@ def check_unchanged_since(
     found = sorted({*gone, *added})
     if found:
         raise ValidationConflictError(
-            f"{table.name}: others changed {len(found)} files of the rows to replace since "
+            f"{rows.table}: others changed {len(found)} files of the rows to replace since "
             f"snapshot {since}, among them {found[0]}: read again and decide again",
-            table=table.name,
+            table=rows.table,
         )
 
 
-def replaced_files(table: Table, branch: str, files: Sequence[DataFile]) -> list[DataFile]:
-    """The live files of the partitions of new ones.
+def replaced_files(rows: TargetRows, partitions: Collection[object]) -> list[FileScanTask]:
+    """The live files of partitions.
 
     Raises:
         UnsupportedFeatureError: files of an older partition spec, which do not say whether they
             hold such rows.
     """
-    partitions = {one.partition_key for one in files}
-    live = table.scan(ref=branch if branch in table.refs() else "main").plan().files
-    spec_id = table.metadata.default_spec_id
-    if any(one.spec_id != spec_id for one in live):
+    tasks = list(rows.tasks(TRUE))
+    spec_id = rows.metadata.default_spec_id
+    if any(task.data_file.spec_id != spec_id for task in tasks):
         raise UnsupportedFeatureError(
-            f"{table.name} has files of an older partition spec, of which nobody knows whether "
+            f"{rows.table} has files of an older partition spec, of which nobody knows whether "
             "they hold rows of the partitions that this statement replaces: rewrite them first "
             "(CALL system.rewrite_data_files), or name the rows to replace (INSERT INTO ... "
             "REPLACE WHERE)",
-            table=table.name,
+            table=rows.table,
         )
-    return [one for one in live if one.partition_key in partitions]
+    return [task for task in tasks if task.data_file.partition_key in partitions]
 
 
 def head_of_branch(table: Table, branch: str) -> int | None:

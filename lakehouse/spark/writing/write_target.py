@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.table.decisions.row_write import RowWrite
+from lakehouse.table.row_write import RowWrite
 from lakehouse.table.table import Table
 from lakehouse.transaction.operations.branches_and_tags import WAP_ID
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
-
-from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.dml.changes.change_batch import ChangeBatch, last_changes
 from lakehouse.dml.changes.change_columns import room_for
 from lakehouse.dml.changes.change_merge import merge_changes
-from lakehouse.dml.merge.changed_files import ChangedFiles, Mode, write_changes
 from lakehouse.dml.merge.source_rows import whole_source
-from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
+from lakehouse.dml.merge.target_rows import TargetRows
+from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
-from lakehouse.spec.table_properties import TableProperties
-from lakehouse.table.decisions.row_write import Decision, RowWrite
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.table.merge_result import ApplyResult
+from lakehouse.table.row_write import RowWrite
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.merge_verbs import MergeVerbs
 from lakehouse.table.verbs.remembered_deletes import RememberedDeletes
-from lakehouse.transaction.transaction import Transaction
+from lakehouse.transaction.operations.metadata_changes import MetadataChange
 
 
 class ApplyVerbs(MergeVerbs):
@@ -105,46 +103,48 @@ class ApplyVerbs(MergeVerbs):
     ) -> ApplyResult:
         """Decide, remember deletes, commit; `always` also when nothing changes."""
         deletes = RememberedDeletes(self, batch, branch)
-        counted, ignored = RowChanges(), 0
-        columns: tuple[str, ...] = ()
 
-        def decide() -> Decision | None:
-            nonlocal counted, ignored, columns
+        def decide(target: TargetRows, writer: RowWriter) -> RowChange:
             older = deletes.older()
-            transaction = self.transaction(branch=branch)
-            room = room_for(batch, self.metadata)
-            if room:
-                transaction.update(room.updates, room.requirements)
-            if deletes.property:
-                transaction.set_properties(deletes.property)
-            counted = self._changed_rows(batch.only(~older), transaction)
-            files = self._write(counted, transaction)
-            ignored = int(older.sum()) + counted.passed_over
-            columns = _changed_columns(self.schema(), transaction.metadata.schema())
-            if not counted and not deletes.asked_for and not always:
-                return None
-            decision = self._stage(counted, files, transaction)
-            deletes.remember()
-            transaction.assume(lambda: deletes.check(older))
-            return decision
+            before = _metadata_change(batch, deletes, target.metadata)
+            target = target.at(before.applied_to(target.metadata))
+            writer.with_columns(target.metadata)
+            change = merge_changes(target, batch.only(~older), writer)
+            change = replace(
+                change,
+                passed_over=change.passed_over + int(older.sum()),
+                isolation="serializable",
+                before=(before,) if before.updates else (),
+                check=lambda: deletes.check(older),
+            )
+            if change or always or deletes.asked_for:
+                deletes.remember()
+            return change
 
-        found = write.commit_decision(decide, whatever_came=True)
-        total = batch.rows.num_rows + batch.superseded
-        result = ApplyResult(None, changes=total, superseded=batch.superseded, ignored=ignored)
-        if found is None:
+        done = write.change_rows(
+            decide, "merge", always=always or deletes.asked_for, decides_again=True
+        )
+        change, commit = done.change, done.result
+        if commit is not None and commit.replayed:
+            return ApplyResult(commit.snapshot, replayed=True)
+        result = ApplyResult(
+            None,
+            changes=batch.rows.num_rows + batch.superseded,
+            superseded=batch.superseded,
+            ignored=change.passed_over,
+        )
+        if commit is None:
             return result
-        if found.replayed:
-            return ApplyResult(found.snapshot, replayed=True)
         return replace(
             result,
-            snapshot=found.snapshot,
-            rows_inserted=counted.inserted,
-            rows_updated=counted.updated,
-            rows_deleted=counted.deleted,
-            retries=found.retries,
-            decided_again=found.decided_again,
-            rows_decided_again=found.rows_decided_again,
-            columns_changed=columns,
+            snapshot=commit.snapshot,
+            rows_inserted=change.inserted,
+            rows_updated=change.updated,
+            rows_deleted=change.deleted or 0,
+            retries=commit.retries,
+            decided_again=commit.decided_again,
+            rows_decided_again=commit.rows_decided_again,
+            columns_changed=_changed_columns(change),
         )
 
     def _batch(
@@ -171,32 +171,22 @@ class ApplyVerbs(MergeVerbs):
         schema, rows = whole_source(typed, self.name)
         return replace(batch, schema=schema, rows=rows)
 
-    def _changed_rows(self, batch: ChangeBatch, transaction: Transaction) -> RowChanges:
-        head = self._head(transaction.branch)
-        return merge_changes(TargetRows(transaction.metadata, head, self.storage, self.name), batch)
 
-    def _write(self, changes: RowChanges, transaction: Transaction) -> ChangedFiles:
-        metadata = transaction.metadata
-        request = replace(self.write_request(), schema=metadata.schema())
-        mode = cast("Mode", TableProperties(self.properties).merge_mode)
-        return write_changes(changes, metadata, request, self.storage, mode)
-
-    def _stage(
-        self, changes: RowChanges, files: ChangedFiles, transaction: Transaction
-    ) -> Decision:
-        """The files of the changes, or an empty snapshot that says that the batch was applied."""
-        if not changes:
-            transaction.row_delta(
-                conflict_filter=changes.conflict_filter,
-                isolation="serializable",
-                keys=changes.keys,
-            )
-            return Decision(transaction, (), source_rows=changes.source_rows)
-        files.stage(transaction, "serializable")
-        return Decision(transaction, files.written, source_rows=changes.source_rows)
+def _metadata_change(
+    batch: ChangeBatch, deletes: RememberedDeletes, metadata: TableMetadata
+) -> MetadataChange:
+    """What the commit of a batch changes beside rows: columns, and where deletes are remembered."""
+    columns = room_for(batch, metadata)
+    properties = deletes.property_of(metadata)
+    updates = (*columns.updates, *((SetProperties(properties),) if properties else ()))
+    return MetadataChange(updates, tuple(columns.requirements))
 
 
-def _changed_columns(before: Schema, after: Schema) -> tuple[str, ...]:
+def _changed_columns(change: RowChange) -> tuple[str, ...]:
     """Names of the columns that were added or have another type."""
-    old = {one.field_id: one.field_type for one in before.fields}
-    return tuple(one.name for one in after.fields if old.get(one.field_id) != one.field_type)
+    old = {field.field_id: field.field_type for field in change.base.schema().fields}
+    after = change.base
+    for one in change.before:
+        after = one.applied_to(after)
+    fields = after.schema().fields
+    return tuple(field.name for field in fields if old.get(field.field_id) != field.field_type)

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lakehouse.dml.merge.changed_files import Mode, write_changes
 from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
 from lakehouse.dml.merge.merge_rows import merge_rows
 from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
 from lakehouse.dml.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
-from lakehouse.dml.merge.target_rows import RowChanges, TargetRows, update_rows
+from lakehouse.dml.merge.target_rows import TargetRows, update_rows
+from lakehouse.dml.row_change import Command, RowChange, RowWriter
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
-from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.table_properties import TableProperties
-from lakehouse.table.decisions.row_write import Decision, RowWrite, layout
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
+from lakehouse.table.row_write import Changed, Decide, RowWrite, layout
 from lakehouse.table.rows import RowsAgain
 from lakehouse.table.verbs.write_verbs import WriteVerbs
-from lakehouse.table.write_result import WriteResult
 from lakehouse.transaction.operations.branches_and_tags import SetRef
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
-from lakehouse.transaction.table_change import Isolation
 from lakehouse.transaction.transaction import Transaction
 
 
@@ -80,12 +75,11 @@ class MergeVerbs(WriteVerbs):
             `lakehouse.errors`.
         """
 
-        def change(target: TargetRows) -> RowChanges:
+        def decide(target: TargetRows, writer: RowWriter) -> RowChange:
             condition = bind(where, target.schema)
-            return update_rows(target, condition, bind_update(assignments, target.schema))
+            return update_rows(target, condition, bind_update(assignments, target.schema), writer)
 
-        into = _Into(branch, summary, commit_id, transaction)
-        return self._change(change, "update", into)
+        return self._change(decide, "update", _Into(branch, summary, commit_id, transaction))
 
     def upsert(
         self,
@@ -212,83 +206,46 @@ class MergeVerbs(WriteVerbs):
         again = RowsAgain(source, self.name)
         schema = self.metadata.schema()
 
-        def change(statement: MergeStatement, held: SourceRows, target: TargetRows) -> RowChanges:
-            return merge_rows(target, bind_merge(statement, target.schema, held.schema), held)
+        def decide(
+            statement: MergeStatement, held: SourceRows, target: TargetRows, writer: RowWriter
+        ) -> RowChange:
+            merge = bind_merge(statement, target.schema, held.schema)
+            return merge_rows(target, merge, held, writer)
 
         def execute(statement: MergeStatement) -> MergeResult:
             with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
-                return self._change(partial(change, statement, held), "merge", into)
+                return self._change(partial(decide, statement, held), "merge", into)
 
         def plan(statement: MergeStatement) -> MergePlan:
             with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
 
-                def read() -> RowChanges:
-                    found = change(statement, held, self._target(into.branch))
-                    deque(found.rows, maxlen=0)
-                    return found
+                def read() -> MergePlan:
+                    target = TargetRows.of(self.version, into.branch, self.storage)
+                    with RowWriter(self.metadata, None, self.storage, "merge") as writer:
+                        return _planned(target, decide(statement, held, target, writer))
 
-                return self._planned(self._of_newest(read, into.branch), into.branch)
+                return self._of_newest(read, into.branch)
 
         return MergeBuilder(statement, execute, plan)
 
-    def _target(self, branch: str) -> TargetRows:
-        return TargetRows(self.metadata, self._head(branch), self.storage, self.name)
-
-    def _planned(self, changes: RowChanges, branch: str) -> MergePlan:
-        head = self._head(branch)
-        snapshot = None if head is None else self.metadata.snapshot(head)
-        counted = None if snapshot is None else snapshot.summary.get("total-data-files")
-        return MergePlan(
-            table=self.name,
-            snapshot_id=head,
-            mode=TableProperties(self.properties).merge_mode,
-            files=0 if snapshot is None else None if counted is None else int(counted),
-            files_opened=len(changes.opened),
-            bytes_opened=sum(one.file_size_in_bytes for one in changes.opened),
-            files_changed=len(changes.gone),
-            rows_inserted=changes.inserted,
-            rows_updated=changes.updated,
-            rows_deleted=changes.deleted,
-        )
-
-    def _change(
-        self, change: Callable[[TargetRows], RowChanges], command: str, into: _Into
-    ) -> MergeResult:
-        counted = RowChanges()
-
-        def stage(transaction: Transaction) -> Sequence[DataFile]:
-            """Decides, writes files, and adds them; the files, none if there is nothing to do."""
-            nonlocal counted
-            properties = TableProperties(self.properties)
-            mode: Mode = getattr(properties, f"{command}_mode")
-            isolation: Isolation = getattr(properties, f"{command}_isolation")
-            request, target = self.write_request(), self._target(transaction.branch)
-            counted = change(target)
-            files = write_changes(counted, self.metadata, request, self.storage, mode)
-            if not counted:
-                return ()
-            files.stage(transaction, isolation)
-            return files.written
-
+    def _change(self, decide: Decide, command: Command, into: _Into) -> MergeResult:
         if into.transaction is not None:
             self._check_transaction(into)
-            with self._reading(into.transaction.branch):
-                stage(into.transaction)
-            return MergeResult(None, counted.inserted, counted.updated, counted.deleted)
-
-        def decide() -> Decision | None:
-            transaction = self.transaction(branch=into.branch)
-            written = stage(transaction)
-            if not counted:
-                return None
-            return Decision(transaction, written, source_rows=counted.source_rows)
-
+            request = self.write_request()
+            target = TargetRows.of(self.version, into.transaction.branch, self.storage)
+            with (
+                self._reading(into.transaction.branch),
+                RowWriter(self.metadata, request, self.storage, command) as writer,
+            ):
+                change = decide(target, writer)
+            if change:
+                change.stage(into.transaction)
+            return _result(Changed(change, None))
         with RowWrite(self, into.branch, into.summary, into.commit_id) as write:
             done = write.replayed()
             if done is not None:
                 return MergeResult(done.snapshot, replayed=True)
-            found = write.commit_decision(decide, whatever_came=True)
-        return _result(found, counted)
+            return _result(write.change_rows(decide, command, decides_again=True))
 
     def _check_transaction(self, into: _Into) -> None:
         """Refuse what would be decided on other rows, or columns, than those that it meets."""
@@ -319,17 +276,34 @@ class MergeVerbs(WriteVerbs):
             )
 
 
-def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:
-    if found is None:
-        return MergeResult(None)
-    if found.replayed:
-        return MergeResult(found.snapshot, replayed=True)
+def _planned(target: TargetRows, change: RowChange) -> MergePlan:
+    head = target.snapshot_id
+    snapshot = None if head is None else target.metadata.snapshot(head)
+    counted = None if snapshot is None else snapshot.summary.get("total-data-files")
+    return MergePlan(
+        table=target.table,
+        snapshot_id=head,
+        mode=change.mode,
+        files=0 if snapshot is None else None if counted is None else int(counted),
+        files_opened=len(change.opened),
+        bytes_opened=sum(file.file_size_in_bytes for file in change.opened),
+        files_changed=change.files_losing_rows,
+        rows_inserted=change.inserted,
+        rows_updated=change.updated,
+        rows_deleted=change.deleted or 0,
+    )
+
+
+def _result(done: Changed) -> MergeResult:
+    change, commit = done.change, done.result
+    if commit is not None and commit.replayed:
+        return MergeResult(commit.snapshot, replayed=True)
     return MergeResult(
-        found.snapshot,
-        counted.inserted,
-        counted.updated,
-        counted.deleted,
-        found.retries,
-        decided_again=found.decided_again,
-        rows_decided_again=found.rows_decided_again,
+        None if commit is None else commit.snapshot,
+        change.inserted,
+        change.updated,
+        change.deleted or 0,
+        retries=0 if commit is None else commit.retries,
+        decided_again=0 if commit is None else commit.decided_again,
+        rows_decided_again=0 if commit is None else commit.rows_decided_again,
     )

@@ -21,7 +21,7 @@ from lakehouse.dml.changes.change_merge import older_than
 from lakehouse.dml.merge.target_rows import TargetRows
 from lakehouse.errors import InvalidInputError, TableAlreadyExistsError, ValidationConflictError
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_metadata import new_table_metadata, refuse_v1
+from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, refuse_v1
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
@@ -39,7 +39,7 @@ class _Beside(WriteVerbs, ChangeVerbs):
 
     def remembered(self, branch: str) -> TargetRows:
         """Its rows."""
-        return TargetRows(self.metadata, self._head(branch), self.storage, self.name)
+        return TargetRows.of(self.version, branch, self.storage)
 
 
 class RememberedDeletes:
@@ -67,11 +67,10 @@ class RememberedDeletes:
         """Whether the batch has deletes that are to be remembered."""
         return bool(self._remember_ms and self._batch.deletes.any())
 
-    @property
-    def property(self) -> dict[str, str]:
+    def property_of(self, metadata: TableMetadata) -> dict[str, str]:
         """What the table has to say, so that the deletes are found after it is renamed."""
         name = TableProperties.changes_deletes_table.name
-        new = self.asked_for and name not in self._table.properties
+        new = self.asked_for and name not in metadata.properties
         return {name: str(self._identifier)} if new else {}
 
     def older(self) -> npt.NDArray[np.bool_]:

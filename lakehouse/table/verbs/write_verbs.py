@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
-from lakehouse.catalog.own_folders import check_table
-from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.data.writing.data_file_writer import write_all
 from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.dml.added_rows import refuse_other_rows
-from lakehouse.dml.copy_on_write import remove_matching_rows
-from lakehouse.dml.merge_on_read import delete_matching_rows
+from lakehouse.dml.merge.target_rows import TargetRows, delete_rows
+from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.engines import engine_for
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
-from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.table.decisions.row_write import Decision, RowWrite
 from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.row_write import RowWrite
 from lakehouse.table.rows import WrittenFiles, arrow_rows
 from lakehouse.table.write_result import WriteResult
 
@@ -154,17 +153,12 @@ class WriteVerbs(LoadedTable):
                     new, bind(where, self.schema()), self.metadata, self.storage, self.name
                 )
 
-            def decide() -> Decision:
-                condition = bind(where, self.schema())
-                gone = remove_matching_rows(
-                    self.metadata, self._head(branch), condition, self.write_request(), self.storage
-                )
-                transaction = self.transaction(branch=branch).overwrite(
-                    [*new, *gone.added], gone.removed, conflict_filter=condition
-                )
-                return Decision(transaction, gone.added, gone.deleted_rows)
+            def decide(target: TargetRows, writer: RowWriter) -> RowChange:
+                writer.take(new)
+                change = delete_rows(target, bind(where, target.schema), writer)
+                return replace(change, inserted=rows_of(new))
 
-            return write.commit_decision(decide, rows_inserted=rows_of(new))
+            return write.change_rows(decide, "overwrite", always=True).committed
 
     def delete(
         self,
@@ -188,46 +182,14 @@ class WriteVerbs(LoadedTable):
             None when no row matched and nothing was committed.
         """
 
-        def decide() -> Decision | None:
-            condition = bind(where, self.schema())
-            merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
-            remove = delete_matching_rows if merge_on_read else remove_matching_rows
-            gone = remove(
-                self.metadata, self._head(branch), condition, self.write_request(), self.storage
-            )
-            if not gone:
-                return None
-            transaction = self.transaction(branch=branch)
-            gone.stage(transaction, condition)
-            return Decision(transaction, gone.written, gone.deleted_rows)
+        def decide(target: TargetRows, writer: RowWriter) -> RowChange:
+            return delete_rows(target, bind(where, target.schema), writer)
 
         with RowWrite(self, branch, summary, commit_id) as write:
-            return write.replayed() or write.commit_decision(decide, rows_inserted=0)
-
-    def write_request(self) -> WriteRequest:
-        """What a writer has to know to write data files for this version.
-
-        >>> events.write_request().format_version
-        2
-
-        Raises:
-            UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
-            InvalidLocationError: its metadata says to write outside the warehouse.
-        """
-        metadata = self.metadata
-        refuse_v1(metadata)
-        refuse_encrypted(metadata.location, metadata.properties, metadata.current_snapshot())
-        check_table(self.catalog, metadata)
-        return WriteRequest(
-            schema=metadata.schema(),
-            spec=metadata.spec(),
-            sort_order=metadata.write_sort_order(),
-            location=TableProperties(metadata.properties).data_location(metadata.location),
-            properties=metadata.properties,
-            format_version=metadata.format_version,
-            write_id=str(self.environment.new_uuid()),
-            table=self.name,
-        )
+            if (done := write.replayed()) is not None:
+                return done
+            bind(where, self.schema())
+            return write.change_rows(decide, "delete").result
 
     def write_files(self, data: object) -> list[DataFile]:
         """Write data files without committing them; give them to a transaction.

@@ -10,13 +10,19 @@ from dataclasses import dataclass
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, ValidationConflictError
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertRefSnapshotId,
     AssertTableUUID,
     Requirement,
     check_requirements,
 )
-from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, RemoveSnapshots, Update
+from lakehouse.spec.metadata.table_updates import (
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    Update,
+    apply_updates,
+)
 from lakehouse.transaction.table_change import Operation, Staged
 
 
@@ -26,6 +32,10 @@ class MetadataChange(Operation):
 
     updates: tuple[Update, ...]
     requirements: tuple[Requirement, ...] = ()
+
+    def applied_to(self, metadata: TableMetadata) -> TableMetadata:
+        """The metadata that new data files are written for."""
+        return apply_updates(metadata, self.updates, now_ms=metadata.last_updated_ms)
 
     def apply(self, staged: Staged) -> None:
         """Check the requirements against the staged's base, then apply."""

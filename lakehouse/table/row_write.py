@@ -1,4 +1,4 @@
-"""A verb that writes rows: its files, its commit, and what becomes of them when that fails."""
+"""A verb that writes rows: decisions, the commit, and what becomes of its files when that fails."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import overload
 
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.held_version import HeldVersion
+from lakehouse.dml.merge.target_rows import TargetRows
+from lakehouse.dml.row_change import Command, RowChange, RowWriter
 from lakehouse.errors import (
     CommitStateUnknownError,
     LakehouseError,
@@ -26,32 +28,41 @@ from lakehouse.transaction.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)
 
+Decide = Callable[[TargetRows, RowWriter], RowChange]
+"""Looks at the rows of one version, and writes the files of what it decides."""
+
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What a write does to the rows of the version that it looked at.
+class Changed:
+    """What a write did.
 
     Attributes:
-        transaction: based on that version.
-        written: files written for this decision; the next one may have a use for some of them.
-        rows_deleted: how many rows go; None when nobody counted.
-        source_rows: how many rows of a source it was made about.
+        change: the last decision.
+        result: its commit; None when it found nothing to do.
     """
 
-    transaction: Transaction
-    written: Sequence[DataFile]
-    rows_deleted: int | None = None
-    source_rows: int = 0
+    change: RowChange
+    result: WriteResult | None
+
+    @property
+    def committed(self) -> WriteResult:
+        """The commit of a write that always makes one."""
+        if self.result is None:
+            raise AssertionError(f"a {self.change.command} of nothing was to be committed")
+        return self.result
 
 
 class RowWrite:
     """`with RowWrite(...) as write:` files go when the verb failed, and stay when nobody knows.
 
+    The table moves once: to the version that the write made, or to the newest, where it found
+    nothing to do in it.
+
     A `staged` write makes a snapshot on top of `main` that no ref names, to be published later
     (`cherry_pick`); `branch` is then a name that nobody has.
 
     Attributes:
-        files: all data and delete files that the verb wrote.
+        files: data files that the verb wrote and commits, whatever it decides.
     """
 
     def __init__(
@@ -64,6 +75,7 @@ class RowWrite:
         staged: bool = False,
     ) -> None:
         self.files: list[DataFile] = []
+        self._of_decision: Sequence[DataFile] = ()
         self._staged = staged
         self._table = table
         self._branch = branch
@@ -80,7 +92,7 @@ class RowWrite:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, LakehouseError) and not isinstance(error, CommitStateUnknownError):
-            self._discard(self.files)
+            self._discard([*self.files, *self._of_decision])
 
     def replayed(self) -> WriteResult | None:
         """What an earlier run committed to the branch under the same commit id.
@@ -111,39 +123,17 @@ class RowWrite:
         committed = transaction.commit(self._summary, commit_id=self._commit_id)
         self._table.move_to(committed.version)
         if committed.replayed:
-            self._discard(self.files)
+            self._discard([*self.files, *self._of_decision])
         if committed.snapshot is None:
             raise AssertionError(f"a commit of rows to {self._table.name} made no snapshot")
         if committed.replayed:
             return WriteResult(committed.snapshot, replayed=True)
         return WriteResult(committed.snapshot, rows_inserted, rows_deleted, committed.retries)
 
-    @overload
-    def commit_decision(
-        self,
-        decide: Callable[[], Decision],
-        *,
-        rows_inserted: int | None = None,
-        whatever_came: bool = False,
-    ) -> WriteResult: ...
-
-    @overload
-    def commit_decision(
-        self,
-        decide: Callable[[], Decision | None],
-        *,
-        rows_inserted: int | None = None,
-        whatever_came: bool = False,
-    ) -> WriteResult | None: ...
-
-    def commit_decision(
-        self,
-        decide: Callable[[], Decision | None],
-        *,
-        rows_inserted: int | None = None,
-        whatever_came: bool = False,
-    ) -> WriteResult | None:
-        """Commit what `decide` makes of the table's version; None when it finds nothing to do.
+    def change_rows(
+        self, decide: Decide, command: Command, *, always: bool = False, decides_again: bool = False
+    ) -> Changed:
+        """Decide on the table's version, and commit that.
 
         A `replace` snapshot (compaction, Iceberg spec "Snapshots") moves rows to other files and
         changes none. So when nothing but such snapshots came between, the decision is made again on
@@ -154,57 +144,91 @@ class RowWrite:
         expired: nobody can read it, or tell what came since.
 
         Args:
-            decide: looks at the table as it is then.
-            rows_inserted: for the result.
-            whatever_came: decide again whatever came between, as long as it is the same table:
+            decide: see Decide.
+            command: the verb, whose properties say how rows are changed.
+            always: commit also a change of nothing.
+            decides_again: decide again whatever came between, as long as it is the same table:
                 for writes that follow from the rows alone that they find.
 
         Raises:
             ValidationConflictError: something else came between.
             SnapshotExpiredError: the snapshot decided on, and there are no more retries.
         """
-        most = TableProperties(self._table.properties).retry_count
-        again, rows_again, newest = 0, 0, False
-        first = len(self.files)
+        version = self._table.version
+        most = TableProperties(version.metadata.properties).retry_count
+        again, source_rows, newest = 0, 0, False
         while True:
-            before = self._table.metadata
             try:
-                head = head_of(before, self._branch)
-                held = HeldVersion(self._table.catalog, self._table.version)
-                with held.reading(None if head is None else head.snapshot_id):
-                    decision = decide()
-            except SnapshotExpiredError:
-                found = self._table.catalog.load(self._table.identifier)
-                if again >= most or not self._expired(before, found.metadata):
-                    raise
-                self._table.move_to(found)
-                again += 1
+                change = self._decide(decide, command, version)
+            except SnapshotExpiredError as error:
+                version = self._next(version, error, again < most, decides_again=False)
+                again, newest = again + 1, True
                 continue
-            self._keep_of_decisions(first, () if decision is None else decision.written)
-            if decision is None:
-                if newest or not self._left_behind():
-                    return None
-                newest = True
+            if not (change or always):
+                later = None if newest else self._later(version)
+                if later is None:
+                    self._table.move_to(version)
+                    return Changed(change, None)
+                version, newest = later, True
                 continue
-            rows_again += decision.source_rows if again else 0
+            source_rows += change.source_rows if again else 0
             try:
-                done = self.commit(
-                    decision.transaction,
-                    rows_inserted=rows_inserted,
-                    rows_deleted=decision.rows_deleted,
-                )
-                return replace(done, decided_again=again, rows_decided_again=rows_again)
+                done = self.commit_change(change, version)
+                done = replace(done, decided_again=again, rows_decided_again=source_rows)
+                return Changed(change, done)
             except (ValidationConflictError, SnapshotExpiredError) as error:
-                found = self._table.catalog.load(self._table.identifier)
-                same = before.table_uuid == found.metadata.table_uuid
-                may = self._expired(before, found.metadata) or (
-                    isinstance(error, ValidationConflictError)
-                    and (whatever_came or only_moved_rows(before, found.metadata, self._branch))
-                )
-                if not (again < most and same and may):
-                    raise
-            self._table.move_to(found)
+                version = self._next(version, error, again < most, decides_again=decides_again)
+            self._discard(self._of_decision)
+            self._of_decision = ()
             again, newest = again + 1, True
+
+    def commit_change(self, change: RowChange, version: TableVersion | None = None) -> WriteResult:
+        """Commit a change of the rows of a version, by default the table's."""
+        self._of_decision = change.written
+        transaction = Transaction(
+            self._table.catalog,
+            self._table.identifier,
+            base=version or self._table.version,
+            branch=self._branch,
+            environment=self._table.environment,
+        )
+        change.stage(transaction)
+        return self.commit(transaction, rows_inserted=change.inserted, rows_deleted=change.deleted)
+
+    def writer(self, command: Command, version: TableVersion | None = None) -> RowWriter:
+        """Writes the files of one decision on a version, by default the table's."""
+        version = version or self._table.version
+        request = self._table.write_request(version)
+        return RowWriter(version.metadata, request, self._table.storage, command)
+
+    def _decide(self, decide: Decide, command: Command, version: TableVersion) -> RowChange:
+        head = head_of(version.metadata, self._branch)
+        held = HeldVersion(self._table.catalog, version)
+        with (
+            held.reading(None if head is None else head.snapshot_id),
+            self.writer(command, version) as writer,
+        ):
+            return decide(TargetRows.of(version, self._branch, self._table.storage), writer)
+
+    def _next(
+        self,
+        version: TableVersion,
+        error: ValidationConflictError | SnapshotExpiredError,
+        may_retry: bool,
+        *,
+        decides_again: bool,
+    ) -> TableVersion:
+        """The newest version, where deciding on it may help; else raises the error."""
+        newest = self._table.catalog.load(self._table.identifier)
+        before, now = version.metadata, newest.metadata
+        may_help = self._expired(before, now) or (
+            isinstance(error, ValidationConflictError)
+            and before.table_uuid == now.table_uuid
+            and (decides_again or only_moved_rows(before, now, self._branch))
+        )
+        if not (may_retry and may_help):
+            raise error
+        return newest
 
     def _expired(self, before: TableMetadata, after: TableMetadata) -> bool:
         """Whether the snapshot that was decided on is no longer part of the same table."""
@@ -215,28 +239,17 @@ class RowWrite:
             and all(one.snapshot_id != head.snapshot_id for one in after.snapshots)
         )
 
-    def _keep_of_decisions(self, first: int, written: Sequence[DataFile]) -> None:
-        """Delete the files of the decision before, from number `first` on, that are not `written`.
-
-        That is done when the next decision is made: it may have kept some of them.
-        """
-        kept = {one.file_path for one in written}
-        self._discard([one for one in self.files[first:] if one.file_path not in kept])
-        self.files[first:] = written
-
-    def _left_behind(self) -> bool:
-        """Whether others have committed since the table was read; it moves to what they made."""
-        version = self._table.version
+    def _later(self, version: TableVersion) -> TableVersion | None:
+        """What others have made of the table since; None if nothing."""
         found = self._table.catalog.refresh(version)
         if found.metadata_location == version.metadata_location:
-            return False
+            return None
         if found.metadata.table_uuid != version.metadata.table_uuid:
             raise ValidationConflictError(
                 f"Table {self._table.name} was dropped, and another has its name: load it again",
                 table=self._table.name,
             )
-        self._table.move_to(found)
-        return True
+        return found
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""
