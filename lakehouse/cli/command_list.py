@@ -122,6 +122,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Make the next run try quarantined lines again, by the source's current definition.",
     ),
+    "fill-columns": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Fill columns from the fields that records had before the source declared them.",
+    ),
     "lineage": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show the inputs of a materialization and the snapshots that were read.",

@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "plan-changes")(plan_changes)
     command(app, "retry-quarantine")(retry_quarantine)
+    command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
     command(app, "spark-archive")(spark_archive)
 
@@ -52,6 +53,20 @@ def retry_quarantine(
     """
     module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
     session.report(module.retry_quarantine(session.lake, table, dry_run=dry_run))
+    if dry_run:
+        session.confirm_dry_run()
+
+
+def fill_columns(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Raw table of a source, such as raw.events.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the values, change nothing.")
+    ] = False,
+) -> None:
+    """Fill columns from the fields that records had before the source declared them."""
+    module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
+    session.report(module.fill_from_rest(session.lake, table, dry_run=dry_run))
     if dry_run:
         session.confirm_dry_run()
 

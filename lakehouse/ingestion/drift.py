@@ -66,12 +66,13 @@ def resolve(
 
     A column with nothing but nulls is not added: nothing tells its type. Of names that differ only
     by case the one that came first is a column, and of more than `max_fields` columns the first;
-    records with the others are quarantined.
+    records with the others are quarantined, or keep them as `Source.rescue` says.
     """
     if source.drift == "quarantine":
         return Drift()
     types = {column.name: column.type for column in current}
-    folded = {name.casefold() for name in (*types, *RESERVED_COLUMNS, *taken)}
+    reserved = (*RESERVED_COLUMNS, *taken, *([source.rescue] if source.rescue else ()))
+    folded = {name.casefold() for name in (*types, *reserved)}
     added: list[Column] = []
     promotions: list[Column] = []
     for name in observed:

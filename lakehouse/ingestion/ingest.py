@@ -316,6 +316,9 @@ def rows_at(
         message, files = missing_files(work.landing_root, source, plan)
         raise NoSuchFileError(message, files=files)
     columns = source_columns(work.lake, source, raw_snapshot_id)
+    schema = work.lake.load_table(source.table).metadata.schema_at(raw_snapshot_id)
+    if source.rescue not in schema.column_names:
+        source = replace(source, rescue=None)
     return distinct_rows(work.spark, work.reader(source), plan.tasks, columns)
 
 

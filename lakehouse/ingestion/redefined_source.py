@@ -23,6 +23,7 @@ _READ_AGAIN = {
     "event_time.column": "events move to other days",
     "event_time.zone": "events without an offset move to other days",
     "event_time.unit": "events move to other days",
+    "event_time.format": "events move to other days",
     "natural_key": "other records are the same event",
 }
 """Parts that decide the day or the identity of every record."""
@@ -35,6 +36,8 @@ _FROM_NOW_ON = (
     "max_fields",
     "nanoseconds",
 )
+# parts that are recorded where they are used, and what they are where they are not
+_OPTIONAL: Mapping[str, Any] = {"event_time.format": None, "read": {}, "rescue": None}
 _HARMLESS = ("quarantined_percent_max", "max_rejected")
 
 
@@ -49,7 +52,16 @@ def source_definition(source: Source) -> dict[str, Any]:
         "last_day": None if source.last_day is None else str(source.last_day),
         "columns": {column.name: column.type for column in source.columns},
     }
-    return parts | {name: getattr(source, name) for name in (*_FROM_NOW_ON, *_HARMLESS)}
+    parts |= {name: getattr(source, name) for name in (*_FROM_NOW_ON, *_HARMLESS)}
+    used = {
+        "event_time.format": source.event_time.format,
+        "read": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in source.read.used.items()
+        },
+        "rescue": source.rescue,
+    }
+    return parts | {name: value for name, value in used.items() if value != _OPTIONAL[name]}
 
 
 def raw_layout(source: Source) -> Layout:
@@ -66,9 +78,10 @@ def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[Defi
         source: as it is defined now.
         known: what the ledger recorded; None: nothing, so nothing is known to be different.
     """
-    now = source_definition(source)
-    found = []
-    for part in (*_READ_AGAIN, "first_day", "last_day", *_FROM_NOW_ON, *_HARMLESS):
+    now, found = {**_OPTIONAL, **source_definition(source)}, []
+    known = None if known is None else {**_OPTIONAL, **known}
+    parts = (*_READ_AGAIN, "first_day", "last_day", "read", *_FROM_NOW_ON, "rescue", *_HARMLESS)
+    for part in parts:
         if known is None or part not in known or known[part] == now[part]:
             continue
         effect, said = _consequence(part, known[part], now[part])
@@ -106,7 +119,8 @@ def read_again(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
     if ledger.metadata.current_snapshot_id is None:
         return listing.slice(0, 0)
     anew = any(change.effect == "recompute" for change in changes)
-    where = f"event_day is null and (pending{' or lines > 0' if anew else ''})"
+    more = " or lines > 0 or problem is not null" if anew else ""
+    where = f"event_day is null and (pending{more})"
     undated = ledger.scan(where, [LANDING_FILE]).to_arrow()
     return listing.join(undated, keys=LANDING_FILE, join_type="left semi")
 
@@ -173,6 +187,16 @@ def _consequence(part: str, before: Any, after: Any) -> tuple[Effect, str]:
         if wider:
             return "recompute", "files with lines that had no usable event time are read again"
         return "keep", "rows of days outside stay; such lines are quarantined from now on"
+    if part == "read":
+        return "recompute", (
+            "files that could not be read, or have lines without a usable event time, are read "
+            "again; other days are read so when they are materialized again"
+        )
+    if part == "rescue":
+        return "from now on", (
+            "rows that are there stay as they are; lakehouse retry-quarantine takes lines again "
+            "that it keeps from now on"
+        )
     if part in _FROM_NOW_ON:
         return "from now on", (
             "lines that were judged before stay as they are; days that are materialized again are "
@@ -188,4 +212,6 @@ def _last(day: str | None) -> date:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"({', '.join(value)})" if value else "all columns"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={one!r}" for name, one in value.items()) or "as by default"
     return "open" if value is None else str(value)

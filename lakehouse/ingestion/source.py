@@ -10,6 +10,8 @@ from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.read_options import ReadOptions
+from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 
 EVENT_TS = "event_ts"
 LANDING_FILE = "landing_file"
@@ -38,6 +40,7 @@ UNBUCKETED_TYPES = ("boolean", "float", "double")
 """Types that the bucket transform does not apply to (specification: Partition Transforms)."""
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_RESCUE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,23 @@ class EventTime:
         column: top-level field of the record.
         zone: IANA zone of values that carry no offset.
         unit: ISO 8601 text, or a number of seconds, milliseconds or microseconds since the epoch.
+        format: how text spells it otherwise, such as `dd.MM.yyyy HH:mm`, in Spark's letters as
+            `ReadOptions.timestamp_format`; without a time of day it is midnight. None: ISO 8601.
     """
 
     column: str
     zone: str = "UTC"
     unit: TimeUnit = "iso"
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            TimePattern.parsed("event_time.format", self.format)
+            if self.unit != "iso":
+                raise InvalidInputError(
+                    f"event_time.format={self.format!r}: it is of text, and unit is {self.unit!r}",
+                    option="event_time.format",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +99,7 @@ class Source:
         format: of files that are text. `auto` tells JSON lines, JSON arrays and CSV with a header
             line apart by the file's name and first character. Parquet, Avro and compression (gzip,
             zstd, bzip2, snappy) are told by each file's bytes.
+        read: how text is read: encoding, dialect of CSV, spelling of numbers and times.
         event_time: where a record says when it happened.
         first_day: events before it are quarantined.
         last_day: events after it are quarantined; None: the day after that of reading (UTC): clocks
@@ -103,6 +119,9 @@ class Source:
             quarantined as a whole.
         nanoseconds: what becomes of times finer than a microsecond, which columns do not hold:
             `reject` the record, or `cut` the time.
+        rescue: a column that keeps, as the text of a JSON object, what the record's columns do not
+            take: fields without a column, and values that do not fit theirs, which is null then;
+            None: such records are quarantined. Keys (`natural_key`) have to fit.
         quarantined_percent_max: a warning is raised above this share of quarantined lines of a day.
         max_rejected: a run that would quarantine more percent of its lines fails before it
             publishes anything, and says why; of fewer than 100 lines, more than half.
@@ -118,6 +137,7 @@ class Source:
     bucket: str
     pattern: str = "*"
     format: Format = "auto"
+    read: ReadOptions = field(default_factory=ReadOptions)
     last_day: date | None = None
     buckets: int = 4
     natural_key: tuple[str, ...] = ()
@@ -127,6 +147,7 @@ class Source:
     max_rejects: int = 100_000
     max_fields: int = 1_000
     nanoseconds: Literal["reject", "cut"] = "reject"
+    rescue: str | None = None
     quarantined_percent_max: float = 1.0
     max_rejected: float = 5.0
     fresh_within: timedelta | None = None
@@ -150,6 +171,7 @@ class Source:
             )
         if self.buckets < 1:
             raise InvalidInputError(f"{where}: buckets must be at least 1, not {self.buckets}")
+        self.read.check(self.format, {column.name: column.type for column in self.columns})
         self._check_columns(where)
 
     def _check_columns(self, where: str) -> None:
@@ -172,6 +194,8 @@ class Source:
                     f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be "
                     "declared"
                 )
+        if self.rescue is not None:
+            self._check_rescue(where, self.rescue)
         if names:
             for name in (*self.natural_key, self.bucket):
                 if name not in names:
@@ -179,6 +203,13 @@ class Source:
                         f"{where}: the key or bucket column {name!r} is not among the declared "
                         "columns"
                     )
+
+    def _check_rescue(self, where: str, name: str) -> None:
+        if not _RESCUE_NAME.fullmatch(name):
+            raise InvalidInputError(f"{where}: rescue={name!r} must match {_RESCUE_NAME.pattern}")
+        taken = [*RESERVED_COLUMNS, self.event_time.column, *(one.name for one in self.columns)]
+        if name.casefold() in {one.casefold() for one in (*taken, self.bucket, *self.natural_key)}:
+            raise InvalidInputError(f"{where}: rescue={name!r} is the name of another column")
 
     @property
     def table(self) -> str:

@@ -47,6 +47,8 @@ from lakehouse.table import Table
 
 # tells a column of JSON text from one of plain text
 JSON_DOC = "JSON text"
+# tells the column of `Source.rescue` from those that records fill
+REST_DOC = "What the record's columns did not take, as the text of a JSON object."
 
 
 def ledger_table(lake: Lakehouse, source: Source) -> Table:
@@ -76,8 +78,11 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str]
         )
     table = lake.load_table(source.table)
     check_bucket(source, [*source_columns(lake, source), *drift.added])
-    if drift:
+    rest = _rest_to_add(table, source)
+    if drift or rest:
         with table.update_schema() as change:
+            if rest:
+                change.add_column(rest, pa.string(), doc=REST_DOC)
             for column in drift.added:
                 change.add_column(
                     column.name,
@@ -89,6 +94,28 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str]
     tell(layout.lay(table), say)
     record(table, layout.definition())
     return table
+
+
+def _rest_to_add(table: Table, source: Source) -> str | None:
+    """The column of what is rescued, where the table has none.
+
+    Raises:
+        InvalidSchemaError: the table has a column of that name that records fill.
+    """
+    name = source.rescue
+    if name is None:
+        return None
+    for field in table.schema().fields:
+        if field.name == name and field.doc == REST_DOC:
+            return None
+        if field.name.casefold() == name.casefold():
+            raise InvalidSchemaError(
+                f"source {source.name!r}: rescue={name!r} cannot be, {source.table} has a column "
+                f"{field.name!r} already. Nothing was written; give rescue another name",
+                table=source.table,
+                column=field.name,
+            )
+    return name
 
 
 def check_bucket(source: Source, columns: Sequence[Column]) -> None:
@@ -131,7 +158,7 @@ def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = No
             field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", "")
         )
         for field in schema.fields
-        if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE)
+        if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE) and field.doc != REST_DOC
     ]
 
 
@@ -267,6 +294,11 @@ def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
                     metadata={"doc": JSON_DOC} if c.type == "json" else None,
                 )
                 for c in columns
+            ),
+            *(
+                [pa.field(source.rescue, pa.string(), metadata={"doc": REST_DOC})]
+                if source.rescue
+                else ()
             ),
             pa.field(
                 LANDING_FILE,

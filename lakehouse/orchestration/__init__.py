@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakehouse.ingestion.feeds.change_feed import ChangeFeed
+    from lakehouse.ingestion.read_options import ReadOptions
     from lakehouse.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.assets.asset_table import plain_tables, with_code_versions
     from lakehouse.orchestration.assets.blocking_checks import suite_checks
@@ -48,6 +49,7 @@ __all__ = [
     "LakehouseResource",
     "LakehouseSpark",
     "Pipeline",
+    "ReadOptions",
     "Source",
     "SqlModel",
     "Suite",
@@ -84,6 +86,7 @@ _HOMES = {
     "LakehouseResource": "orchestration.resources",
     "LakehouseSpark": "orchestration.resources",
     "Pipeline": "orchestration.project",
+    "ReadOptions": "ingestion.read_options",
     "Source": "ingestion.source",
     "SqlModel": "orchestration.assets.sql_model",
     "Suite": "orchestration.checks.expectations",

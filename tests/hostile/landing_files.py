@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.source import Column, EventTime, Source
 
 TODAY = date(2026, 6, 30)
@@ -98,6 +99,8 @@ def landed(seed: int) -> Landed:
     """A file, always the same one for a seed."""
     chance = random.Random(seed)
     kind = chance.choice([json_lines, json_lines, csv_text, csv_text, json_array, parquet])
+    if seed % 10 in (2, 8):
+        return otherwise(random.Random(f"otherwise {seed}"))
     made = large_numbers(chance) if seed % 50 == 7 else kind(chance)
     if not made.source.columns and chance.random() < 0.4:
         kind = chance.choice([*TYPES, "long", "double", "long", "double", "long", "double"])
@@ -385,6 +388,145 @@ def _csv_record(lines: list[bytes], at: int, delimiter: str) -> tuple[list[str] 
             return ([*fields, held] if good else None), at
         held += "\n"
     return None, at  # the quote is never closed
+
+
+# Text that read options spell, and records whose rest is kept
+
+# a pattern of Spark's -> the texts that it fits, and how Python spells it
+DATES = {
+    "dd.MM.yyyy": (r"\d{2}\.\d{2}\.\d{4}", "%d.%m.%Y"),
+    "M/d/yyyy": (r"\d{1,2}/\d{1,2}/\d{4}", "%m/%d/%Y"),
+    "yyyyMMdd": (r"\d{8}", "%Y%m%d"),
+    "dd-MMM-yyyy": (r"\d{2}-[A-Z][a-z]{2}-\d{4}", "%d-%b-%Y"),
+}
+TIMES = {
+    "dd.MM.yyyy HH:mm": (r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}", "%d.%m.%Y %H:%M"),
+    "MM/dd/yyyy hh:mm:ss a": (
+        r"\d{2}/\d{2}/\d{4} \d{2}:\d{2}:\d{2} [AP]M", "%m/%d/%Y %I:%M:%S %p"
+    ),
+    "yyyy/MM/dd HH:mm:ss.SSSSSS": (
+        r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{6}", "%Y/%m/%d %H:%M:%S.%f"
+    ),
+}  # fmt: skip
+ENCODINGS = ("latin-1", "cp1252", "cp1251", "utf-16", "utf-16-be", "utf-32-le", "shift_jis")
+COMMAS = ("1,5", "-0,25", "12,50", "7", "1.234,56", "1.234.567", "1.234", "1.5", "1,234.50", "1 2")
+ODD_DAYS = ("30.02.2026", "2026-06-02", "1.2.2026", "13/13/2026", "20260230", "", "02.06.2026")
+
+
+def otherwise(chance: random.Random) -> Landed:
+    """CSV or JSON lines as options say, or Parquet; what no column takes is kept, or not."""
+    rescue = chance.choice([None, "rest", "rest"])
+    drift = chance.choice(["evolve", "quarantine"]) if rescue else "evolve"
+    if chance.random() < 0.2:
+        made = parquet(chance)
+        made.source = replace(made.source, rescue=rescue, drift=drift)
+        made.made_of.append("rescued")
+        return made
+    is_csv = chance.random() < 0.6
+    separator = chance.choice([".", ",", ","])
+    options: dict[str, object] = {
+        "decimal_separator": separator,
+        "thousands": chance.choice([None, "." if separator == "," else ",", " "]),
+        "date_format": chance.choice([None, *DATES]),
+        "timestamp_format": chance.choice([None, *TIMES]),
+        "encoding": chance.choice(["utf-8", *ENCODINGS]),
+    }
+    if is_csv:
+        options |= {
+            "delimiter": chance.choice([";", "|", "\t", "^"]), "quote": chance.choice(['"', "'"]),
+            "null_values": chance.choice([("",), ("", "NA")]), "header": chance.random() < 0.7,
+        }  # fmt: skip
+    read = ReadOptions(**options)  # type: ignore[arg-type]
+    names = [f"x{n}" for n in range(chance.randrange(2, 6))]
+    kinds = ["double", "decimal(12,2)", "long", "date", "timestamp", "string", "json", "int"]
+    columns = [Column(name, chance.choice(kinds)) for name in names if chance.random() < 0.8]
+    columns = [Column("id", "string"), Column("ts", "string"), *columns]
+    if not read.header:
+        columns = [Column("id", "string"), Column("ts", "string")] + [
+            Column(name, chance.choice(kinds)) for name in names
+        ]
+    form = chance.choice([None, *TIMES, *DATES])
+    source = Source(
+        name="landed",
+        event_time=EventTime("ts", chance.choice(["UTC", "Europe/Berlin"]), format=form),
+        first_day=date(2026, 6, 1),
+        bucket="id",
+        columns=tuple(columns),
+        format="csv" if is_csv else "jsonl",
+        natural_key=chance.choice([(), ("id",)]),
+        max_rejected=100.0,
+        read=read,
+        rescue=rescue,
+        drift=drift,  # type: ignore[arg-type]
+    )
+    records = [_spelled_record(chance, number, names, form) for number in range(30)]
+    write = _csv_otherwise if is_csv else _json_otherwise
+    made = Landed("a.txt", b"", source, {}, untyped=is_csv, made_of=["otherwise", source.format])
+    write(made, records, chance)
+    if chance.random() < 0.3:
+        made.data = gzip.compress(made.data)
+    return made
+
+
+def _spelled_record(
+    chance: random.Random, number: int, names: Sequence[str], form: str | None
+) -> dict[str, str]:
+    moment = datetime(2026, 6, 1, tzinfo=UTC) + timedelta(seconds=chance.randrange(29 * 86_400))
+    spelled = "%Y-%m-%dT%H:%M:%S" if form is None else {**DATES, **TIMES}[form][1]
+    record = {"id": f"i{number}", "ts": moment.strftime(spelled)}
+    if chance.random() < 0.1:
+        record["ts"] = chance.choice(["2026-06-02", "31.06.2026 10:00", "soon"])
+    for name in names:
+        day = moment.strftime(chance.choice([one for _, one in (DATES | TIMES).values()]))
+        pools = (COMMAS, COMMAS, (day, day, *ODD_DAYS), PLAIN, STRINGS, INTEGERS[:5], ("NA", "x"))
+        record[name] = chance.choice(chance.choice(pools))
+    return record
+
+
+def _csv_otherwise(made: Landed, records: list[dict[str, str]], chance: random.Random) -> None:
+    read, names = made.source.read, list(records[0])
+    lines = [str(read.delimiter).join(names)] if read.header else []
+    for record in records:
+        fields = [in_encoding(one, read.encoding) for one in record.values()]
+        if chance.random() < 0.1:
+            fields[-1] += "\nmore"
+        special = (str(read.delimiter), read.quote, "\n")
+        lines += (
+            str(read.delimiter)
+            .join(
+                read.quote + one.replace(read.quote, read.quote * 2) + read.quote
+                if any(sign in one for sign in special) or chance.random() < 0.1
+                else one
+                for one in fields
+            )
+            .split("\n")
+        )
+        said = dict(zip(names, fields, strict=True))
+        made.records[len(lines)] = {
+            name: None if one in read.null_values else one for name, one in said.items()
+        }
+    made.data = "\n".join(lines).encode(read.encoding)
+
+
+def _json_otherwise(made: Landed, records: list[dict[str, str]], chance: random.Random) -> None:
+    lines = []
+    for number, record in enumerate(records, start=1):
+        texts = {
+            n: json.dumps(one, ensure_ascii=chance.random() < 0.3) for n, one in record.items()
+        }
+        for name in list(texts)[2:]:
+            if chance.random() < 0.3:
+                texts[name] = chance.choice([*INTEGERS[:8], "1.5", "null", "true", *NESTED])
+        line = "{" + ",".join(f'"{name}":{one}' for name, one in texts.items()) + "}"
+        line = in_encoding(line, made.source.read.encoding)
+        lines.append(line)
+        made.records[number] = json_object(line.encode())
+    made.data = "\n".join(lines).encode(made.source.read.encoding)
+
+
+def in_encoding(text: str, encoding: str) -> str:
+    """What of a text the encoding has, read as it is written."""
+    return text.encode(encoding, "ignore").decode(encoding)
 
 
 # How files are packed

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lakehouse.errors import LakehouseError
 from lakehouse.ingestion import drift
+from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.content import UnreadableContentError
 from lakehouse.ingestion.reading.file_index import FileIndex
 from lakehouse.ingestion.reading.file_parts import look_at, parts_of, read_chunks
@@ -27,7 +28,7 @@ from lakehouse.ingestion.reading.formats.record_chunks import Rejects
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.source import EVENT_TS, LANDING_LINE, UNBUCKETED_TYPES
 from lakehouse.ingestion.workers.landing_reader import LandingReader
-from tests.hostile.landing_files import TODAY, Landed, Number, landed
+from tests.hostile.landing_files import DATES, TIMES, TODAY, Landed, Number, landed
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _PLAIN = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -83,7 +84,7 @@ def told_by(file: Landed, parts: list[object] | None = None) -> Told:
                 _add(found, index.add(chunk, source, clock))
     except UnreadableContentError as error:
         found.problem = error.reason
-    undeclared = replace(source, drift="evolve")
+    undeclared = source if source.rescue else replace(source, drift="evolve")
     known = (*source.columns, *file.present)
     changes = drift.resolve(undeclared, known, index.kinds)
     wider = {column.name: column for column in changes.promoted}
@@ -144,6 +145,8 @@ def _of_record(
     if record is None:
         return [] if row is None else [f"line {line} is no record, and a row: {row}"]
     expected, verdict = _expected(file, told.columns, record)
+    if row is not None and file.source.rescue is not None:
+        row = _with_rest(row, file.source.rescue, expected)
     if row is None:
         if reject and reject[0] == "type conflict":
             conflicts[reject[1].partition(": ")[0]] += 1
@@ -175,7 +178,9 @@ def _inferred(file: Landed, told: Told, conflicts: Counter[str]) -> list[str]:
         if name == file.source.bucket and kind in UNBUCKETED_TYPES:
             faults.append(f"the bucket column {name} was taken for {kind}")
         dated = [one.get(name) for one in records if _instant(file, one.get("ts"))[1] == ROW]
-        if file.untyped and kind != "string" and any(_CODE.fullmatch(one or "") for one in dated):
+        read = file.source.read
+        usual = [_usual(str(one), "double", read) for one in dated if one] if file.untyped else []
+        if kind != "string" and any(_CODE.fullmatch(one or "") for one in usual):
             faults.append(f"{name} has codes, and was taken for {kind}")
     return faults
 
@@ -216,13 +221,25 @@ def _expected(
     row: dict[str, object] = {}
     row[EVENT_TS], verdict = _instant(file, record.get("ts"))
     verdicts = {verdict}
+    rescue, rest = file.source.rescue, dict[str, object]()
     for name, value in record.items():
         if value is not None and name not in columns:
-            verdicts.add(NO)
+            rest[name] = value
+            verdicts.add(ROW if rescue else NO)
     for name, column_type in columns.items():
-        value, verdict = _value(file, record.get(name), column_type, guessed=name not in declared)
+        given = record.get(name)
+        value, verdict = _value(file, given, column_type, guessed=name not in declared)
+        if rescue and name not in file.source.natural_key and given is not None:
+            if verdict == NO:
+                value, verdict, rest[name] = None, ROW, given
+            elif verdict == ANY:
+                value, verdict = _Either(value, given), ROW
         row[name] = value
         verdicts.add(verdict)
+        if name in file.source.natural_key and given is None:
+            verdicts.add(NO)
+    if rescue:
+        row[rescue] = _Rest(rest)
     # a number that is infinite as a double spoils its record for some parsers
     if any(isinstance(one, Number) and math.isinf(float(one.text)) for one in record.values()):
         verdicts.add(ANY)
@@ -235,6 +252,8 @@ def _instant(file: Landed, value: object) -> tuple[object, str]:
     verdict = ROW
     if isinstance(value, tuple):
         value, verdict = _from_nanoseconds(value, cut=True)
+    if isinstance(value, str) and source.event_time.format is not None:
+        value = _by_format(value, source.event_time.format)
     if isinstance(value, datetime) and unit == "iso":
         moment = value
     elif unit == "iso":
@@ -277,6 +296,16 @@ def _from_nanoseconds(value: tuple[object, ...], *, cut: bool) -> tuple[object, 
 
 def _value(file: Landed, value: object, column_type: str, *, guessed: bool) -> tuple[object, str]:
     """What a column of this type has to hold; whether the record can be a row."""
+    if isinstance(value, str):
+        value = _usual(value, column_type, file.source.read)
+        if value is None:
+            return None, NO
+    return _of_usual(file, value, column_type, guessed=guessed)
+
+
+def _of_usual(
+    file: Landed, value: object, column_type: str, *, guessed: bool
+) -> tuple[object, str]:
     if value is None:
         return None, ROW
     if isinstance(value, tuple):  # nanoseconds
@@ -307,6 +336,40 @@ def _value(file: Landed, value: object, column_type: str, *, guessed: bool) -> t
         case "json":
             return _of_json(value)
     return _of_time(value, column_type)
+
+
+def _usual(text: str, column_type: str, read: ReadOptions) -> str | None:
+    """A text that stands for a value as it is spelled by default; None: options take it not."""
+    if column_type == "date" and read.date_format is not None:
+        found = _by_format(text, read.date_format)
+        return None if found is None else found.partition("T")[0]
+    if column_type == "timestamp" and read.timestamp_format is not None:
+        return _by_format(text, read.timestamp_format)
+    numeric = column_type in ("int", "long", "float", "double") or _DECIMAL.fullmatch(column_type)
+    if not numeric or (read.decimal_separator, read.thousands) == (".", None):
+        return text
+    mantissa, exponent, power = text.partition("e" if "e" in text else "E")
+    whole, point, fraction = mantissa.partition(read.decimal_separator)
+    if read.thousands is not None and read.thousands in whole:
+        first, *groups = whole.lstrip("+-").split(read.thousands)
+        if not 1 <= len(first) <= 3 or any(len(group) != 3 for group in groups):
+            return None
+        whole = whole.replace(read.thousands, "")
+    plain = f"{whole}{'.' if point else ''}{fraction}{exponent}{power}"
+    digits = whole.lstrip("+-") + fraction
+    odd = not re.fullmatch("[0-9]*", digits) or "." in fraction
+    return None if odd or not _LOOSE.fullmatch(plain) else plain
+
+
+def _by_format(text: str, form: str) -> str | None:
+    """ISO 8601 text of a time by a pattern; None where there is none."""
+    fitting, spelled = (DATES | TIMES)[form]
+    if not re.fullmatch(fitting, text, re.ASCII):
+        return None
+    try:
+        return datetime.strptime(text, spelled).isoformat()  # noqa: DTZ007
+    except ValueError:
+        return None
 
 
 def _of_integer(value: object, column_type: str) -> tuple[object, str]:
@@ -448,7 +511,44 @@ class _Json:
     value: object
 
 
+@dataclass(frozen=True)
+class _Either:
+    """A value that its column takes, or that is kept as it is given."""
+
+    value: object
+    given: object
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """Fields that are kept as JSON."""
+
+    fields: dict[str, object]
+
+
+def _with_rest(
+    row: dict[str, object], rescue: str, expected: dict[str, object]
+) -> dict[str, object]:
+    """The row; `expected` takes what it decided where it may."""
+    text = row[rescue]
+    kept = {} if text is None else json.loads(str(text), parse_float=Number, parse_int=Number)
+    wanted = expected[rescue]
+    assert isinstance(wanted, _Rest)
+    for name, value in list(expected.items()):
+        if isinstance(value, _Either):
+            expected[name] = None if name in kept else value.value
+            if name in kept:
+                wanted.fields[name] = value.given
+    return {**row, rescue: kept}
+
+
 def _same(found: object, wanted: object) -> bool:
+    if isinstance(wanted, _Rest):
+        return (
+            isinstance(found, dict)
+            and found.keys() == wanted.fields.keys()
+            and all(_same_kept(found[name], one) for name, one in wanted.fields.items())
+        )
     if isinstance(wanted, _Json):
         if not isinstance(found, str):
             return False
@@ -459,6 +559,16 @@ def _same(found: object, wanted: object) -> bool:
     if isinstance(wanted, Decimal) and isinstance(found, Decimal):
         return found == wanted
     return type(found) is type(wanted) and found == wanted
+
+
+def _same_kept(found: object, wanted: object) -> bool:
+    if isinstance(wanted, float) and not math.isfinite(wanted):
+        return found == {"inf": "Infinity", "-inf": "-Infinity"}.get(str(wanted), "NaN")
+    if isinstance(wanted, bytes):
+        return found == base64.b64encode(wanted).decode()
+    if isinstance(wanted, tuple | np.timedelta64):  # nanoseconds
+        return isinstance(found, str)
+    return _same_json(found, wanted)
 
 
 def _same_json(found: object, wanted: object) -> bool:

@@ -35,6 +35,15 @@ def new_source(
         typer.Option("--key", help="A field that identifies an event in its day, repeatable."),
     ] = None,
     bucket: Annotated[str | None, typer.Option(help="The field whose hash splits a day.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="How text is read, repeatable: encoding=cp1252, delimiter=;, "
+            "event_time_format=dd.MM.yyyy, and the others of ReadOptions.",
+        ),
+    ] = None,
     most: Annotated[int, typer.Option(min=1, help="So many records are looked at.")] = 100_000,
     to: Annotated[
         Path | None,
@@ -57,7 +66,7 @@ def new_source(
     proposal = proposals.propose_source(
         name,
         samples.find_sample(location, session.options.properties, most),
-        proposals.Wishes(event_time, zone, tuple(key or ()), bucket),
+        proposals.Wishes(event_time, zone, tuple(key or ()), bucket, tuple(option or ())),
         datetime.fromtimestamp(session.environment.now_ms() / 1000, tz=UTC).date(),
     )
     session.report(proposal)

@@ -16,6 +16,7 @@ from lakehouse.ingestion.reading.content import UnreadableContentError
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Records
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.source import Source
 from lakehouse.ingestion.workers.landing_reader import LandingReader
 from lakehouse.storage.storage_by_scheme import storage_for
@@ -98,6 +99,17 @@ def find_sample(location: str, storage_properties: Mapping[str, str], most_recor
     return Sample(location, tuple(files), storage_properties, most_records)
 
 
+def grouped_problems(problems: Mapping[str, str]) -> list[str]:
+    """Problems of files, those that are alike once; the commonest first."""
+    files: dict[str, list[str]] = {}
+    for path, problem in problems.items():
+        files.setdefault(problem, []).append(path)
+    return [
+        f"{paths[0]}{f' and {len(paths) - 1:,} other files' if len(paths) > 1 else ''}: {problem}"
+        for problem, paths in sorted(files.items(), key=lambda one: -len(one[1]))
+    ]
+
+
 @dataclass
 class Field:
     """A field of the sample's records.
@@ -137,6 +149,7 @@ class SampledRecords:
         distinct_records: different ones.
         fields: by name, in the order in which they came.
         problems: of files as a whole, by path.
+        spelled: how text is spelled; None: as usual.
     """
 
     records: int = 0
@@ -144,6 +157,7 @@ class SampledRecords:
     distinct_records: set[bytes] = field(default_factory=set)
     fields: dict[str, Field] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    spelled: SpelledText | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Take a chunk."""
@@ -158,6 +172,6 @@ class SampledRecords:
         for name, present in records.fields().items():
             of = self.fields.setdefault(name, Field())
             of.untyped = records.untyped
-            of.kinds.update(column_kinds(present, untyped=records.untyped))
+            of.kinds.update(column_kinds(present, untyped=records.untyped, spelled=self.spelled))
             values = present if isinstance(present, list) else present.to_pylist()
             of.add([value for value in values if value is not None])

@@ -12,7 +12,9 @@ from lakehouse.ingestion.source import Source
 
 def definition_text(source: Source) -> str:
     """A Python module with the source, formatted as the project is."""
-    time, day = source.event_time, source.first_day
+    time, day, used = source.event_time, source.first_day, source.read.used
+    names = ["Column", "EventTime", *(["ReadOptions"] if used else []), "Source"]
+    spelled = f"format={_text(time.format)}" if time.format else f"unit={_text(time.unit)}"
     lines = [
         f'"""Events of `{source.name}`: files go to `<landing root>/{source.name}/`."""',
         "",
@@ -20,17 +22,25 @@ def definition_text(source: Source) -> str:
         "",
         "from datetime import date",
         "",
-        "from lakehouse.orchestration import Column, EventTime, Source",
+        f"from lakehouse.orchestration import {', '.join(names)}",
         "",
         f"{source.name.upper()} = Source(",
         f"    name={_text(source.name)},",
-        f"    event_time=EventTime({_text(time.column)}, zone={_text(time.zone)}, "
-        f"unit={_text(time.unit)}),",
+        f"    event_time=EventTime({_text(time.column)}, zone={_text(time.zone)}, {spelled}),",
         "    # earlier events are quarantined",
         f"    first_day=date({day.year}, {day.month}, {day.day}),",
         f"    bucket={_text(source.bucket)},",
         f"    buckets={source.buckets},",
     ]
+    if used:
+        lines += ["    read=ReadOptions("]
+        lines += [f"        {name}={_value(one)}," for name, one in used.items()]
+        lines += ["    ),"]
+    if source.rescue is not None:
+        lines += [
+            "    # what the columns do not take is kept as JSON text in this column",
+            f"    rescue={_text(source.rescue)},",
+        ]
     if source.nanoseconds != "reject":
         lines.append(f"    nanoseconds={_text(source.nanoseconds)},")
     if source.natural_key:
@@ -40,6 +50,13 @@ def definition_text(source: Source) -> str:
     lines += [f"        Column({_text(one.name)}, {_text(one.type)})," for one in source.columns]
     lines += ["    ),", ")", ""]
     return "\n".join(lines)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        texts = ", ".join(map(_text, value))
+        return f"({texts}{',' if len(value) == 1 else ''})"
+    return _text(value) if isinstance(value, str) else repr(value)
 
 
 def _text(value: str) -> str:

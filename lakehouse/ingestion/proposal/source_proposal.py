@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -16,14 +17,24 @@ from rich.console import Group, RenderableType
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.drift import usable_name
+from lakehouse.ingestion.proposal.sample_spelling import (
+    formats_of,
+    number_options,
+    only_format,
+    options_told,
+    text_options,
+)
 from lakehouse.ingestion.proposal.sampled_records import (
     Field,
     Sample,
     SampledRecords,
+    grouped_problems,
 )
+from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.file_index import FileIndex, days_of
 from lakehouse.ingestion.reading.formats.record_chunks import reject_kind
 from lakehouse.ingestion.reading.typing.event_time import EventClock
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.reading.typing.value_kinds import fits, inferred
@@ -51,6 +62,7 @@ _MOST, _TOLD = 0.9, 3
 _HASHED = ("int", "long", "string")
 _BUCKET_BYTES = 128 << 20
 _MOST_BUCKETS = 64
+_RESTS = ("rest", "rest_of_record", "rest_of_the_record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +74,14 @@ class Wishes:
         zone: of times without an offset.
         key: fields that identify an event within its day.
         bucket: the field whose hash splits a day.
+        options: of the reader, as `name=value`; also `event_time_format`.
     """
 
     event_time: str | None = None
     zone: str | None = None
     key: tuple[str, ...] = ()
     bucket: str | None = None
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,7 @@ class Proposal(Report):
         rows: that it would take.
         duplicates: of them, events that come again.
         rejected: lines that it would quarantine, by reason.
+        rescued: rows that keep something in the column `Source.rescue`, by field.
         examples: of these: file, line, reason, detail.
         problems: of files as a whole, by path.
         notes: what the data could not tell.
@@ -95,6 +110,7 @@ class Proposal(Report):
     rows: int
     duplicates: int
     rejected: Mapping[str, int]
+    rescued: Mapping[str, int]
     examples: tuple[tuple[str, int | None, str, str], ...]
     problems: Mapping[str, str]
     notes: tuple[str, ...]
@@ -107,15 +123,20 @@ class Proposal(Report):
     def facts(self) -> Iterable[tuple[str, object]]:
         """What is proposed, then what becomes of the sample."""
         source, time = self.source, self.source.event_time
-        unit = "ISO 8601" if time.unit == "iso" else f"{time.unit} since 1970"
+        unit = time.format or ("ISO 8601" if time.unit == "iso" else f"{time.unit} since 1970")
         yield "event time", f"{time.column} ({unit}, zone {time.zone})"
         yield "first day", source.first_day
+        if used := source.read.used:
+            yield "read options", ", ".join(f"{name}={one!r}" for name, one in used.items())
         yield "natural key", ", ".join(source.natural_key) or "none: equal records are one event"
         yield "partitions", f"day(event_ts), bucket({source.buckets}, {source.bucket})"
         yield "looked at", f"{self.records:,} lines of {self.files:,} files"
         yield "rows", f"{self.rows:,} on {len(self.days):,} days"
         yield "duplicates", f"{self.duplicates:,} of these rows: events that come again"
         yield "quarantined", sum(self.rejected.values())
+        if self.rescued:
+            fields = ", ".join(f"{name} of {n:,} rows" for name, n in self.rescued.items())
+            yield f"kept in {source.rescue}", fields
         for note in self.notes:
             yield "note", note
 
@@ -148,7 +169,10 @@ class Proposal(Report):
                 "column": source.event_time.column,
                 "zone": source.event_time.zone,
                 "unit": source.event_time.unit,
+                **({"format": source.event_time.format} if source.event_time.format else {}),
             },
+            "read": source.read.used,
+            "rescue": source.rescue,
             "first_day": str(source.first_day),
             "natural_key": list(source.natural_key),
             "bucket": source.bucket,
@@ -160,13 +184,14 @@ class Proposal(Report):
             "rows": self.rows,
             "duplicates": self.duplicates,
             "rejected": dict(self.rejected),
+            "rescued": dict(self.rescued),
             "problems": dict(self.problems),
             "notes": list(self.notes),
         }
 
 
 def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Proposal:
-    """Look at a sample twice: what it holds, and what would become of it.
+    """Look at a sample: how it is spelled, what it holds, and what would become of it.
 
     Args:
         name: of the source.
@@ -178,21 +203,25 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
         InvalidInputError: no record, no field that tells an event time, or a wish that is none of
             the fields.
     """
-    found = SampledRecords()
+    notes: list[str] = []
+    told, event_time_format = options_told(wishes.options)
     blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST, bucket="")
-    for _, chunk in sample.chunks(blank, today, found.problems):
-        found.add(chunk)
+    read = text_options(sample, blank, told, today, notes)
+    found = _looked_at(sample, replace(blank, read=read), today)
     if not found.fields:
-        told = [f"{path}: {text}" for path, text in found.problems.items()]
-        more = f"; and {len(told) - _TOLD:,} other files" if len(told) > _TOLD else ""
-        why = "; ".join(told[:_TOLD]) + more
+        why = "; ".join(grouped_problems(found.problems)[:_TOLD])
         raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
+    numbers = number_options(found.fields, read, told, notes)
+    if numbers != read:
+        read = numbers
+        found = _looked_at(sample, replace(blank, read=read), today)
     for wish in (wishes.event_time, wishes.bucket, *wishes.key):
         if wish is not None and wish not in found.fields:
             raise InvalidInputError(f"no record has the field {wish!r}: {', '.join(found.fields)}")
-    notes: list[str] = []
-    time = _event_time(found, wishes, today, notes)
-    columns, kinds = _columns(found, time.column, notes)
+    formats = {name: of for name, field in found.fields.items() if (of := formats_of(field))}
+    time = _event_time(found, wishes, event_time_format, formats, today, notes)
+    read = _with_formats(read, formats, told, notes)
+    columns, kinds = _columns(found, time.column, read, formats, notes)
     key = wishes.key or _key(found, time.column, columns)
     source = Source(
         name=name,
@@ -201,46 +230,101 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
         bucket=wishes.bucket or _bucket(found, columns, key, time.column),
         natural_key=key,
         columns=columns,
+        read=read,
+        rescue=next(one for one in _RESTS if one not in found.fields),
     )
     return _tried(source, sample, found, tuple(notes), kinds, today)
 
 
-def _event_time(found: SampledRecords, wishes: Wishes, today: date, notes: list[str]) -> EventTime:
+def _looked_at(sample: Sample, source: Source, today: date) -> SampledRecords:
+    """The sum of the sample's records as a source reads them."""
+    found = SampledRecords(spelled=SpelledText(source.read))
+    for _, chunk in sample.chunks(source, today, found.problems):
+        found.add(chunk)
+    return found
+
+
+def _with_formats(
+    read: ReadOptions,
+    formats: Mapping[str, Mapping[str, Sequence[str]]],
+    told: Mapping[str, object],
+    notes: list[str],
+) -> ReadOptions:
+    """The options with formats of dates and timestamps that all fields with some fit."""
+    for option, has_time in (("date_format", False), ("timestamp_format", True)):
+        of = {
+            name: orders
+            for name, orders in formats.items()
+            if has_time == (":" in next(iter(orders.values()))[0])
+        }
+        if option not in told and (form := only_format(of, notes)):
+            read = replace(read, **{option: form})  # type: ignore[arg-type]
+    return read
+
+
+def _event_time(
+    found: SampledRecords,
+    wishes: Wishes,
+    event_time_format: str | None,
+    formats: Mapping[str, Mapping[str, Sequence[str]]],
+    today: date,
+    notes: list[str],
+) -> EventTime:
     zone, fields = wishes.zone or "UTC", found.fields
     names = [wishes.event_time] if wishes.event_time else list(fields)
     ranked = []
     for place, name in enumerate(names):
-        for unit in get_args(TimeUnit):
-            share = _share(fields[name], EventTime(name, zone, unit), today)
+        orders = formats.get(name, {})
+        sure = [forms[0] for forms in orders.values()] if len(orders) == 1 else []
+        spellings = [EventTime(name, zone, unit) for unit in get_args(TimeUnit)]
+        spellings += [EventTime(name, zone, format=one) for one in sure]
+        if event_time_format is not None:
+            spellings = [EventTime(name, zone, format=event_time_format)]
+        for time in spellings:
+            unit = time.unit
+            share = _share(fields[name], time, today)
             if share >= (0.5 if unit == "iso" else 0.9) or (wishes.event_time and share):
                 named = bool(_TIME_NAMES.search(name))
                 timed = share * fields[name].count / found.records
-                rank = (timed >= _MOST, unit == "iso" or named, named, timed, -place)
-                ranked.append((*rank, name, unit))
+                exact = time.format is None or ":" in time.format
+                rank = (exact, timed >= _MOST, unit == "iso" or named, named, timed, -place)
+                ranked.append((*rank, name, time))
     if not ranked:
         raise InvalidInputError(
             f"no field tells when an event happened: {', '.join(names)}; times are ISO 8601 with a "
             "time of day, or numbers of seconds, milliseconds or microseconds since 1970"
-            + _spelled_otherwise({name: fields[name] for name in names})
+            + _spelled_otherwise({name: fields[name] for name in names}, formats)
         )
-    *_, name, unit = max(ranked)
-    if unit == "iso" and wishes.zone is None and _without_offset(fields[name]):
+    *_, name, chosen = max(ranked, key=lambda one: one[:-1])
+    if chosen.unit == "iso" and wishes.zone is None and _without_offset(fields[name]):
         notes.append(f"times of {name} carry no offset: UTC is assumed, say --zone Europe/Berlin")
     others = sorted({one[-2] for one in ranked} - {name})
     if others:
         notes.append(f"other fields with times: {', '.join(others)}")
-    return EventTime(name, zone, unit)
+    return chosen
 
 
-def _spelled_otherwise(fields: Mapping[str, Field]) -> str:
+def _spelled_otherwise(
+    fields: Mapping[str, Field], formats: Mapping[str, Mapping[str, Sequence[str]]]
+) -> str:
     """Which fields look like times that are spelled in another way, with one of each."""
+    for name in fields:
+        if len(forms := formats.get(name, {})) > 1:
+            either = " or ".join(one[0] for one in forms.values())
+            value = fields[name].values[0]
+            return (
+                f"; {name} ({value!r}) may be {either}, and the sample does not tell: say "
+                "--option event_time_format=..."
+            )
     found = [
         f"{name} ({value!r})"
         for name, field in fields.items()
         for value in field.values[:1]
         if isinstance(value, str) and _DATE_LIKE.match(value)
     ]
-    return f"; spelled otherwise: {', '.join(found)}" if found else ""
+    if not found:
+        return ""
+    return f"; spelled otherwise: {', '.join(found)}: say --option event_time_format=..."
 
 
 def _share(field: Field, time: EventTime, today: date) -> float:
@@ -257,7 +341,11 @@ def _without_offset(field: Field) -> bool:
 
 
 def _columns(
-    found: SampledRecords, time: str, notes: list[str]
+    found: SampledRecords,
+    time: str,
+    read: ReadOptions,
+    formats: Mapping[str, Mapping[str, Sequence[str]]],
+    notes: list[str],
 ) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
     columns: list[Column] = []
     commonest: dict[str, str] = {}
@@ -266,7 +354,7 @@ def _columns(
         if field.count > found.fields[rival].count:
             commonest[name.casefold()] = name
     for name, field in found.fields.items():
-        lost = f"{name!r} cannot be a column: {field.count:,} records with it are quarantined"
+        lost = f"{name!r} cannot be a column: {field.count:,} records keep it among the rest"
         spelling = commonest[name.casefold()]
         if not field.kinds:
             notes.append(f"{name} has no value: it becomes a column with its first one")
@@ -275,26 +363,31 @@ def _columns(
         elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
             notes.append(lost)
         else:
-            columns.append(Column(name, _fitting(name, field, notes)))
+            fitting = {one for forms in formats.get(name, {}).values() for one in forms}
+            if {read.date_format, read.timestamp_format} & fitting:
+                kind = "date" if read.date_format in fitting else "timestamp"
+            else:
+                kind = _fitting(name, field, read, notes)
+            columns.append(Column(name, kind))
     return tuple(columns), {one.name: dict(found.fields[one.name].kinds) for one in columns}
 
 
-def _fitting(name: str, field: Field, notes: list[str]) -> str:
+def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> str:
     """The type that takes the field's values: of a mixture a decimal or a time, else text.
 
-    A twentieth of the values may be strangers, which are quarantined.
+    A twentieth of the values may be strangers, which are kept among the rest.
     """
     kind = inferred(field.kinds) or "string"
-    if _takes(kind, field):
+    if _takes(kind, field, read):
         return kind
     mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
     exact = [*_decimal(field), *(one for one in _INSTANTS if one in field.kinds)]
-    whole = next((one for one in exact if _takes(one, field)), None)
+    whole = next((one for one in exact if _takes(one, field, read)), None)
     any_text = "string" if field.untyped else "json"
     strangers = sum(count for one, count in field.kinds.items() if not fits(one, kind))
     if whole is None and 0 < strangers * 20 <= field.kinds.total():
         notes.append(
-            f"{name} is mixed ({mixed}): {kind} leaves {strangers:,} values in quarantine, "
+            f"{name} is mixed ({mixed}): {kind} leaves {strangers:,} values to the rest, "
             f"{any_text} would take them"
         )
         return kind
@@ -303,14 +396,15 @@ def _fitting(name: str, field: Field, notes: list[str]) -> str:
     return kind
 
 
-def _takes(column_type: str, field: Field) -> bool:
+def _takes(column_type: str, field: Field, read: ReadOptions) -> bool:
     """Whether a column of this type holds all values that were seen."""
     if not all(fits(kind, column_type) for kind in field.kinds):
         return False
     if len(field.kinds) == 1 and not {"large", "huge"} & field.kinds.keys():
         return True
     seen = list(field.values if field.distinct is None else field.distinct)
-    return not typed_column(seen, column_type, from_text=field.untyped)[1]
+    usual, misspelled = SpelledText(read).usual(seen, column_type)
+    return not misspelled and not typed_column(usual, column_type, from_text=field.untyped)[1]
 
 
 def _decimal(field: Field) -> list[str]:
@@ -418,6 +512,8 @@ def _tried(
     clock = EventClock(source.event_time, _FIRST, today + AHEAD)
     typer = RowTyper(source, source.columns, clock)
     identity = list(source.natural_key) or [one.name for one in source.columns]
+    identity += [] if source.natural_key or source.rescue is None else [source.rescue]
+    rescued: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     examples: dict[tuple[str, str], tuple[str, int | None, str, str]] = {}
     of_kind: Counter[tuple[str, str]] = Counter()
@@ -433,6 +529,9 @@ def _tried(
             batch = typer.rows(chunk.records, path, list(index.lines), by_day, rejects)
             if batch is not None:
                 rows += batch.num_rows
+                if source.rescue is not None:
+                    for text in batch[source.rescue].drop_null().to_pylist():
+                        rescued.update(json.loads(text).keys())
                 numbers = days_of(batch[EVENT_TS].cast("int64").to_numpy(zero_copy_only=False))
                 told = [batch[name].to_pylist() for name in identity if name in batch.schema.names]
                 events.update(zip(numbers.tolist(), *told, strict=True))
@@ -461,6 +560,7 @@ def _tried(
         rows=rows,
         duplicates=rows - len(events),
         rejected=dict(rejected),
+        rescued=dict(rescued.most_common()),
         examples=tuple(examples[kind] for kind, _ in of_kind.most_common(10)),
         problems=found.problems,
         notes=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -55,10 +56,12 @@ _FOREIGN = (
     (b"ORC", "an ORC file"),
     (b"SQLite format 3", "a SQLite database"),
     (b"%PDF", "a PDF"),
-    (b"\xff\xfe\x00\x00", "text in UTF-32"),
-    (b"\x00\x00\xfe\xff", "text in UTF-32"),
-    (b"\xff\xfe", "text in UTF-16"),
-    (b"\xfe\xff", "text in UTF-16"),
+)
+_WIDE_MARKS = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
 )
 # bytes of a text are no control characters, but for tabs, feeds and escapes
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -97,8 +100,12 @@ class UnreadableContentError(LakehouseError):
         self.reason, self.detail = reason, detail
 
 
-def kind_of(head: bytes) -> str:
+def kind_of(head: bytes, *, wide: bool = False) -> str:
     """`gzip`, `zlib`, `zstd`, `bzip2`, `snappy`, `parquet`, `avro`, or `text` for anything else.
+
+    Args:
+        head: the first bytes.
+        wide: text is in an encoding such as UTF-16, of which bytes tell nothing.
 
     Raises:
         UnreadableContentError: an archive, or a format that is not read.
@@ -115,8 +122,12 @@ def kind_of(head: bytes) -> str:
         return "zstd"
     if _is_zlib(head):
         return "zlib"
-    if _is_wide(head):
-        raise UnreadableContentError("unsupported file", "it is text in UTF-16, or none")
+    if wide:
+        return "text"
+    encoding = wide_encoding(head)
+    if encoding is not None:
+        detail = f"it is text in {encoding.upper()}, or none: ReadOptions(encoding={encoding!r})"
+        raise UnreadableContentError("unsupported file", detail)
     return "text"
 
 
@@ -135,6 +146,18 @@ def refuse_binary(head: bytes, name: str) -> None:
         raise UnreadableContentError("unsupported file", f"it is no text, and is named {suffix}")
     if len(odd) * 20 > len(head) and len(set(odd)) > 2:
         raise UnreadableContentError("unsupported file", "it is no text")
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """The encoding of text whose characters have two or four bytes each; None for other text."""
+    for magic, name in _WIDE_MARKS:
+        if head.startswith(magic):
+            return name
+    if not _is_wide(head):
+        return None
+    first, second = head[::2].count(0), head[1::2].count(0)
+    bits = 32 if min(first, second) * 8 > len(head) else 16
+    return f"utf-{bits}-{'le' if second > first else 'be'}"
 
 
 def _is_wide(head: bytes) -> bool:
@@ -157,11 +180,50 @@ def _is_zlib(head: bytes) -> bool:
         return False
 
 
-def plain_blocks(stream: SeekableStream, kind: str) -> Iterator[bytes]:
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    """Bytes that an encoding has not as halves of pairs, which no text has and UTF-8 neither."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    odd = error.object[error.start : error.end]
+    return "".join(chr(_MARK + byte) for byte in odd), error.end
+
+
+_MARK, _ERRORS = 0xDC00, "lakehouse.marked"
+codecs.register_error(_ERRORS, _marked)
+
+
+def as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    """Text of an encoding as UTF-8; bytes that the encoding has not stay apart from all text.
+
+    Raises:
+        UnreadableContentError: what reading the blocks raises.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
+    for block in blocks:
+        if text := decoder.decode(block):
+            yield text.encode("utf-8", "surrogatepass")
+    if text := decoder.decode(b"", True):
+        yield text.encode("utf-8", "surrogatepass")
+
+
+def not_in_encoding(text: bytes, encoding: str) -> str | None:
+    """Why a text, which `as_utf8` may have made, is none of its encoding; None where it is."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        odd = text[error.start : error.start + 3]
+        if encoding == "utf-8" or odd[:1] != b"\xed":
+            return f"not UTF-8: {error.reason} at byte {error.start + 1}"
+        byte = ord(odd.decode("utf-8", "surrogatepass")) - _MARK
+        return f"not {encoding} (encoding): byte 0x{byte:02x}"
+    return None
+
+
+def plain_blocks(stream: SeekableStream, kind: str, *, wide: bool = False) -> Iterator[bytes]:
     """The bytes of a stream in blocks of bounded size, decompressed as its `kind` asks.
 
     What is compressed twice is decompressed twice. The stream is read from its beginning, and
-    where it is damaged once more, up to there.
+    where it is damaged once more, up to there. `wide` is that of `kind_of`.
 
     Raises:
         UnreadableContentError: cut off or damaged; what could be read was yielded before.
@@ -172,10 +234,12 @@ def plain_blocks(stream: SeekableStream, kind: str) -> Iterator[bytes]:
         stream.seek(0)
         return stream
 
-    return _unpacked(opened, kind, _MOST_LAYERS)
+    return _unpacked(opened, kind, _MOST_LAYERS, wide=wide)
 
 
-def _unpacked(opened: Callable[[], ByteStream], kind: str, layers: int) -> Iterator[bytes]:
+def _unpacked(
+    opened: Callable[[], ByteStream], kind: str, layers: int, *, wide: bool
+) -> Iterator[bytes]:
     if kind not in _DECODERS:
         stream = opened()
         while block := stream.read(READ_BYTES):
@@ -190,11 +254,11 @@ def _unpacked(opened: Callable[[], ByteStream], kind: str, layers: int) -> Itera
         return _BlockStream(_decompressed(opened, kind))
 
     first = plain()
-    inner = kind_of(first.head(HEAD_BYTES))
+    inner = kind_of(first.head(HEAD_BYTES), wide=wide)
     if inner in _DECODERS:
-        yield from _unpacked(plain, inner, layers - 1)
+        yield from _unpacked(plain, inner, layers - 1, wide=wide)
     else:
-        yield from _unpacked(lambda: first, "text", layers)
+        yield from _unpacked(lambda: first, "text", layers, wide=wide)
 
 
 def _decompressed(opened: Callable[[], ByteStream], kind: str) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from lakehouse.ingestion.drift import usable_name
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.ingestion.reading.typing.event_time import EventClock
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.source import Source
 
 _DAY_US = 86_400_000_000
@@ -80,9 +81,10 @@ class FileIndex:
             count_days(self.lines, days_of(instants[timed]))
             if untimed:
                 records = records.only(np.flatnonzero(timed).tolist())
+            spelled = SpelledText(source.read)
             for name, values in records.fields().items():
                 if usable_name(name):
-                    kinds = column_kinds(values, untyped=records.untyped)
+                    kinds = column_kinds(values, untyped=records.untyped, spelled=spelled)
                     self.kinds.setdefault(name, Counter()).update(kinds)
         self.undated += len(rejects)
         self._within_limits(source)

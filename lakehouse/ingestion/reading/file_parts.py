@@ -14,17 +14,15 @@ import pyarrow as pa
 
 from lakehouse.ingestion.reading.content import READ_BYTES, UnreadableContentError
 from lakehouse.ingestion.reading.formats.csv_records import (
-    csv_chunks,
     ends_its_records,
     header_delimiter,
 )
-from lakehouse.ingestion.reading.formats.json_lines import json_chunks
 from lakehouse.ingestion.reading.formats.line_blocks import (
     BYTE_ORDER_MARK,
     LineReader,
 )
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk
-from lakehouse.ingestion.reading.landing_file import file_chunks, lines_format
+from lakehouse.ingestion.reading.landing_file import file_chunks, line_chunks, lines_format
 from lakehouse.ingestion.source import Source
 
 
@@ -87,7 +85,7 @@ def look_at(stream: pa.NativeFile, path: str, source: Source, span: range) -> St
         stream.seek(0)
         first, ended, _ = stream.read(READ_BYTES).partition(b"\n")
         header = first.removeprefix(BYTE_ORDER_MARK)
-        delimiter = header_delimiter(header) or ""
+        delimiter = header_delimiter(header, source.read) or ""
         if not ended or not delimiter:
             return None
     lines, begins = 0, None
@@ -140,12 +138,10 @@ def read_chunks(
         return
     blocks: Iterator[bytes] = (block for _, block in _blocks(stream, range(part.start, part.end)))
     before, limit = part.first_line - 1, source.max_line_bytes
-    if not part.is_csv:
-        yield from json_chunks(LineReader(blocks, max_line_bytes=limit, before=before))
-        return
     if part.header:
         blocks, before = chain([part.header + b"\n"], blocks), before - 1
-    yield from csv_chunks(LineReader(blocks, max_line_bytes=limit, before=before))
+    lines = LineReader(blocks, max_line_bytes=limit, before=before)
+    yield from line_chunks(lines, source, is_csv=part.is_csv)
 
 
 def _blocks(stream: pa.NativeFile, span: range) -> Iterator[tuple[int, bytes]]:

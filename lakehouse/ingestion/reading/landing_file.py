@@ -16,7 +16,9 @@ from lakehouse.ingestion.reading.content import (
     COMPRESSED,
     HEAD_BYTES,
     UnreadableContentError,
+    as_utf8,
     kind_of,
+    not_in_encoding,
     plain_blocks,
     refuse_binary,
 )
@@ -58,13 +60,13 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
             yielded before.
         OSError: the file cannot be read.
     """
-    kind = _rewound_kind(stream, path)
+    kind = _rewound_kind(stream, path, source)
     if kind == "parquet":
         chunks = parquet_chunks(stream)
     elif kind == "avro":
         chunks = _avro_chunks(stream)
     else:
-        chunks = _text_chunks(plain_blocks(stream, kind), path, source)
+        chunks = _text_chunks(_text(stream, kind, source), path, source)
     empty = True
     for chunk in chunks:
         empty = empty and chunk.records is None and not len(chunk.rejects)
@@ -74,7 +76,9 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
 
 
 def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None:
-    """`jsonl` or `csv` for a file of lines that is not compressed; None for any other.
+    """`jsonl` or `csv` for a file of lines that can be cut at line ends; None for any other.
+
+    Those are files in UTF-8 that are not compressed, quoted as usual where they are CSV.
 
     Args:
         stream: the file, opened for reading at any place.
@@ -85,11 +89,12 @@ def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None
         UnreadableContentError: an archive, or a format that is not read.
         OSError: the file cannot be read.
     """
-    if _rewound_kind(stream, path) != "text":
+    if _rewound_kind(stream, path, source) != "text" or not source.read.is_utf8:
         return None
     head = next(plain_blocks(stream, "text"), b"")
-    found = _format_of(source, path, head)
-    return None if found == "jsonl" and _is_array(head) else found
+    found = format_of(source, path, head)
+    whole = _is_array(head) if found == "jsonl" else not source.read.lines_are_records
+    return None if whole else found
 
 
 def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
@@ -100,7 +105,7 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
         path: see `file_chunks`.
         source: see `file_chunks`.
     """
-    kind = _rewound_kind(stream, path)
+    kind = _rewound_kind(stream, path, source)
     count, ended = 0, True
     try:
         if kind in ("parquet", "avro") or _holds_array(stream, kind, path, source):
@@ -108,7 +113,7 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
                 count += len(chunk.rejects)
                 count += 0 if chunk.records is None else len(chunk.records.lines)
             return count
-        for block in plain_blocks(stream, kind):
+        for block in _text(stream, kind, source):
             count += block.count(b"\n")
             ended = block.endswith(b"\n")
     except UnreadableContentError:
@@ -116,20 +121,26 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
     return count + (not ended)
 
 
-def _rewound_kind(stream: pa.NativeFile, path: str) -> str:
+def _text(stream: pa.NativeFile, kind: str, source: Source) -> Iterator[bytes]:
+    """The text of a file in UTF-8."""
+    blocks = plain_blocks(stream, kind, wide=source.read.is_wide)
+    return blocks if source.read.is_utf8 else as_utf8(blocks, source.read.encoding)
+
+
+def _rewound_kind(stream: pa.NativeFile, path: str, source: Source) -> str:
     stream.seek(0)
     head = stream.read(HEAD_BYTES)
-    kind = kind_of(head)
-    if kind == "text":
+    kind = kind_of(head, wide=source.read.is_wide)
+    if kind == "text" and not source.read.is_wide:
         refuse_binary(head, path)
     stream.seek(0)
     return kind
 
 
 def _holds_array(stream: pa.NativeFile, kind: str, path: str, source: Source) -> bool:
-    head = next(plain_blocks(stream, kind), b"")
+    head = next(_text(stream, kind, source), b"")
     stream.seek(0)
-    return _format_of(source, path, head) == "jsonl" and _is_array(head)
+    return format_of(source, path, head) == "jsonl" and _is_array(head)
 
 
 def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator[Chunk]:
@@ -140,19 +151,27 @@ def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator
             head += block
     except UnreadableContentError as error:
         failure = error
-    if kind_of(head) in ("parquet", "avro"):
+    if kind_of(head, wide=source.read.is_wide) in ("parquet", "avro"):
         raise UnreadableContentError("unsupported file", "it is compressed as a whole: unpack it")
     text = chain([head], blocks if failure is None else _Failing(failure))
-    text_format = _format_of(source, path, head)
+    text_format = format_of(source, path, head)
     if text_format == "jsonl" and _is_array(head):
-        yield from _array_chunks(text)
+        yield from _array_chunks(text, source.read.encoding)
         return
     lines = LineReader(text, max_line_bytes=source.max_line_bytes)
-    yield from csv_chunks(lines) if text_format == "csv" else json_chunks(lines)
+    yield from line_chunks(lines, source, is_csv=text_format == "csv")
     if lines.problem is not None:
         where = f"after line {lines.count}"
         detail = f"{where}: {lines.problem.detail}" if lines.problem.detail else where
         raise UnreadableContentError(lines.problem.reason, detail)
+
+
+def line_chunks(lines: LineReader, source: Source, *, is_csv: bool) -> Iterator[Chunk]:
+    """The records of lines of CSV or JSON."""
+    if not is_csv:
+        return json_chunks(lines, source.read.encoding)
+    names = () if source.read.header else [column.name for column in source.columns]
+    return csv_chunks(lines, source.read, names)
 
 
 class _Failing:
@@ -168,7 +187,8 @@ class _Failing:
         raise self._failure
 
 
-def _format_of(source: Source, path: str, head: bytes) -> str:
+def format_of(source: Source, path: str, head: bytes) -> str:
+    """`csv` or `jsonl`, which is JSON in any layout, by the source, the name, or the text."""
     if source.format != "auto":
         return source.format
     suffixes = [one.lower() for one in PurePosixPath(path).suffixes]
@@ -199,7 +219,7 @@ def _is_array(head: bytes) -> bool:
     return not rest.strip() and any(isinstance(one, dict) for one in values)
 
 
-def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
+def _array_chunks(blocks: Iterable[bytes], encoding: str) -> Iterator[Chunk]:
     """The objects of a JSON array, up to a damage; the line is the element's number."""
     pieces, size = [], 0
     problem: UnreadableContentError | None = None
@@ -220,7 +240,8 @@ def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
     try:
         values = exact_json(text)
     except ValueError as error:
-        problem = problem or UnreadableContentError("malformed JSON array", str(error))
+        why = str(error) if encoding == "utf-8" else not_in_encoding(text, encoding) or str(error)
+        problem = problem or UnreadableContentError("malformed JSON array", why)
         values = elements_before_damage(text)
     if not isinstance(values, list):
         raise UnreadableContentError("malformed JSON array", "it is no array")

@@ -118,7 +118,7 @@ def distinct_rows(
 ) -> DataFrame:
     """The rows of files, each event once, as a frame: what `second_pass` would write."""
     groups = _groups(spark, reader, tasks)
-    schema = rows_schema(columns).append(pa.field(_MODIFIED, pa.int64()))
+    schema = rows_schema(columns, reader.source.rescue).append(pa.field(_MODIFIED, pa.int64()))
 
     def run(batches: Batches) -> Batches:
         typer = RowTyper(reader.source, columns, reader.clock())
@@ -141,6 +141,7 @@ def distinct_rows(
 def identity_columns(source: Source, columns: Sequence[Column]) -> list[str]:
     """What two records of a day share when they are the same event: the key, or every column."""
     present = [EVENT_TS, *(column.name for column in columns)]
+    present += [] if source.rescue is None else [source.rescue]
     return [name for name in source.natural_key if name in present] or present
 
 

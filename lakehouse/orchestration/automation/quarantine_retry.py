@@ -12,6 +12,7 @@ from pyiceberg.expressions import And, BooleanExpression, GreaterThan, In, IsNul
 from lakehouse.errors import NoSuchTableError, NotFoundError
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.landing_listing import landed_among, list_landing
+from lakehouse.ingestion.rescued_columns import FilledColumns, fill_columns
 from lakehouse.ingestion.run_log import as_text
 from lakehouse.ingestion.source import LANDING_FILE, Source
 from lakehouse.ingestion.source_tables import day_in, read_ledger
@@ -95,6 +96,20 @@ def retry_quarantine(lake: Lakehouse, table: str, *, dry_run: bool = False) -> Q
     Raises:
         NotFoundError: no checkout, or no source writes the table.
     """
+    pipeline, source = _source_of(table)
+    return retry(lake, pipeline.landing_root, source, dry_run=dry_run)
+
+
+def fill_from_rest(lake: Lakehouse, table: str, *, dry_run: bool = False) -> FilledColumns:
+    """`fill_columns` for a raw table of the checkout's pipeline.
+
+    Raises:
+        NotFoundError: no checkout, or no source writes the table.
+    """
+    return fill_columns(lake, _source_of(table)[1], dry_run=dry_run)
+
+
+def _source_of(table: str) -> tuple[Pipeline, Source]:
     checkout: Any = load_module("definitions", Path.cwd())
     pipeline: Pipeline = checkout.pipeline
     sources = {source.table: source for source in pipeline.sources}
@@ -102,7 +117,7 @@ def retry_quarantine(lake: Lakehouse, table: str, *, dry_run: bool = False) -> Q
         raise NotFoundError(
             f"no source writes {table}; raw tables of sources are {', '.join(sources) or 'none'}"
         )
-    return retry(lake, pipeline.landing_root, sources[table], dry_run=dry_run)
+    return pipeline, sources[table]
 
 
 def retry(

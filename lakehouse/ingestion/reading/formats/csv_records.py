@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from lakehouse.ingestion.reading.content import UnreadableContentError
+from lakehouse.ingestion.read_options import ReadOptions
+from lakehouse.ingestion.reading.content import UnreadableContentError, not_in_encoding
 from lakehouse.ingestion.reading.formats.line_blocks import LineBlock, LineReader
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
@@ -19,13 +20,14 @@ from lakehouse.ingestion.reading.formats.record_chunks import (
     Rejects,
     Values,
     strangers_of,
+    unknown_of,
 )
 
 DELIMITERS = (",", ";", "\t", "|")
 # what the csv module says when a record ends within quotes
 _GOES_ON = "unexpected end of data"
 _MOST_TRIES = 64
-_QUOTES = re.compile(rb'"+')
+_DEFAULT = ReadOptions()
 # lines are bounded already, and so are their fields
 csv.field_size_limit(1 << 30)
 
@@ -54,6 +56,10 @@ class TextRecords:
         """Records with an unknown field: position -> the first such field."""
         return strangers_of(self._columns, known)
 
+    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
+        """Fields that are not `known` and have a value, by the position of their record."""
+        return unknown_of(self._columns, known)
+
     def only(self, positions: Sequence[int]) -> TextRecords:
         """The records at these positions."""
         where = pa.array(positions, pa.int64())
@@ -68,9 +74,17 @@ class TextRecords:
         return self._texts[position]
 
 
-def csv_chunks(lines: LineReader) -> Iterator[Chunk]:
-    """The records after the header; a record that spans lines has its last line's number."""
-    reader = _CsvReader(lines.max_line_bytes)
+def csv_chunks(
+    lines: LineReader, options: ReadOptions = _DEFAULT, names: Sequence[str] = ()
+) -> Iterator[Chunk]:
+    """The records after the header; a record that spans lines has its last line's number.
+
+    Args:
+        lines: of the file.
+        options: how they are read.
+        names: of the fields, where no header names them.
+    """
+    reader = _CsvReader(lines.max_line_bytes, options, names)
     for block in lines:
         for start in range(0, len(block.lines), CHUNK_ROWS):
             end = min(start + CHUNK_ROWS, len(block.lines))
@@ -78,9 +92,9 @@ def csv_chunks(lines: LineReader) -> Iterator[Chunk]:
     yield reader.finish()
 
 
-def header_delimiter(line: bytes) -> str | None:
+def header_delimiter(line: bytes, options: ReadOptions = _DEFAULT) -> str | None:
     """The delimiter of a CSV file by its first line; None where that is no usable header."""
-    reader = _CsvReader(len(line) + 1)
+    reader = _CsvReader(len(line) + 1, options, ())
     try:
         reader.read(LineBlock(1, [line], {}), 0, 1)
     except UnreadableContentError:
@@ -93,18 +107,28 @@ def ends_its_records(text: bytes, delimiter: str) -> bool:
     if b'"' not in text:
         return True
     lines = _ended_by_newlines(text.removesuffix(b"\n").split(b"\n"))
-    return lines is not None and _well_formed(lines, delimiter)
+    return lines is not None and _well_formed(lines, delimiter, _DEFAULT.quote)
 
 
 class _CsvReader:
     """Keeps the header, and the record that a line left open."""
 
-    def __init__(self, max_record_bytes: int) -> None:
-        self._max = max_record_bytes
-        self._header: list[str] = []
-        self.delimiter = ","
-        self._open = _OpenRecord()
+    def __init__(self, max_record_bytes: int, options: ReadOptions, names: Sequence[str]) -> None:
+        self._max, self._options = max_record_bytes, options
+        self._header: list[str] = list(names)
+        self._delimiter = options.delimiter
+        self._escape = None if options.escape == options.quote else options.escape
+        # whole runs of quotes where doubling tells; single ones always try whether a record ends
+        quote = options.quote.encode()
+        runs = b"+" if len(quote) == 1 and self._escape is None else b""
+        self._quotes = re.compile(re.escape(quote[-1:]) + runs)
+        self._open = _OpenRecord(self._quotes)
         self._last = 0
+
+    @property
+    def delimiter(self) -> str:
+        """That of the options, else of the first line."""
+        return self._delimiter or ","
 
     @property
     def has_header(self) -> bool:
@@ -122,12 +146,18 @@ class _CsvReader:
             block.cut and end == len(block.lines)
         )
         rejects = Rejects()
-        if not special and self._header and not self._open.lines:
+        if not special and self._header and not self._open.lines and self._is_usual:
             lines = _ended_by_newlines(block.lines[start:end])
-            if lines is not None and _well_formed(lines, self.delimiter):
+            if lines is not None and _well_formed(lines, self.delimiter, self._options.quote):
                 numbers = range(block.first + start, block.first + end)
                 return Chunk(self._split(lines, numbers, rejects), rejects)
         return Chunk(self._one_by_one(block, range(start, end), rejects), rejects)
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether Arrow splits lines of this dialect as they are split one by one."""
+        known = self._delimiter is not None and self._escape is None
+        return known and f"{self._delimiter}{self._options.quote}".isascii()
 
     def finish(self) -> Chunk:
         """What a quote left open at the end of the file."""
@@ -154,7 +184,7 @@ class _CsvReader:
         if not numbers:
             return None
         columns = {
-            name: _emptied(pa.array([row[at] for row in rows], pa.string()))
+            name: self._nulled(pa.array([row[at] for row in rows], pa.string()))
             for at, name in enumerate(self._header)
         }
         return TextRecords(numbers, columns, texts)
@@ -166,7 +196,7 @@ class _CsvReader:
         self._open.add(line, too_long)
         if cut or self._open.too_long:
             size, text = self._open.too_long, self._open.text()
-            self._open = _OpenRecord()
+            self._open = _OpenRecord(self._quotes)
             if cut:
                 rejects.add(number, "truncated line", "", text)
             else:
@@ -174,24 +204,24 @@ class _CsvReader:
             return None
         if self._open.size > self._max:
             rejects.add(number, "line too long", "a quote is not closed", self._open.text())
-            self._open = _OpenRecord()
+            self._open = _OpenRecord(self._quotes)
             return None
         if not self._open.may_end():
             return None
         text = self._open.text()
         decoded = text.decode("utf-8", errors="backslashreplace")
-        if not self._header:
-            self.delimiter = max(DELIMITERS, key=decoded.count)
+        if self._delimiter is None:
+            self._delimiter = max(DELIMITERS, key=decoded.count)
         try:
-            fields = next(csv.reader(_ended(decoded), delimiter=self.delimiter, strict=True), [])
+            fields = self._fields(decoded)
         except csv.Error as error:
             if str(error) == _GOES_ON and self._open.tries < _MOST_TRIES:
                 return None
-            self._open = _OpenRecord()
+            self._open = _OpenRecord(self._quotes)
             rejects.add(number, "malformed CSV", str(error), text)
             return None
-        self._open = _OpenRecord()
-        wrong = _not_utf8(text)
+        self._open = _OpenRecord(self._quotes)
+        wrong = not_in_encoding(text, self._options.encoding)
         if not self._header:
             self._take_header(fields, wrong)
             return None
@@ -200,9 +230,33 @@ class _CsvReader:
             return None
         return self._fitting(fields, number, text, rejects)
 
+    def _fields(self, text: str) -> list[str]:
+        """The fields of a record.
+
+        Raises:
+            csv.Error: it is none, or goes on.
+        """
+        if self._escape is not None:
+            return _escaped_fields(text, self.delimiter, self._options.quote, self._escape)
+        quote = self._options.quote
+        reader = csv.reader(
+            _ended(text),
+            delimiter=self.delimiter,
+            quotechar=quote or None,
+            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+            strict=True,
+        )
+        return next(reader, [])
+
+    def _nulled(self, texts: pa.Array) -> pa.Array:
+        """Fields that mean null are null."""
+        null = pc.is_in(texts, pa.array(self._options.null_values, pa.string()))
+        return pc.if_else(null, pa.scalar(None, pa.string()), texts)
+
     def _take_header(self, fields: list[str], wrong: str | None) -> None:
         if wrong:
-            raise UnreadableContentError("malformed CSV header", f"{wrong}; write it as UTF-8")
+            what = "write it as UTF-8, or name its encoding: ReadOptions(encoding=...)"
+            raise UnreadableContentError("malformed CSV header", f"{wrong}; {what}")
         names = [name.strip() for name in fields]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not any(names):
@@ -234,7 +288,7 @@ class _CsvReader:
         given = [lines[at] for at in kept] if blank else lines
         width = len(self._header)
         misfits: dict[int, int] = {}
-        table = _table(b"\n".join(given), self.delimiter, width, misfits)
+        table = _table(b"\n".join(given), self.delimiter, self._options, width, misfits)
         for at, fields in misfits.items():
             line = given[at]
             rejects.add(numbers[kept[at]], *_misfit(fields, width), line)
@@ -256,8 +310,9 @@ class _CsvReader:
 class _OpenRecord:
     """The lines of a record that may go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, quotes: re.Pattern[bytes]) -> None:
         self.lines: list[bytes] = []
+        self._quotes = quotes
         self.size = self.too_long = self.tries = 0
 
     def add(self, line: bytes, too_long: int) -> None:
@@ -268,7 +323,7 @@ class _OpenRecord:
     def may_end(self) -> bool:
         """Whether to try: a quote that is not doubled closes what an earlier line opened."""
         if len(self.lines) > 1 and not any(
-            len(quotes) % 2 for quotes in _QUOTES.findall(self.lines[-1])
+            len(quotes) % 2 for quotes in self._quotes.findall(self.lines[-1])
         ):
             return False
         self.tries += 1
@@ -287,34 +342,26 @@ def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:
     return None if b"\r" in text else text.split(b"\n")
 
 
-def _well_formed(lines: list[bytes], delimiter: str) -> bool:
+def _well_formed(lines: list[bytes], delimiter: str, quote: str) -> bool:
     """Whether each line is a record, quoted by whole fields: all readers split it alike."""
     try:
         texts = pa.array(lines, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
         return False
-    if not pc.any(pc.match_substring(texts, '"')).as_py():
+    if not quote or not pc.any(pc.match_substring(texts, quote)).as_py():
         return True
-    field = rf'("([^"]|"")*"|[^"{delimiter}]*)'
-    return bool(
-        pc.all(pc.match_substring_regex(texts, f"^{field}([{delimiter}]{field})*$")).as_py()
-    )
-
-
-def _not_utf8(text: bytes) -> str | None:
-    """Where the text is not UTF-8; None when all of it is."""
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: {error.reason} at byte {error.start + 1}"
-    return None
+    one, between = re.escape(quote), re.escape(delimiter)
+    field = rf"({one}([^{one}]|{one}{one})*{one}|[^{one}{between}]*)"
+    return bool(pc.all(pc.match_substring_regex(texts, f"^{field}({between}{field})*$")).as_py())
 
 
 def _misfit(fields: int, width: int) -> tuple[str, str]:
     return "malformed CSV", f"{fields} fields under {width} names"
 
 
-def _table(data: bytes, delimiter: str, width: int, misfits: dict[int, int]) -> pa.Table:
+def _table(
+    data: bytes, delimiter: str, options: ReadOptions, width: int, misfits: dict[int, int]
+) -> pa.Table:
     """Columns of text; lines with a wrong number of fields are left out, by position -> fields."""
     names = [f"{at}" for at in range(width)]
 
@@ -328,21 +375,56 @@ def _table(data: bytes, delimiter: str, width: int, misfits: dict[int, int]) -> 
             use_threads=False, column_names=names, block_size=len(data) + 1
         ),
         parse_options=pa_csv.ParseOptions(
-            delimiter=delimiter, ignore_empty_lines=False, invalid_row_handler=skipped
+            delimiter=delimiter,
+            quote_char=options.quote or False,
+            ignore_empty_lines=False,
+            invalid_row_handler=skipped,
         ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
+            null_values=list(options.null_values),
             strings_can_be_null=True,
         ),
     )
 
 
-def _emptied(texts: pa.Array) -> pa.Array:
-    """An empty field is null."""
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-
-
 def _ended(text: str) -> Iterator[str]:
     for line in text.split("\n"):
         yield line + "\n"
+
+
+def _escaped_fields(text: str, delimiter: str, quote: str, escape: str) -> list[str]:
+    """The fields of a record whose quotes are escaped.
+
+    Raises:
+        csv.Error: as the csv module says of other dialects.
+    """
+    text, fields, at = text.removesuffix("\r"), list[str](), 0
+    if not text:
+        return fields
+    while True:
+        if text.startswith(quote, at):
+            held, at = "", at + 1
+            while True:
+                if at >= len(text):
+                    raise csv.Error(_GOES_ON)
+                one, after = text[at], text[at + 1 : at + 2]
+                if one == escape and after and after in (quote, escape):
+                    held, at = held + after, at + 2
+                elif one == quote:
+                    at += 1
+                    break
+                else:
+                    held, at = held + one, at + 1
+            if at < len(text) and text[at] != delimiter:
+                raise csv.Error(f"{delimiter!r} expected after {quote!r}")
+        else:
+            end = text.find(delimiter, at)
+            held = text[at : len(text) if end < 0 else end]
+            if "\r" in held or "\n" in held:
+                raise csv.Error("new-line character seen in unquoted field")
+            at += len(held)
+        fields.append(held)
+        if at >= len(text):
+            return fields
+        at += 1

@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.ingestion.reading.content import not_in_encoding
 from lakehouse.ingestion.reading.formats.json_text import exact_float, shown_json
 from lakehouse.ingestion.reading.formats.line_blocks import LineBlock, LineReader
 from lakehouse.ingestion.reading.formats.record_chunks import (
@@ -79,6 +80,21 @@ class JsonRecords:
                         found[position] = name
                         break
         return found
+
+    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
+        """Fields that are not `known` and have a value, by the position of their record."""
+        return {
+            position: unknown
+            for position, record in enumerate(self._values)
+            if not known.issuperset(record)
+            and (
+                unknown := {
+                    name: value
+                    for name, value in record.items()
+                    if value is not None and name not in known
+                }
+            )
+        }
 
     def is_exact(self) -> bool:
         """Whether it is certain that each number is that of the text: none is read as a double."""
@@ -169,14 +185,14 @@ def _after_blanks(text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
-def json_chunks(lines: LineReader) -> Iterator[Chunk]:
-    """The records of JSON lines."""
+def json_chunks(lines: LineReader, encoding: str = "utf-8") -> Iterator[Chunk]:
+    """The records of JSON lines, which were written in an encoding."""
     for block in lines:
         for start in range(0, len(block.lines), CHUNK_ROWS):
-            yield _chunk(block, start, min(start + CHUNK_ROWS, len(block.lines)))
+            yield _chunk(block, start, min(start + CHUNK_ROWS, len(block.lines)), encoding)
 
 
-def _chunk(block: LineBlock, start: int, end: int) -> Chunk:
+def _chunk(block: LineBlock, start: int, end: int, encoding: str) -> Chunk:
     texts = block.lines[start:end]
     first = block.first + start
     rejects = Rejects()
@@ -194,7 +210,7 @@ def _chunk(block: LineBlock, start: int, end: int) -> Chunk:
         elif _may_be_huge(texts):
             values = None
     if values is None:
-        values, numbers, texts = _one_by_one(block, range(start, end), special, rejects)
+        values, numbers, texts = _one_by_one(block, range(start, end), special, rejects, encoding)
     if set(map(type, values)) - {dict}:
         kept = [position for position, value in enumerate(values) if type(value) is dict]
         for position in sorted(set(range(len(values))) - set(kept)):
@@ -223,7 +239,7 @@ def _may_be_huge(texts: list[bytes]) -> bool:
 
 
 def _one_by_one(
-    block: LineBlock, positions: range, special: set[int], rejects: Rejects
+    block: LineBlock, positions: range, special: set[int], rejects: Rejects, encoding: str
 ) -> tuple[list[object], list[int], list[bytes]]:
     values: list[object] = []
     numbers: list[int] = []
@@ -243,7 +259,8 @@ def _one_by_one(
             try:
                 values.append(exact_json(text))
             except ValueError as error:
-                rejects.add(number, "malformed JSON", str(error), text)
+                odd = None if encoding == "utf-8" else not_in_encoding(text, encoding)
+                rejects.add(number, "malformed JSON", odd or str(error), text)
             else:
                 numbers.append(number)
                 texts.append(text)

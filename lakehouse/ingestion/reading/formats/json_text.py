@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 
 import orjson
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
+_TOO_DEEP = "(nested too deeply)"
 
 
 class LongFraction(float):
@@ -47,6 +49,30 @@ def json_text(value: object) -> str:
     return _bounded(value, strict=True) if "null" in text else text
 
 
+def rest_json(fields: Mapping[str, object]) -> str:
+    """Fields as the text of a JSON object, by name; a number that JSON has not is its text.
+
+    Raises:
+        ValueError: a value is nested too deeply.
+    """
+    ordered = dict(sorted(fields.items()))
+    try:
+        return json_text(ordered)
+    except ValueError:
+        return json_text({name: _representable(value) for name, value in ordered.items()})
+
+
+def _representable(value: object) -> object:
+    try:
+        json_text(value)
+    except ValueError:
+        text = shown_json(value)
+        if text == _TOO_DEEP:
+            raise
+        return text
+    return value
+
+
 def shown_json(value: object) -> str:
     """The value for people to read: as `json_text` gives it, with NaN and Infinity spelled out."""
     return _bounded(value, strict=False)
@@ -58,7 +84,7 @@ def _bounded(value: object, *, strict: bool) -> str:
     except RecursionError:
         if strict:
             raise ValueError("nested too deeply") from None
-        return "(nested too deeply)"
+        return _TOO_DEEP
 
 
 def _written(value: object, *, strict: bool) -> str:

@@ -18,6 +18,7 @@ from lakehouse.ingestion.reading.formats.record_chunks import (
     Rejects,
     Values,
     strangers_of,
+    unknown_of,
 )
 
 # bytes that are not UTF-8, days out of Python's calendar, a zone that nobody knows
@@ -46,6 +47,10 @@ class ArrowRecords:
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
         """Records with an unknown field: position -> the first such field."""
         return strangers_of(self._columns, known)
+
+    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
+        """Fields that are not `known` and have a value, by the position of their record."""
+        return unknown_of(self._columns, known)
 
     def only(self, positions: Sequence[int]) -> ArrowRecords:
         """The records at these positions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -26,6 +27,8 @@ REJECTS_SCHEMA = pa.schema(
     ]
 )
 Values: TypeAlias = list[object] | pa.Array
+# digits that Python drops where it reads a time
+_FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]")
 _OF_A_FIELD = frozenset({"type conflict", "unexpected column", "unusable column name", "null key"})
 
 
@@ -49,6 +52,9 @@ class Records(Protocol):
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
         """Records with a value in a field that is not `known`: position -> the first such field."""
 
+    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
+        """Fields that are not `known` and have a value, by the position of their record."""
+
     def only(self, positions: Sequence[int]) -> Records:
         """Some of the records."""
 
@@ -64,6 +70,34 @@ def strangers_of(columns: Mapping[str, pa.Array], known: frozenset[str]) -> dict
             for position in pc.indices_nonzero(values.is_valid()).to_pylist():
                 found.setdefault(position, name)
     return found
+
+
+def unknown_of(
+    columns: Mapping[str, pa.Array], known: frozenset[str]
+) -> dict[int, dict[str, object]]:
+    """`Records.unknown` of whole columns."""
+    found: dict[int, dict[str, object]] = {}
+    for name, values in columns.items():
+        if name not in known and values.null_count < len(values):
+            for position, value in enumerate(python_values(values)):
+                if value is not None:
+                    found.setdefault(position, {})[name] = value
+    return found
+
+
+def python_values(values: pa.Array) -> list[object]:
+    """Python values, but text of times in nanoseconds, which Python has not."""
+    if pa.types.is_time64(values.type) and values.type.unit == "ns":
+        texts = pc.cast(values, pa.string()).to_pylist()
+        whole = values.to_pylist()
+        return [text if is_finer(text) else one for text, one in zip(texts, whole, strict=True)]
+    found: list[object] = values.to_pylist()
+    return found
+
+
+def is_finer(text: str | None) -> bool:
+    """Whether the text of a time says more than microseconds do."""
+    return text is not None and _FINER_THAN_US.search(text) is not None
 
 
 def reject_kind(reason: str, detail: str | None) -> tuple[str, str]:

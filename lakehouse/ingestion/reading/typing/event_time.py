@@ -13,8 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.formats.record_chunks import Values
 from lakehouse.ingestion.reading.typing.local_time import LocalTime, Micros
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.typed_columns import (
     INTEGER,
     NUMBER,
@@ -83,6 +85,7 @@ class EventClock:
 
     def __init__(self, event_time: EventTime, first_day: date, last_day: date) -> None:
         self._parse = instant_parser(event_time, first_day, last_day)
+        self._format = event_time.format
         self._unit_us = _UNIT_US.get(event_time.unit)
         first_s = (first_day - date(1970, 1, 1)).days * _DAY_S
         last_s = ((last_day - date(1970, 1, 1)).days + 1) * _DAY_S
@@ -91,17 +94,32 @@ class EventClock:
 
     def instants(self, values: Values) -> tuple[Micros, dict[int, BadEventTime]]:
         """Microseconds since the epoch; positions without a usable time, with the reason."""
+        values, misfits = self._usual(values)
         found, sure = self._numbers(values) if self._unit_us else self._texts(values)
         sure &= (found >= self._low) & (found < self._high)
         bad: dict[int, BadEventTime] = {}
         unsure = np.flatnonzero(~sure)
         for position, value in zip(unsure.tolist(), picked(values, unsure.tolist()), strict=True):
-            instant = self._parse(value)
+            instant = misfits.get(position) or self._parse(value)
             if isinstance(instant, BadEventTime):
                 bad[position] = instant
             else:
                 found[position] = (instant - _EPOCH) // _MICROSECOND
         return found, bad
+
+    def _usual(self, values: Values) -> tuple[Values, dict[int, BadEventTime]]:
+        """Times as ISO 8601 spells them, and positions of text in another spelling than told."""
+        if self._format is None:
+            return values, {}
+        spelled = SpelledText(ReadOptions(timestamp_format=self._format))
+        usual, bad = spelled.usual(values, "timestamp")
+        texts = picked(values, list(bad))
+        return usual, {
+            at: BadEventTime(
+                "event time malformed", f"{str(text)[:100]!r}: not by format={self._format!r}"
+            )
+            for at, text in zip(bad, texts, strict=True)
+        }
 
     def _numbers(self, values: Values) -> tuple[Micros, npt.NDArray[np.bool_]]:
         """Whole numbers; fractions are looked at one by one."""

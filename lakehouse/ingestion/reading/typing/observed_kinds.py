@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.formats.record_chunks import Values
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.typed_columns import GUESSED
 from lakehouse.ingestion.reading.typing.value_kinds import (
     EXACT_IN_DOUBLE,
@@ -18,16 +19,21 @@ from lakehouse.ingestion.reading.typing.value_kinds import (
 )
 
 
-def column_kinds(values: Values, *, untyped: bool) -> Counter[str]:
+def column_kinds(
+    values: Values, *, untyped: bool, spelled: SpelledText | None = None
+) -> Counter[str]:
     """How many values of each kind a column has; nulls do not count.
 
     Args:
         values: of a field of some records.
         untyped: they are text, and of the kind that they look like.
+        spelled: how numbers are spelled; None: as usual.
     """
     if not isinstance(values, pa.Array):
         return kinds_of(values)
     if untyped:
+        if spelled is not None and spelled.spells_numbers:
+            return _guessed_otherwise(values.drop_null(), spelled)
         return _guessed(values)
     count = len(values) - values.null_count
     if not count:
@@ -73,6 +79,14 @@ def _within(values: pa.Array, low: int, high: int) -> pa.BooleanArray:
     if pa.types.is_unsigned_integer(values.type):
         return pc.less_equal(values, pa.scalar(high, pa.uint64()))
     return pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+
+
+def _guessed_otherwise(texts: pa.Array, spelled: SpelledText) -> Counter[str]:
+    """What looks like a number as usual is text where numbers are spelled otherwise."""
+    numbers = spelled.numbers(texts)
+    others = _guessed(texts.filter(numbers.is_null()))
+    found = Counter({"boolean": others.pop("boolean", 0), "string": others.total()})
+    return +(found + _guessed(numbers))
 
 
 def _guessed(texts: pa.Array) -> Counter[str]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.formats.json_text import json_text
-from lakehouse.ingestion.reading.formats.record_chunks import Values
+from lakehouse.ingestion.reading.formats.record_chunks import Values, is_finer, python_values
 from lakehouse.ingestion.reading.typing.value_kinds import (
     exact_in_double,
     fits,
@@ -28,8 +28,6 @@ from lakehouse.ingestion.reading.typing.value_kinds import (
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# digits that Python drops where it reads a time
-_FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]")
 _NANOSECONDS = re.compile(r"([.,]\d{6})\d+")
 # how text whose type nobody told looks; what looks like a number but may be a code (007, or more
 # digits than a long has) stays text
@@ -109,7 +107,7 @@ def typed_column(
     certain = _certain(values, column_type, from_text=from_text)
     if certain is not None and certain.null_count == _null_count(values):
         return certain, {}
-    given = _python_values(values) if isinstance(values, pa.Array) else values
+    given = python_values(values) if isinstance(values, pa.Array) else values
     found = [None] * len(given) if certain is None else certain.to_pylist()
     bad: dict[int, str] = {}
     for position, value in enumerate(given):
@@ -139,21 +137,6 @@ def _codes(values: Values) -> dict[int, str]:
 
 def _listed(values: Values) -> Sequence[object]:
     return values.to_pylist() if isinstance(values, pa.Array) else values
-
-
-def _python_values(values: pa.Array) -> list[object]:
-    """Python values, but text of times in nanoseconds, which Python has not."""
-    if pa.types.is_time64(values.type) and values.type.unit == "ns":
-        texts = pc.cast(values, pa.string()).to_pylist()
-        whole = values.to_pylist()
-        return [text if _is_finer(text) else one for text, one in zip(texts, whole, strict=True)]
-    found: list[object] = values.to_pylist()
-    return found
-
-
-def _is_finer(text: str | None) -> bool:
-    """Whether the text of a time says more than microseconds do."""
-    return text is not None and _FINER_THAN_US.search(text) is not None
 
 
 def _null_count(values: Values) -> int:
@@ -300,7 +283,7 @@ def _decimal(value: object, precision: int, scale: int) -> Decimal:
 
 
 def _whole_us(text: str, column_type: str = "timestamp") -> str:
-    if _is_finer(text):
+    if is_finer(text):
         raise ValueError(f"{text!r} is finer than a microsecond, which a {column_type} is not")
     return text
 
@@ -358,6 +341,5 @@ def text_value(text: object, column_type: str) -> object:
 def picked(values: Values, positions: Sequence[int]) -> list[object]:
     """The values at some positions, as Python values."""
     if isinstance(values, pa.Array):
-        found: list[object] = values.take(pa.array(positions, pa.int64())).to_pylist()
-        return found
+        return python_values(values.take(pa.array(positions, pa.int64())))
     return [values[position] for position in positions]

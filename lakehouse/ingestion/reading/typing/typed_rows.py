@@ -17,10 +17,13 @@ from lakehouse.ingestion.reading.file_index import (
     day_number,
     days_of,
 )
+from lakehouse.ingestion.reading.formats.json_text import rest_json
 from lakehouse.ingestion.reading.formats.record_chunks import Records, Rejects, Values
 from lakehouse.ingestion.reading.typing.event_time import EventClock
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.typed_columns import (
     arrow_type,
+    picked,
     typed_column,
     without_nanoseconds,
 )
@@ -50,7 +53,8 @@ class RowTyper:
     """
 
     def __init__(self, source: Source, columns: Sequence[Column], clock: EventClock) -> None:
-        self.schema = rows_schema(columns)
+        self.schema = rows_schema(columns, source.rescue)
+        self._spelled = SpelledText(source.read)
         self._source, self._columns, self._clock = source, tuple(columns), clock
         self._declared = frozenset(column.name for column in source.columns)
         self._known = frozenset(column.name for column in columns) | (
@@ -85,26 +89,37 @@ class RowTyper:
             records = records.only(np.flatnonzero(chosen).tolist())
             instants, numbers = instants[chosen], numbers[chosen]
         count_days(lines, numbers)
-        arrays, reasons = self._judged(records)
+        arrays, reasons, rest = self._judged(records)
         for position, (reason, detail) in sorted(reasons.items()):
             text, of_day = records.text(position), day(int(numbers[position]))
             rejects.add(records.lines[position], reason, detail, text, day=of_day)
         good = np.ones(len(instants), np.bool_)
         good[list(reasons)] = False
+        if self._source.rescue is not None:
+            texts = [rest.get(position) for position in range(len(instants))]
+            arrays[self._source.rescue] = pa.array(texts, pa.string())
         return self._batch(records, landing_file, instants, arrays, good)
 
-    def _judged(self, records: Records) -> tuple[dict[str, pa.Array], dict[int, tuple[str, str]]]:
-        """The columns, and by position why a record does not fit them."""
+    def _judged(
+        self, records: Records
+    ) -> tuple[dict[str, pa.Array], dict[int, tuple[str, str]], dict[int, str]]:
+        """The columns; by position why a record does not fit them, or what they do not take."""
         reasons: dict[int, tuple[str, str]] = {}
-        for position, name in records.strangers(self._known).items():
-            reason = "unexpected column" if usable_name(name) else "unusable column name"
-            reasons[position] = (reason, name[:_SHOWN])
+        rest: dict[int, dict[str, object]] = {}
+        rescue = self._source.rescue
+        if rescue is not None:
+            rest = dict(records.unknown(self._known))
+        else:
+            for position, name in records.strangers(self._known).items():
+                reason = "unexpected column" if usable_name(name) else "unusable column name"
+                reasons[position] = (reason, name[:_SHOWN])
         for key in self._source.natural_key:
             for position in _nulls(records.column(key)):
                 reasons.setdefault(position, ("null key", key))
         arrays: dict[str, pa.Array] = {}
         for column in self._columns:
-            values = records.column(column.name)
+            given = records.column(column.name)
+            values, misspelled = self._spelled.usual(given, column.type)
             if self._source.nanoseconds == "cut" and column.type in _TIMES:
                 values = without_nanoseconds(values)
             arrays[column.name], bad = typed_column(
@@ -113,10 +128,23 @@ class RowTyper:
                 from_text=records.untyped,
                 guessed=column.name not in self._declared,
             )
+            if bad and (told := self._spelled.told_by(column.type)):
+                bad = {at: f"{why} (by {told})" for at, why in bad.items()}
+            bad |= misspelled
+            if rescue is not None and bad and column.name not in self._source.natural_key:
+                for position, value in zip(bad, picked(given, list(bad)), strict=True):
+                    rest.setdefault(position, {})[column.name] = value
+                continue
             for position, why in bad.items():
                 detail = f"{column.name}: {why}"[:_SHOWN]
                 reasons.setdefault(position, ("type conflict", detail))
-        return arrays, reasons
+        kept: dict[int, str] = {}
+        for position, fields in rest.items():
+            try:
+                kept[position] = rest_json(fields)
+            except ValueError as error:
+                reasons.setdefault(position, ("type conflict", f"{rescue}: {error}"))
+        return arrays, reasons, kept
 
     def _batch(
         self,
@@ -144,12 +172,14 @@ class RowTyper:
         )
 
 
-def rows_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The raw table's columns as Arrow."""
+def rows_schema(columns: Sequence[Column], rescue: str | None = None) -> pa.Schema:
+    """The raw table's columns as Arrow; `rescue` is that of its source."""
+    rest = () if rescue is None else (pa.field(rescue, pa.string()),)
     return pa.schema(
         [
             pa.field(EVENT_TS, _INSTANT),
             *(pa.field(column.name, arrow_type(column.type)) for column in columns),
+            *rest,
             pa.field(LANDING_FILE, pa.string()),
             pa.field(LANDING_LINE, pa.int64()),
         ]

@@ -1,0 +1,258 @@
+"""How a sample spells its text: encoding, delimiter, numbers, dates and times.
+
+What fits in two ways that make different values is not proposed; a note says both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import date
+from itertools import product
+
+import pyarrow as pa
+
+from lakehouse.errors import InvalidInputError, StorageError
+from lakehouse.ingestion.proposal.sampled_records import Field, Sample
+from lakehouse.ingestion.read_options import ReadOptions
+from lakehouse.ingestion.reading.content import (
+    HEAD_BYTES,
+    UnreadableContentError,
+    as_utf8,
+    kind_of,
+    plain_blocks,
+    wide_encoding,
+)
+from lakehouse.ingestion.reading.formats.csv_records import DELIMITERS, header_delimiter
+from lakehouse.ingestion.reading.landing_file import format_of
+from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
+from lakehouse.ingestion.reading.typing.typed_columns import typed_column
+from lakehouse.ingestion.source import Source
+from lakehouse.ingestion.workers.landing_reader import LandingReader
+
+EVENT_TIME_FORMAT = "event_time_format"
+WIDE = frozenset(f"utf-{bits}{end}" for bits in (16, 32) for end in ("", "-le", "-be"))
+_MOST_BYTES = 64 << 20
+# bytes that cp1252 has not
+_NOT_CP1252 = frozenset(b"\x81\x8d\x8f\x90\x9d")
+_WORD = re.compile(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*")
+_RARE_DELIMITERS = ("\x01", "^", "~", ":")
+_LINES_SEEN, _START_BYTES = 5, 1 << 16
+_DATES = (
+    *(
+        form.replace("-", sign)
+        for form in ("dd-MM-yyyy", "MM-dd-yyyy", "d-M-yyyy", "M-d-yyyy", "dd-MM-yy", "MM-dd-yy",
+                     "yyyy-MM-dd")
+        for sign in "./-"
+    ),
+    "dd-MMM-yyyy", "dd MMM yyyy", "d MMM yyyy",
+)  # fmt: skip
+_CLOCKS = (" HH:mm", " HH:mm:ss", " HH:mm:ss.SSS", " H:mm", " hh:mm a", " h:mm a", " hh:mm:ss a",
+           "'T'HH:mm:ss")  # fmt: skip
+
+
+def options_told(texts: Sequence[str]) -> tuple[dict[str, object], str | None]:
+    """What a user says of the reader as `name=value`, and the format of the event time.
+
+    Raises:
+        InvalidInputError: there is no such option.
+    """
+    names = [one.name for one in fields(ReadOptions)]
+    told: dict[str, object] = {}
+    event_time_format = None
+    for text in texts:
+        name, given, value = text.partition("=")
+        if name == EVENT_TIME_FORMAT and given:
+            event_time_format = value
+        elif name not in names or not given:
+            known = ", ".join([*names, EVENT_TIME_FORMAT])
+            raise InvalidInputError(f"option {text!r}: it is NAME=VALUE, names are {known}")
+        elif name == "header":
+            told[name] = value.lower() not in ("false", "no", "0")
+        elif name == "null_values":
+            told[name] = (*told.get(name, ("",)), value)  # type: ignore[misc]
+        else:
+            told[name] = value
+    ReadOptions(**told)  # type: ignore[arg-type]
+    return told, event_time_format
+
+
+def text_options(
+    sample: Sample, source: Source, told: Mapping[str, object], today: date, notes: list[str]
+) -> ReadOptions:
+    """Encoding and delimiter, where the files tell them and nobody did."""
+    reader = LandingReader(sample.folder, source, today, sample.storage_properties)
+    encodings: dict[str, str] = {}
+    delimiters: set[str | None] = set()
+    word, left = b"", _MOST_BYTES
+    for file in sample.files:
+        if file.refused is not None or left <= 0:
+            continue
+        try:
+            with reader.open(file) as stream:
+                head = stream.read(HEAD_BYTES)
+                kind = kind_of(head, wide=True)
+                if kind in ("parquet", "avro"):
+                    continue
+                text = _some(plain_blocks(stream, kind, wide=True), left)
+        except (UnreadableContentError, OSError, StorageError):
+            continue  # the sample's own reading tells
+        left -= len(text)
+        encoding = encodings[file.path] = _encoding(text)
+        if encoding == "cp1252" and not word and (found_word := _WORD.search(text)):
+            word = found_word[0]
+        start = b"".join(as_utf8(iter([text[:_START_BYTES]]), str(told.get("encoding", encoding))))
+        if format_of(source, file.path, start) == "csv":
+            delimiters.add(_delimiter(start.split(b"\n")[:_LINES_SEEN], ReadOptions(**told)))  # type: ignore[arg-type]
+    found: dict[str, object] = {}
+    kinds = set(encodings.values()) - {"ascii"}
+    if kinds == {"cp1252"} and "encoding" not in told:
+        found["encoding"] = "cp1252"
+        shown = word.decode("cp1252")
+        notes.append(
+            f"text is no UTF-8: cp1252 (Western Europe) is assumed, which reads {shown!r}; if that "
+            "is wrong, say --option encoding=cp1250 or another"
+        )
+    elif len(kinds) == 1 and kinds <= WIDE:
+        found["encoding"] = kinds.pop()
+    elif kinds - {"utf-8"} and "encoding" not in told:
+        odd = [path for path, one in sorted(encodings.items()) if one not in ("ascii", "utf-8")]
+        notes.append(
+            f"{len(odd):,} files are no UTF-8, the first is {odd[0]}: no encoding is proposed; say "
+            "--option encoding=NAME, or keep files of different encodings in different sources"
+        )
+    if len(delimiters) == 1 and (one := delimiters.pop()) not in (None, ","):
+        found["delimiter"] = one
+    return ReadOptions(**{**found, **told})  # type: ignore[arg-type]
+
+
+def _some(blocks: Iterable[bytes], most: int) -> bytes:
+    found = bytearray()
+    try:
+        for block in blocks:
+            found += block
+            if len(found) >= most:
+                break
+    except UnreadableContentError:
+        pass  # what comes before the damage is a sample, too
+    return bytes(found)
+
+
+def _encoding(text: bytes) -> str:
+    """`ascii`, `utf-8`, a wide one, else `cp1252` or, where that has not all bytes, `latin-1`."""
+    wide = wide_encoding(text[:HEAD_BYTES])
+    if wide is not None:
+        return wide
+    if text.isascii():
+        return "ascii"
+    readable = text.decode("utf-8", "replace")
+    invalid = readable.count("\ufffd")
+    valid = sum(not one.isascii() for one in readable) - invalid
+    if valid >= invalid:
+        return "utf-8"
+    return "latin-1" if _NOT_CP1252 & set(text) else "cp1252"
+
+
+def _delimiter(lines: Sequence[bytes], options: ReadOptions) -> str | None:
+    first = lines[0].removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
+    usual = header_delimiter(first, options)
+    if usual is None or usual.encode() in first:
+        return usual
+    whole = [line for line in lines[:-1] or lines if line.strip()]
+    for sign in _RARE_DELIMITERS:
+        if len({line.count(sign.encode()) for line in whole}) == 1 and sign.encode() in first:
+            return sign
+    return usual if usual in DELIMITERS else None
+
+
+_SIGN, _DIGITS = "[+-]?", "[0-9]"
+
+
+def number_options(
+    found: Mapping[str, Field], options: ReadOptions, told: Mapping[str, object], notes: list[str]
+) -> ReadOptions:
+    """Decimal separator and thousands of fields whose values are all spelled in one way."""
+    if told.keys() & {"decimal_separator", "thousands"}:
+        return options
+    texts = {
+        name: [str(one) for one in field.distinct]
+        for name, field in found.items()
+        if field.untyped and field.distinct
+    }
+    commas = [name for name, some in texts.items() if _spelled(some, ",", ".")]
+    points = [name for name, some in texts.items() if _spelled(some, ".", ",")]
+    if commas and points:
+        notes.append(
+            f"numbers have a decimal comma in {', '.join(commas)} and a point in "
+            f"{', '.join(points)}: no decimal_separator takes both, and those with a comma are text"
+        )
+    elif commas:
+        return replace(options, decimal_separator=",", thousands=_grouped(texts, commas, "."))
+    elif points:
+        return replace(options, thousands=_grouped(texts, points, ","))
+    return options
+
+
+def _spelled(texts: Sequence[str], point: str, group: str) -> bool:
+    """Whether all are numbers with this sign before the fraction, and one of them only so."""
+    point, group = re.escape(point), re.escape(group)
+    grouped = f"{_DIGITS}{{1,3}}(?:{group}{_DIGITS}{{3}})+"
+    form = re.compile(f"{_SIGN}(?:{grouped}|{_DIGITS}+)(?:{point}{_DIGITS}+)?")
+    sure = re.compile(
+        f"{_SIGN}(?:{_DIGITS}+{point}(?:{_DIGITS}{{1,2}}|{_DIGITS}{{4,}})|{grouped}{point}{_DIGITS}+)"
+    )
+    return all(map(form.fullmatch, texts)) and any(map(sure.fullmatch, texts))
+
+
+def _grouped(texts: Mapping[str, Sequence[str]], names: Sequence[str], group: str) -> str | None:
+    between = re.compile(rf"{_DIGITS}{re.escape(group)}{_DIGITS}{{3}}")
+    return group if any(between.search(one) for name in names for one in texts[name]) else None
+
+
+def formats_of(field: Field) -> dict[str, list[str]]:
+    """Formats that all values of a field fit: `day` or `month` first -> the closest ones first.
+
+    A format without a time of day comes only where there is none.
+    """
+    if not field.distinct or any(type(one) is not str for one in field.distinct):
+        return {}
+    texts = pa.array([str(one) for one in field.distinct])
+    first = texts[0].as_py()
+    found: dict[str, list[str]] = {}
+    for form in (*_DATES, *(map("".join, product(_DATES, _CLOCKS)))):
+        if form == "yyyy-MM-dd" or form.startswith("yyyy-MM-dd'T'"):
+            continue  # that is ISO 8601
+        pattern = TimePattern.parsed("timestamp_format", form)
+        if not re.fullmatch(pattern.regex, first):
+            continue
+        iso = pattern.iso(texts)
+        if iso.null_count or typed_column(iso, "timestamp", from_text=True)[1]:
+            continue
+        found.setdefault("month" if form.lstrip("'")[0] == "M" else "day", []).append(form)
+    return found
+
+
+def only_format(
+    of_fields: Mapping[str, Mapping[str, Sequence[str]]], notes: list[str]
+) -> str | None:
+    """The format that all of these fields fit, if there is one that cannot be another."""
+    if not of_fields:
+        return None
+    first, *others = of_fields.values()
+    orders = {
+        order: [form for form in forms if all(form in one.get(order, ()) for one in others)]
+        for order, forms in first.items()
+    }
+    fitting = [forms[0] for forms in orders.values() if forms]
+    names = ", ".join(of_fields)
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        notes.append(
+            f"{names}: dates may be {' or '.join(fitting)}, the sample does not tell; text is "
+            "proposed, say --option date_format=... or timestamp_format=..."
+        )
+    else:
+        notes.append(f"{names}: dates are spelled in different ways; text is proposed")
+    return None
