@@ -11,6 +11,7 @@ import pytest
 from tests.differential.__main__ import ROOT, differences, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_a_difference_between_engines_is_found(tmp_path: Path, is_changed: bool):
     shutil.copytree(

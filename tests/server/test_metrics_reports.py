@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+# no kind of catalog has a part in it
+pytestmark = pytest.mark.parametrize("rest", ["sqlite"], indirect=True, scope="module")
 SCAN = {
     "report-type": "scan-report",
     "table-name": "reported.t",

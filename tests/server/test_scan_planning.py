@@ -24,6 +24,8 @@ ROWS = pa.table(
         "cost": pa.array([Decimal(n) for n in range(60)], pa.decimal128(20, 2)),
     }
 )
+# no kind of catalog has a part in it
+pytestmark = pytest.mark.parametrize("rest", ["sqlite"], indirect=True, scope="module")
 FILTERS = [
     ice.AlwaysTrue(),
     ice.EqualTo("id", 7),
