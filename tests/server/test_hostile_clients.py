@@ -30,7 +30,7 @@ from tests.server.conftest import SCHEMA, Rest, open_lake
 from tests.server.test_rest_protocol import error
 from tests.server.test_view_operations import version
 from tests.servers import ServeProcess
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ANYWHERE = "/v1/transactions/commit"
 PARTS = 60
@@ -124,7 +124,7 @@ def test_who_sends_a_byte_now_and_then_is_hung_up_on(tmp_path, monkeypatch, begu
     monkeypatch.setattr(large_bodies, "PATIENCE_SECONDS", 0.3)
     with serving(tmp_path) as rest, closing(connected(rest, begun)) as one:
         one.settimeout(0.02)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_SECONDS
         while not is_over(one):
             assert time.monotonic() < until
 
@@ -162,12 +162,12 @@ def test_a_body_waits_so_long_and_no_longer(tmp_path, monkeypatch):
     with serving(tmp_path, bodies=MIB) as rest:
         with closing(connected(rest, post(MIB))) as first:
             first.sendall(b"{")
-            until = time.monotonic() + 60
+            until = time.monotonic() + PATIENCE_SECONDS
             refused = posted(rest, as_text(500_000))
             while refused.status_code != 503 and time.monotonic() < until:
                 refused = posted(rest, as_text(500_000))  # it came before the first
             assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        until = time.monotonic() + 60  # the server notices that the first has left
+        until = time.monotonic() + PATIENCE_SECONDS  # the server notices that the first has left
         while (after := posted(rest, as_text(500_000))).status_code == 503:
             assert time.monotonic() < until
         assert after.status_code == 400
@@ -231,7 +231,7 @@ ASKED = f"GET /v1{VIEWS}/v HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 def asked_again(rest):
     """What is answered once it is not 503."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_SECONDS
     while (answer := rest.get(f"{VIEWS}/v")).status_code == 503:
         assert time.monotonic() < until
     return answer
