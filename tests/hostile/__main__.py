@@ -21,6 +21,7 @@ import multiprocessing
 import resource
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -41,6 +42,12 @@ def say(line: str) -> None:
     """One line of output."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def say_each(faults: Sequence[str]) -> None:
+    """What was found, at once: such runs are long."""
+    for fault in faults:
+        say(f"\n{fault}")
 
 
 def main() -> int:
@@ -87,8 +94,7 @@ def foreign(seeds: range, processes: int) -> int:
         for done, part in enumerate(pool.imap_unordered(rounds_of, parts), 1):
             found.outcomes += part.outcomes
             found.faults += part.faults
-            for fault in part.faults:
-                say(f"\n{fault}")
+            say_each(part.faults)
             if done % 5 == 0:
                 say(f"{done * PART:,} tables, {len(found.faults)} faults")
     return told(found, len(seeds), "tables")
@@ -98,7 +104,9 @@ def landing(seeds: range) -> int:
     """Rounds over landing files; the exit code."""
     tally = landing_rounds.Tally()
     for seed in seeds:
+        known = len(tally.faults)
         landing_rounds.round_of(seed, tally)
+        say_each(tally.faults[known:])
     return told(tally, len(seeds), "files")
 
 
@@ -106,7 +114,9 @@ def killed(seeds: range) -> int:
     """Stories of runs that die at each of their changes; the exit code."""
     found = Found()
     for seed in seeds:
+        known = len(found.faults)
         killed_runs.story(seed, session, sorted(killed_runs.WORLDS), found)
+        say_each(found.faults[known:])
     return told(found, sum(found.outcomes.values()), "runs")
 
 
@@ -138,8 +148,6 @@ def told(tally: Found | landing_rounds.Tally, tried: int, what: str) -> int:
     for (kind, outcome), count in sorted(tally.outcomes.items()):
         say(f"{kind:46} {outcome:34} {count:8,}")
     say(f"{tried:,} {what}, {len(tally.faults)} faults")
-    for fault in tally.faults[:20]:
-        say(f"\n{fault}")
     return int(bool(tally.faults))
 
 

@@ -7,6 +7,7 @@ no branch that stages rows is left, no file that nothing reaches, and the rows a
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tempfile
@@ -133,12 +134,17 @@ class World:
                 )
 
 
-def kill(world: World, at: int, *, run_again: bool) -> str:
-    """Kill a run before its change number `at`; where it died, or nothing: it outlived it.
+def kill(world: World, mortal: Mortal, *, run_again: bool) -> None:
+    """A run by a process that may die in it, and what comes after.
 
-    Raises AssertionError: something is left, or is not right.
+    Args:
+        world: where.
+        mortal: runs.
+        run_again: whether the asset is run again before anybody looks after its tables.
+
+    Raises:
+        AssertionError: something is left, or is not right.
     """
-    mortal = Mortal(at)
     with world.begun() as instance:
         try:
             world.materialize(instance, world.lake(mortal))
@@ -160,7 +166,6 @@ def kill(world: World, at: int, *, run_again: bool) -> str:
             world.look_after(instance)
             _nothing_is_left(world, f"after a run and upkeep of what died in {mortal.died_in}")
         world.judge(lake)
-    return mortal.died_in
 
 
 def _no_branch(world: World, lake: Lakehouse, when: str) -> None:
@@ -265,13 +270,13 @@ def story(seed: int, spark: Callable[[], SparkSession], kinds: Sequence[str], fo
     with tempfile.TemporaryDirectory() as folder:
         session = spark() if kind == "ingestion" else None
         world = WORLDS[kind](rng, Path(folder, "world"), session)
-        died, at = "somewhere", 0
-        while died:
-            outcome = "right"
+        for at in itertools.count():
+            mortal, outcome = Mortal(at), "right"
             try:
-                died = kill(world, at, run_again=rng.random() < 0.5)
+                kill(world, mortal, run_again=rng.random() < 0.5)
             except Exception as error:  # noqa: BLE001 - that is what is looked for
                 outcome = "fault"
                 found.faults.append(f"seed {seed}, {kind}, change {at}: {error!r:.1500}")
-            found.outcomes[kind, outcome if died else f"{outcome}, outlived"] += 1
-            at += 1
+            found.outcomes[kind, outcome] += 1
+            if not mortal.died_in:
+                break
