@@ -113,6 +113,9 @@ def test_what_is_kept_is_counted(table):
     for path in paths:
         kept = cache.kept.get(("columns", path))
         assert kept.size >= sum(one.nbytes for one in kept.columns.values())
+    made = [(one, size) for key, (one, size) in cache.kept._kept.items() if key[0] == "made"]
+    assert len(made) == len(paths)
+    assert all(size == size_of(entries.table) for (entries, _), size in made)
     numbers = pa.table({"n": np.arange(1_000)})
     assert size_of(numbers) >= 8_000
     cache.clear()
