@@ -225,6 +225,23 @@ QUERIES = {
         "SELECT k, listagg(DISTINCT s, ',') WITHIN GROUP (ORDER BY s) AS l "
         "FROM raw.typed GROUP BY k"
     ),
+    "functions of text": (
+        "SELECT s LIKE 'a%' AS a, s NOT LIKE '%b_' AS b, length(s) AS c, concat(s, 'x', s) AS d, "
+        "substring(s, 2, 3) AS e, left(s, 2) AS f, right(s, 1) AS g, replace(s, 'a', 'xx') AS h, "
+        "startswith(s, 'a') AS i, endswith(s, ' ') AS j, nvl2(s, k, i) AS n FROM raw.typed"
+    ),
+    "functions of numbers and times": (
+        "SELECT floor(f) AS a, ceil(f) AS b, greatest(k, l) AS c, least(i, k) AS d, k & 3 AS e, "
+        "year(at) AS f, month(day) AS g, day(at) AS h, hour(at) AS i, minute(at) AS j, "
+        "quarter(day) AS l, extract(YEAR FROM day) AS m, at + INTERVAL 1 HOUR AS n, "
+        "s <=> 'a' AS o, CAST(b AS INT) AS p, CAST(b AS STRING) AS q FROM raw.typed "
+        "WHERE f < 1000 OR f IS NULL"
+    ),
+    "windows": (
+        "SELECT k, sum(i) OVER (PARTITION BY k) AS a, count(*) OVER (PARTITION BY k) AS b, "
+        "count_if(b) OVER (PARTITION BY k) AS c, max(l) OVER (PARTITION BY k) AS d FROM raw.typed"
+    ),
+    "sums of what is distinct": "SELECT k, sum(DISTINCT i) AS a FROM raw.typed GROUP BY k",
     "distinct": "SELECT DISTINCT k > 1 AS p, b FROM raw.typed",
     "Names of Mixed case": "SELECT k AS UserId, `Odd name` AS `Other name` FROM raw.mixed",
 }
@@ -244,26 +261,36 @@ def test_translated_sql_has_sparks_rows_and_types(query: str, tmp_path: Path, sp
         assert _computed(lake, spark, replace(model, engine=engine).table()) == wanted, engine
 
 
-NOT_FOR_POLARS = {
-    "moments": "SELECT at > TIMESTAMP '2013-01-01 12:00:00.5' AS l FROM raw.typed",
-    "the newest row of each key": (
-        "SELECT k, l, n FROM (SELECT k, l, row_number() OVER (PARTITION BY k ORDER BY l DESC) "
-        "AS n FROM raw.typed) AS numbered WHERE n = 1"
-    ),
+NOT_FOR_ALL = {
+    "SELECT at > TIMESTAMP '2013-01-01 12:00:00.5' AS l FROM raw.typed": "polars",
+    "SELECT k, l, n FROM (SELECT k, l, row_number() OVER (PARTITION BY k ORDER BY l DESC) AS n "
+    "FROM raw.typed) AS numbered WHERE n = 1": "polars",
+    "SELECT k, rank() OVER (PARTITION BY k ORDER BY l) AS a, lag(l) OVER (PARTITION BY k ORDER BY "
+    "l) AS b, lead(l) OVER (PARTITION BY k ORDER BY l DESC) AS c, sum(i) OVER (PARTITION BY k "
+    "ORDER BY l) AS d, dense_rank() OVER (ORDER BY k) AS e FROM raw.typed": "polars",
+    "SELECT date_trunc('WEEK', at) AS a, datediff(at, day) AS b, last_day(day) AS c, "
+    "contains(s, 'a') AS d, instr(s, 'b') AS e FROM raw.typed": "polars",
+    "SELECT k, bool_and(b) AS a, bool_or(b) AS o FROM raw.typed GROUP BY k": "polars",
+    "SELECT upper(s || 'ß ŉ') AS u, lower(s || 'ΑΣ İI') AS l FROM raw.typed": "duckdb",
 }
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("query", NOT_FOR_POLARS)
-def test_what_polars_cannot_do_the_others_can(query: str, tmp_path: Path, spark) -> None:
+@pytest.mark.parametrize("query", NOT_FOR_ALL)
+def test_what_one_engine_does_otherwise_the_others_do_as_spark(
+    query: str, tmp_path: Path, spark
+) -> None:
     lake = load_catalog(str(tmp_path / "warehouse"))
     lake.create_table("raw.typed", TYPED.schema).append(TYPED)
-    model = SqlModel(name="marts.x", sql=NOT_FOR_POLARS[query])
+    model = SqlModel(name="marts.x", sql=query)
     wanted = _computed(lake, spark, model.table())
-    for engine in ("duckdb", "datafusion"):
-        assert _computed(lake, spark, replace(model, engine=engine).table()) == wanted, engine
-    with pytest.raises(InvalidInputError, match="not known to mean the same in polars"):
-        _computed(lake, None, replace(model, engine="polars").table())
+    for engine in OTHERS:
+        table = replace(model, engine=engine)
+        if engine != NOT_FOR_ALL[query]:
+            assert _computed(lake, spark, table.table()) == wanted, engine
+            continue
+        with pytest.raises(InvalidInputError, match=f"not known to mean the same in {engine}"):
+            _computed(lake, None, table.table())
 
 
 @pytest.mark.parametrize("engine", OTHERS)
@@ -272,9 +299,11 @@ def test_what_polars_cannot_do_the_others_can(query: str, tmp_path: Path, spark)
     [
         "round(f, 2)", "avg(d)", "d * d", "CAST(f AS INT)", "CAST(d AS INT)", "CAST(s AS INT)",
         "CAST(f AS STRING)", "CAST(at AS STRING)", "CAST(f AS DECIMAL(10, 2))",
-        "CAST(d AS DECIMAL(10, 1))", "k / 2", "k % 2", "concat(s, s)", "upper(s)", "length(s)",
-        "timestampadd(MONTH, 1, at)", "coalesce(d, 0)", "to_date(s)", "date_trunc('HOUR', at)",
-        "sum(k) OVER (PARTITION BY b)", "rand()", "collect_list(s)", "s LIKE 'a%'", "first(s)",
+        "CAST(d AS DECIMAL(10, 1))", "k / 2", "k % 2", "concat(s, k)", "initcap(s)", "length(k)",
+        "timestampadd(MONTH, 1, at)", "coalesce(d, 0)", "to_date(s)", "date_trunc('HOUR', wall)",
+        "rand()", "collect_list(s)", "s LIKE s", "s LIKE 'a\\\\%'", "first(s)", "substring(s, -2)",
+        "floor(d)", "greatest(f, k)", "at + INTERVAL 1 MONTH", "day + INTERVAL 1 DAY", "ltrim(s)",
+        "replace(s, '', 'x')", "dayofweek(day)", "s ILIKE 'A%'", "round(d, 1)",
     ],
 )  # fmt: skip
 def test_what_may_mean_something_else_is_refused_by_name(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from pyiceberg.schema import Schema
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
@@ -37,14 +37,40 @@ _CAST_LAST = _INTEGERS | {exp.DataType.Type.DOUBLE, exp.DataType.Type.DECIMAL}
 _CLAUSES = (
     exp.Select, exp.Subquery, exp.CTE, exp.With, exp.From, exp.Join, exp.Table, exp.TableAlias,
     exp.Where, exp.Group, exp.Having, exp.Alias, exp.Distinct, exp.Union, exp.Ordered, exp.Order,
-    exp.WithinGroup, exp.Window, exp.RowNumber,
+    exp.WithinGroup, exp.Window,
 )  # fmt: skip
+_TEXT_FUNCTIONS = (
+    exp.Like, exp.Length, exp.Concat, exp.Substring, exp.Left, exp.Right, exp.Replace,
+    exp.StartsWith, exp.EndsWith, exp.Upper, exp.Lower, exp.Contains, exp.StrPosition,
+)  # fmt: skip
+_PARTS_OF_TIMES: Mapping[type[exp.Expr], str] = {
+    exp.Year: "YEAR", exp.Quarter: "QUARTER", exp.Month: "MONTH", exp.Day: "DAY",
+    exp.DayOfMonth: "DAY", exp.Hour: "HOUR", exp.Minute: "MINUTE",
+}  # fmt: skip
+_TRUNCATED_TO = ("YEAR", "MONTH", "WEEK", "DAY", "HOUR")
+_OVER_PARTITIONS = exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max
+_OVER_ORDERED = exp.RowNumber, exp.Rank, exp.DenseRank, exp.Lag, exp.Lead, exp.FirstValue
+_ELSEWHERE: Mapping[type[exp.Expr], tuple[str, ...]] = {
+    exp.Upper: ("datafusion", "polars"),
+    exp.Lower: ("datafusion", "polars"),
+    **dict.fromkeys(
+        (
+            exp.Contains, exp.StrPosition, exp.TimestampTrunc, exp.DateDiff, exp.LastDay,
+            exp.LogicalAnd, exp.LogicalOr, *_OVER_ORDERED,
+        ),
+        ("duckdb", "datafusion"),
+    ),
+}  # fmt: skip
+"""What was tried, and gave Spark's rows and types on some engines alone."""
 _TERMS = (
     exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Star, exp.Var,
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is, exp.In,
     exp.Between, exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Add, exp.Sub, exp.Mul, exp.Neg,
     exp.Abs, exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Trim, exp.Cast,
     exp.DataType, exp.DataTypeParam, exp.TsOrDsToDate, exp.TimestampAdd, exp.GroupConcat, exp.DPipe,
+    exp.Floor, exp.Ceil, exp.Greatest, exp.Least, exp.Extract, exp.Interval, exp.NullSafeEQ,
+    exp.NullSafeNEQ, exp.Nvl2, exp.BitwiseAnd, *_PARTS_OF_TIMES,
+    *(one for one in _TEXT_FUNCTIONS if one not in _ELSEWHERE),
 )  # fmt: skip
 _ORDERED = exp.Window, exp.WithinGroup, exp.GroupConcat
 
@@ -83,7 +109,8 @@ def translated(query: exp.Query, inputs: Mapping[str, Schema], engine: str, what
         _rewrite(node, engine)
     for select in _outermost(tree):
         select.set("expressions", [_as_in_spark(one) for one in select.expressions])
-    return tree.sql(dialect=_WRITTEN[engine])
+    # what it warns of was tried: engines here have UTC as their zone
+    return tree.sql(dialect=_WRITTEN[engine], unsupported_level=ErrorLevel.IGNORE)
 
 
 def check_portable(query: exp.Query, engine: str, what: str) -> None:
@@ -98,20 +125,53 @@ def check_portable(query: exp.Query, engine: str, what: str) -> None:
      ROUND(x, 2) of Spark is not known to mean the same in duckdb
     """
     for node in query.walk():
-        if not isinstance(node, _CLAUSES + _TERMS):
+        if not isinstance(node, _CLAUSES + _TERMS) and engine not in _ELSEWHERE.get(type(node), ()):
             raise _refused(node, engine, what)
         if isinstance(node, exp.Order) and not isinstance(node.parent, _ORDERED):
             raise _refused(node, engine, what, "rows of a table have no order")
-        if isinstance(node, exp.Window) and (
-            engine == "polars" or not isinstance(node.this, exp.RowNumber)
-        ):
-            raise _refused(node, engine, what)
-        if isinstance(node, exp.Trim) and (node.expression or node.args.get("position")):
-            raise _refused(node, engine, what)
-        if isinstance(node, exp.TimestampAdd) and node.text("unit").upper() not in (
-            _UNIT_MICROSECONDS
-        ):
-            raise _refused(node, engine, what, "months differ in length")
+        problem = _argument_problem(node, engine)
+        if problem is not None:
+            raise _refused(node, engine, what, problem)
+
+
+def _argument_problem(node: exp.Expr, engine: str) -> str | None:
+    """What of a node was not tried, whatever the types; None where all was."""
+    unit = node.text("unit").upper()
+    if isinstance(node, exp.Window):
+        tried = _OVER_PARTITIONS if engine == "polars" else _OVER_PARTITIONS + _OVER_ORDERED
+        ordered = engine == "polars" and node.args.get("order")
+        return "" if ordered or not isinstance(node.this, tried) else None
+    if isinstance(node, exp.Trim):
+        return "" if node.expression or node.args.get("position") else None
+    if isinstance(node, (exp.TimestampAdd, exp.Interval)):
+        length = _is_number(node.this, 0) or isinstance(node, exp.TimestampAdd)
+        return None if length and unit in _UNIT_MICROSECONDS else "months differ in length"
+    if isinstance(node, exp.Like):
+        pattern = node.expression
+        plain = isinstance(pattern, exp.Literal) and pattern.is_string and "\\" not in pattern.name
+        return None if plain else "patterns are written out, without a backslash"
+    if isinstance(node, exp.Replace):
+        found = node.expression
+        return None if isinstance(found, exp.Literal) and found.name else "of no text"
+    if isinstance(node, exp.Substring):
+        start, most = node.args.get("start"), node.args.get("length")
+        tried_here = _is_number(start, 1) and (most is None or _is_number(most, 0))
+        return None if tried_here else "places are numbers from 1"
+    if isinstance(node, (exp.Left, exp.Right)):
+        return None if _is_number(node.expression, 0) else "lengths are numbers"
+    if isinstance(node, exp.StrPosition):
+        return "" if node.args.get("position") or node.args.get("occurrence") else None
+    if isinstance(node, exp.TimestampTrunc):
+        return None if unit in _TRUNCATED_TO else ""
+    if isinstance(node, exp.DateDiff):
+        return None if unit in ("", "DAY") else ""
+    if isinstance(node, exp.Extract):
+        return None if node.name.upper() in _PARTS_OF_TIMES.values() else ""
+    return None
+
+
+def _is_number(node: object, least: int) -> bool:
+    return isinstance(node, exp.Literal) and node.name.isdecimal() and int(node.name) >= least
 
 
 def _refused(node: exp.Expr, engine: str, what: str, why: str = "") -> InvalidInputError:
@@ -136,6 +196,28 @@ def _typed_problem(node: exp.Expr, engine: str) -> str:
         }
         if len(kinds) > 1 and any("DECIMAL" in kind for kind in kinds):
             return "digits of decimals differ"
+    if isinstance(node, (exp.Floor, exp.Ceil)) and (
+        node.args.get("decimals") or _is_decimal(node.this)
+    ):
+        return "digits of decimals differ"
+    if isinstance(node, (exp.Greatest, exp.Least)) and any(
+        isinstance(one, exp.Expr) and (_is_decimal(one) or one.is_type(*exp.DataType.FLOAT_TYPES))
+        for one in node.iter_expressions()
+    ):
+        return "NaN and digits differ"
+    if isinstance(node, _TEXT_FUNCTIONS) and not all(
+        one.is_type(*exp.DataType.TEXT_TYPES)
+        for one in (node.expressions if isinstance(node, exp.Concat) else [node.this])
+    ):
+        return "of what is no text"
+    if isinstance(node, exp.TimestampTrunc) and not node.this.is_type(
+        "timestamptz", "timestampltz"
+    ):
+        return "only times with a zone are the same"
+    if isinstance(node, exp.Interval) and (
+        not isinstance(node.parent, (exp.Add, exp.Sub)) or node.parent.this.is_type("date")
+    ):
+        return "a date becomes a time"
     if isinstance(node, exp.TsOrDsToDate) and not node.this.is_type(*exp.DataType.TEMPORAL_TYPES):
         return "text is read differently"
     if isinstance(node, exp.Cast):
@@ -148,14 +230,14 @@ def _cast_problem(node: exp.Cast, engine: str) -> str:
     if engine == "polars" and to.is_type("timestamp", "timestamptz", "timestampltz"):
         return "it has no such type in SQL"
     if not _is_moment(node):
-        if to.is_type(*_INTEGERS) and not given.is_type(*_INTEGERS):
+        if to.is_type(*_INTEGERS) and not given.is_type(*_INTEGERS, "boolean"):
             return "fractions and spaces are treated differently"
         if to.is_type("decimal") and not (given.is_type(*_INTEGERS) or _is_decimal(given)):
             return "fractions are rounded differently"
         if to.is_type("decimal") and _is_decimal(given) and _digits(to)[1] < _digits(given.type)[1]:
             return "fractions are rounded differently"
-        if to.is_type(*exp.DataType.TEXT_TYPES) and not (
-            given.is_type(*_INTEGERS) or given.is_type(*exp.DataType.TEXT_TYPES)
+        if to.is_type(*exp.DataType.TEXT_TYPES) and not given.is_type(
+            *_INTEGERS, *exp.DataType.TEXT_TYPES, "boolean"
         ):
             return "values are written differently"
         if to.is_type(*exp.DataType.TEMPORAL_TYPES) and not given.is_type(
@@ -195,7 +277,9 @@ def _digits(kind: exp.DataType | None) -> tuple[int, int]:
     return (given[0] if given else 10), (given[1] if len(given) > 1 else 0)
 
 
-_REWRITES = exp.CountIf, exp.Sum, exp.Trim, exp.RowNumber, exp.TimestampAdd
+_REWRITES: tuple[type[exp.Expr], ...] = (
+    exp.CountIf, exp.Sum, exp.Trim, exp.RowNumber, exp.TimestampAdd, *_PARTS_OF_TIMES,
+)  # fmt: skip
 
 
 def _rewrite(node: exp.Expr, engine: str) -> None:
@@ -204,20 +288,25 @@ def _rewrite(node: exp.Expr, engine: str) -> None:
         one = exp.Case().when(node.this.copy(), exp.Literal.number(1))
         _replace(node, exp.Count(this=one), "BIGINT")
     elif isinstance(node, exp.Sum):
-        if _is_decimal(node.this):
-            precision, scale = _digits(node.this.type)
+        distinct = isinstance(node.this, exp.Distinct)
+        value = node.this.expressions[0] if distinct else node.this
+        if _is_decimal(value):
+            precision, scale = _digits(value.type)
             _replace(node, node.copy(), f"DECIMAL({min(precision + 10, _DECIMAL_DIGITS)}, {scale})")
         elif node.is_type(*_INTEGERS):
             # Polars adds up 32 bits in 32 bits
-            _replace(node, exp.Sum(this=exp.cast(node.this.copy(), "BIGINT")), "BIGINT")
+            wide = exp.cast(value.copy(), "BIGINT")
+            summed = exp.Sum(this=exp.Distinct(expressions=[wide]) if distinct else wide)
+            _replace(node, summed, "BIGINT")
     elif isinstance(node, exp.Trim):
         # Polars removes all white space unless told what
         node.set("expression", exp.Literal.string(" "))
         node.set("position", "BOTH")
     elif isinstance(node, exp.RowNumber):
-        window = node.find_ancestor(exp.Window)
-        if window is not None:
-            _replace(window, window.copy(), "INT")
+        _replace(node, node.copy(), "INT")
+    elif type(node) in _PARTS_OF_TIMES:
+        part = exp.Var(this=_PARTS_OF_TIMES[type(node)])
+        _replace(node, exp.Extract(this=part, expression=node.this.copy()), "INT")
     elif engine == "datafusion":
         count = exp.cast(node.expression.copy(), "BIGINT")
         length = exp.Literal.number(_UNIT_MICROSECONDS[node.text("unit").upper()])
@@ -233,6 +322,11 @@ def _rewrite(node: exp.Expr, engine: str) -> None:
 
 
 def _replace(node: exp.Expr, by: exp.Expr, kind: str) -> None:
+    window = node.parent
+    if isinstance(window, exp.Window) and window.this is node:  # what is cast is its result
+        whole = window.copy()
+        whole.set("this", by)
+        node, by = window, whole
     made = exp.cast(by, kind, dialect="spark")
     made.type = exp.DataType.build(kind, dialect="spark")
     node.replace(made)
