@@ -14,6 +14,7 @@ from lakehouse.maintenance.shown_plan import human_bytes
 
 _DAYS_SHOWN = 40
 _REASONS_SHOWN = 10
+_NAMED = 3
 
 
 def files_to_index(fresh: Sequence[LandingFile], landed: int) -> str:
@@ -28,6 +29,30 @@ def files_indexed(files: int, lines: int, undated: int, problems: Mapping[str, s
     """After it."""
     said = f"{files:,} files indexed: {lines:,} lines, {undated:,} without a usable event time"
     return said + (f"; damaged: {', '.join(sorted(problems)[:5])}" if problems else "")
+
+
+def said_once(found: Mapping[str, str]) -> str:
+    """Texts by what they are about: equal ones are said once, with all that they are about.
+
+    >>> said_once({"a.gz": "is empty", "b.gz": "is cut off", "c.gz": "is empty"})
+    'a.gz, c.gz: is empty; b.gz: is cut off'
+    """
+    return "; ".join(f"{names}: {text}" for names, text in alike(found))
+
+
+def alike(found: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names, the first of many, with the text that they have in common; the commonest first."""
+    about: dict[str, list[str]] = {}
+    for name, text in sorted(found.items()):
+        about.setdefault(text, []).append(name)
+    return [
+        (
+            f"{', '.join(names[:_NAMED])}"
+            f"{f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else ''}",
+            text,
+        )
+        for text, names in sorted(about.items(), key=lambda item: (-len(item[1]), item[1]))
+    ]
 
 
 def days_to_write(plan: IngestPlan) -> str:

@@ -22,7 +22,6 @@ from lakehouse.table import Table
 RETRY = dg.RetryPolicy(
     max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )
-_NAMED = 3
 
 
 def pool(table: str) -> str:
@@ -144,22 +143,6 @@ def check_results(
             description="; ".join(said)[:2000] or None,
             metadata=_values(outcome.metadata) | metadata_of(bad),
         )
-
-
-def said_once(found: Mapping[str, str]) -> str:
-    """Texts by what they are about: equal ones are said once, with all that they are about.
-
-    >>> said_once({"a.gz": "is empty", "b.gz": "is cut off", "c.gz": "is empty"})
-    'a.gz, c.gz: is empty; b.gz: is cut off'
-    """
-    about: dict[str, list[str]] = {}
-    for name, text in sorted(found.items()):
-        about.setdefault(text, []).append(name)
-    return "; ".join(
-        f"{', '.join(names[:_NAMED])}"
-        f"{f' and {len(names) - _NAMED:,} more' if len(names) > _NAMED else ''}: {text}"
-        for text, names in sorted(about.items(), key=lambda item: (-len(item[1]), item[1]))
-    )
 
 
 def audit_failure(error: AuditFailedError) -> dg.Failure:

@@ -16,6 +16,7 @@ from lakehouse.ingestion.ingest import (
     index_landing,
     ingest_days,
 )
+from lakehouse.ingestion.ingest_log import said_once
 from lakehouse.ingestion.run_log import progress_lines
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from lakehouse.ingestion.source_tables import event_ts_in
@@ -30,7 +31,6 @@ from lakehouse.orchestration.asset_results import (
     pool,
     remove_dead_branches,
     requested_days,
-    said_once,
     stamp,
     today,
 )

@@ -133,7 +133,7 @@ LANDING_MUTANTS = [
         "33: noon is midnight",
         f"{_TYPING}.time_patterns:_hour",
         '"PM"), 12, 0)',
-        '"PM"), 0, 0)',
+        '"XM"), 12, 0)',
         seed=2,
     ),
     Mutant(

@@ -325,7 +325,7 @@ def test_one_problem_of_many_files_is_told_once(command, tmp_path: Path) -> None
         (folder / f"{n:02}.csv").write_bytes(b"id,id\n1,2\n")
     done = command("payments", folder, "--dry-run")
     assert done.output.count("two columns are named 'id'") == 1
-    assert "00.csv and 20 other files" in done.output
+    assert "00.csv, 01.csv, 02.csv and 18 more: malformed CSV header" in done.output
     # files of several encodings cannot be read by one source
     (folder / "a.csv").write_bytes("id,ts,w\n1,2024-06-01T10:00:00Z,\u00e9\n".encode())
     (folder / "b.csv").write_bytes(b"id,ts,w\n1,2024-06-01T10:00:00Z,\xe9\n")

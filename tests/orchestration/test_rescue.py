@@ -220,7 +220,7 @@ def test_ingestion_keeps_the_rest_and_counts_to_the_line(pipe: Pipe, spark: obje
     strict = pipe.with_source(drift="quarantine", rescue="rest", natural_key=())
     lines = [event(n, 1) for n in range(3)]
     lines += [event(3, 1, coupon="a"), event(3, 1, coupon="b"), event(3, 1, coupon="a")]
-    lines += [event(4, 1, amount="much", big=2**70), b"no json"]
+    lines += [event(4, 1, amount="much", big=0).replace(b'big":0', b'big":%d' % 2**70), b"no json"]
     strict.land("1.jsonl.gz", lines)
     strict.index()
     strict.ingest(june(1))

@@ -99,17 +99,6 @@ def find_sample(location: str, storage_properties: Mapping[str, str], most_recor
     return Sample(location, tuple(files), storage_properties, most_records)
 
 
-def grouped_problems(problems: Mapping[str, str]) -> list[str]:
-    """Problems of files, those that are alike once; the commonest first."""
-    files: dict[str, list[str]] = {}
-    for path, problem in problems.items():
-        files.setdefault(problem, []).append(path)
-    return [
-        f"{paths[0]}{f' and {len(paths) - 1:,} other files' if len(paths) > 1 else ''}: {problem}"
-        for problem, paths in sorted(files.items(), key=lambda one: -len(one[1]))
-    ]
-
-
 @dataclass
 class Field:
     """A field of the sample's records.

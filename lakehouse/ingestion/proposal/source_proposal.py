@@ -17,6 +17,7 @@ from rich.console import Group, RenderableType
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.drift import usable_name
+from lakehouse.ingestion.ingest_log import alike, said_once
 from lakehouse.ingestion.proposal.sample_spelling import (
     formats_of,
     number_options,
@@ -28,7 +29,6 @@ from lakehouse.ingestion.proposal.sampled_records import (
     Field,
     Sample,
     SampledRecords,
-    grouped_problems,
 )
 from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.file_index import FileIndex, days_of
@@ -58,7 +58,7 @@ _DATE_LIKE = re.compile(r"\d{1,4}[-./]\w{1,9}[-./]\d{1,4}")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 _INSTANTS = ("timestamptz", "timestamp", "date", "time")
 _MOST_SCALE, _MOST_DIGITS = 12, 38
-_MOST, _TOLD = 0.9, 3
+_MOST = 0.9
 _HASHED = ("int", "long", "string")
 _BUCKET_BYTES = 128 << 20
 _MOST_BUCKETS = 64
@@ -157,7 +157,7 @@ class Proposal(Report):
             parts.append(listing(["quarantined because", "#lines"], sorted(self.rejected.items())))
             parts.append(listing(["file", "#line", "reason", "detail"], self.examples))
         if self.problems:
-            parts.append(listing(["file", "problem"], sorted(self.problems.items())))
+            parts.append(listing(["file", "problem"], alike(self.problems)))
         return Group(*parts)
 
     def to_dict(self) -> dict[str, object]:
@@ -209,7 +209,7 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     read = text_options(sample, blank, told, today, notes)
     found = _looked_at(sample, replace(blank, read=read), today)
     if not found.fields:
-        why = "; ".join(grouped_problems(found.problems)[:_TOLD])
+        why = said_once(found.problems)
         raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
     numbers = number_options(found.fields, read, told, notes)
     if numbers != read:

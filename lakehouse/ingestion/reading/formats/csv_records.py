@@ -115,6 +115,7 @@ class _CsvReader:
 
     def __init__(self, max_record_bytes: int, options: ReadOptions, names: Sequence[str]) -> None:
         self._max, self._options = max_record_bytes, options
+        self._nulls = pa.array(list(options.null_values), pa.string())
         self._header: list[str] = list(names)
         self._delimiter = options.delimiter
         self._escape = None if options.escape == options.quote else options.escape
@@ -250,8 +251,7 @@ class _CsvReader:
 
     def _nulled(self, texts: pa.Array) -> pa.Array:
         """Fields that mean null are null."""
-        null = pc.is_in(texts, pa.array(self._options.null_values, pa.string()))
-        return pc.if_else(null, pa.scalar(None, pa.string()), texts)
+        return pc.if_else(pc.is_in(texts, self._nulls), pa.scalar(None, pa.string()), texts)
 
     def _take_header(self, fields: list[str], wrong: str | None) -> None:
         if wrong:

@@ -25,10 +25,11 @@ _LETTERS: Mapping[str, tuple[str, str]] = {
     "yyyy": ("year", "[0-9]{4}"), "uuuu": ("year", "[0-9]{4}"), "y": ("year", "[0-9]{4}"),
     "yy": ("year2", "[0-9]{2}"),
     "MM": ("month", "[0-9]{2}"), "M": ("month", "[0-9]{1,2}"),
-    "MMM": ("short_month", "|".join(_SHORT)), "MMMM": ("month_name", "|".join(_MONTHS)),
+    "MMM": ("short_month", f"(?i:{'|'.join(_SHORT)})"),
+    "MMMM": ("month_name", f"(?i:{'|'.join(_MONTHS)})"),
     "dd": ("day", "[0-9]{2}"), "d": ("day", "[0-9]{1,2}"),
     "HH": ("hour", "[0-9]{2}"), "H": ("hour", "[0-9]{1,2}"),
-    "hh": ("hour12", "0[1-9]|1[0-2]"), "h": ("hour12", "[1-9]|1[0-2]"), "a": ("half", "AM|PM"),
+    "hh": ("hour12", "0[1-9]|1[0-2]"), "h": ("hour12", "[1-9]|1[0-2]"), "a": ("half", "(?i:AM|PM)"),
     "mm": ("minute", "[0-9]{2}"), "m": ("minute", "[0-9]{1,2}"),
     "ss": ("second", "[0-9]{2}"), "s": ("second", "[0-9]{1,2}"),
     "XXX": ("offset", "Z|[+-][0-9]{2}:[0-9]{2}"), "xxx": ("offset", "[+-][0-9]{2}:[0-9]{2}"),
@@ -92,7 +93,7 @@ class TimePattern:
             parts["year"] = _joined("20", parts["year2"])
         for name, months in (("short_month", _SHORT), ("month_name", _MONTHS)):
             if name in parts:
-                number = pc.index_in(parts[name], pa.array(months))
+                number = pc.index_in(pc.utf8_capitalize(parts[name]), pa.array(months))
                 parts["month"] = pc.cast(pc.add(number, 1), pa.string())
         date = _joined(parts["year"], "-", _two(parts["month"]), "-", _two(parts["day"]))
         if not as_date:
@@ -173,7 +174,7 @@ def _hour(parts: Mapping[str, pa.Array]) -> pa.Array | str:
         return _two(parts.get("hour"))
     hours = pc.utf8_lpad(parts["hour12"], 2, "0")
     number = pc.index_in(hours, pa.array([f"{one:02}" for one in (12, *range(1, 12))]))
-    later = pc.if_else(pc.equal(parts["half"], "PM"), 12, 0)
+    later = pc.if_else(pc.equal(pc.utf8_upper(parts["half"]), "PM"), 12, 0)
     return pc.utf8_lpad(pc.cast(pc.add(number, later), pa.string()), 2, "0")
 
 
