@@ -52,14 +52,14 @@ class MergeVerbs(WriteVerbs):
         commit_id: str | None = None,
         transaction: Transaction | None = None,
     ) -> MergeResult:
-        """Give rows new values.
+        """Change values of rows.
 
         >>> events.update({"amount": "amount * 2"}, where="user_id = 1").rows_updated
         2
 
         Args:
             assignments: SQL by column; names are those of the row before the update.
-            where: which rows; all by default.
+            where: the rows to change; by default all.
             branch: where to.
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
@@ -94,7 +94,7 @@ class MergeVerbs(WriteVerbs):
     ) -> MergeResult:
         """Update the rows whose keys `data` has, and insert the others.
 
-        Columns that `data` lacks keep their values in rows that are there, and have their default
+        Columns that `data` lacks keep their values in existing rows and have their write default
         in new ones. A null key matches nothing: such rows are inserted.
 
         >>> done = events.upsert(more, keys=["user_id"])
@@ -127,7 +127,7 @@ class MergeVerbs(WriteVerbs):
         branch: str = "main",
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> MergePlan:
-        """What `upsert` would do: the files that it would open, and how many rows it would change.
+        """Count what `upsert` would do: files that it would open, rows that it would change.
 
         >>> events.plan_upsert(more, keys=["user_id"]).rows_inserted
         1
@@ -156,7 +156,7 @@ class MergeVerbs(WriteVerbs):
         transaction: Transaction | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> MergeBuilder:
-        """Begin a MERGE: add clauses to what comes back, then `execute()` it.
+        """Start a MERGE: add clauses to the result, then call `execute()`.
 
         >>> merge = events.merge(more, on="t.user_id = s.user_id")
         >>> merge = merge.when_matched_delete("s.amount = 0").when_matched_update_all()

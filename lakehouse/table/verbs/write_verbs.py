@@ -43,13 +43,13 @@ class WriteVerbs(LoadedTable):
         (4, 6)
 
         Args:
-            data: whatever speaks Arrow's C interfaces (a table, batch or stream of pyarrow, a frame
-                of Polars or pandas, a relation of DuckDB, a scan, also of this table), several of
+            data: anything that exports Arrow's C interfaces (a pyarrow table, batch or stream, a
+                Polars or pandas frame, a DuckDB relation, a scan, also of this table), several of
                 these, a Spark DataFrame, or WrittenFiles.
-            branch: where to.
+            branch: the branch to write to.
             summary: entries for the snapshot's summary.
-            commit_id: a name for this write: done once in the history of the branch, however often
-                it is tried.
+            commit_id: a name for this write. A branch commits a name once, however often the
+                write is repeated.
 
         Raises:
             InvalidSchemaError: the data does not fit the schema.
@@ -73,19 +73,19 @@ class WriteVerbs(LoadedTable):
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
     ) -> WriteResult:
-        """Take in Parquet files without field ids as they lie there, read by column name.
+        """Add Parquet files without field ids where they are; they are read by column name.
 
         >>> import pyarrow.parquet as pq
         >>> pq.write_table(more, f"{folder}/landed.parquet")
         >>> events.add_files([f"{folder}/landed.parquet"]).rows_inserted
         1
 
-        Files in the table's own folders are the table's from then on: once no snapshot reaches one
-        any more, expiry deletes it. Files elsewhere stay where they are.
+        Files in the table's own folders belong to the table from then on: when no snapshot reaches
+        one any more, expiry deletes it. Files elsewhere are never deleted.
 
         Raises:
             InvalidInputError | InvalidSchemaError: see `dml.add_files`.
-            ValidationConflictError: somebody else has added one of the files since this version.
+            ValidationConflictError: another writer has added one of the files since this version.
         """
         return self._take_in(partial(describe_paths, list(paths)), branch, summary, commit_id)
 
@@ -97,7 +97,7 @@ class WriteVerbs(LoadedTable):
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
     ) -> WriteResult:
-        """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it.
+        """Add the Parquet files of a Hive-style folder (`dt=2026-06-09/region=eu/`) where they are.
 
         Partition values come from the paths.
 
@@ -195,7 +195,7 @@ class WriteVerbs(LoadedTable):
             return write.change_rows(decide, "delete").result
 
     def write_files(self, data: object) -> list[DataFile]:
-        """Write data files without committing them; give them to a transaction.
+        """Write data files without committing them; commit them with a transaction.
 
         >>> files = events.write_files(more)
         >>> events.scan().count()

@@ -11,6 +11,7 @@ from pathlib import Path
 from lakehouse.spark.jvm.spark_versions import NEWEST_JAVA
 
 README = Path(__file__).resolve().parents[3] / "README.md"
+ROOMS = ("lakehouse", "assets", "jobs", "sensors")
 
 
 def test_the_first_example_runs(tmp_path):
@@ -37,3 +38,11 @@ def test_the_installation_page_names_the_extras_and_versions_of_the_project():
     assert project["requires-python"] in page
     assert f"pylakehouse-{project['version']}-py3" in page
     assert all(spark in page for spark in NEWEST_JAVA)
+
+
+def test_the_deployment_page_names_every_variable_that_the_code_reads():
+    root = README.parent
+    pages = [*root.glob("*.py"), *(path for name in ROOMS for path in (root / name).rglob("*.py"))]
+    read = {name for page in pages for name in re.findall(r"LAKEHOUSE_[A-Z_]+\b", page.read_text())}
+    named = set(re.findall(r"`(LAKEHOUSE_[A-Z_]+)`", (root / "docs/deployment.md").read_text()))
+    assert {name for name in read if not name.endswith("_")} == named
