@@ -35,7 +35,7 @@ from lakehouse.orchestration.resources import LakehouseResource
 from tests.orchestration.conftest import EVENTS
 
 # Dagster's own modules use what it has deprecated itself
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 CHECK = dg.AssetCheckKey(dg.AssetKey(["raw", "events"]), NOTHING_GIVEN_UP)
 LAUNCHER = {"module": "dagster._core.test_utils", "class": "MockedRunLauncher"}
 
