@@ -25,6 +25,7 @@ def test_what_a_run_that_died_has_staged_goes(world, run_again):
     assert mortal.died_in
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", OF_KILLED_RUNS, ids=lambda mutant: mutant.fault)
 def test_a_fault_that_we_had_is_found(world, mutant):
     with mutant.planted_in(), pytest.raises(AssertionError):
