@@ -141,13 +141,14 @@ class RowChange:
 
 
 def change_mode(metadata: TableMetadata, command: Command) -> Mode:
-    """How a command changes rows of files that keep others: `write.<command>.mode`."""
+    """How a command changes rows of files that keep others: `write.<command>.mode`.
+
+    For an overwrite it is that of deletes.
+    """
     properties = TableProperties(metadata.properties)
     match command:
-        case "delete":
+        case "delete" | "overwrite":
             return cast("Mode", properties.delete_mode)
-        case "overwrite":
-            return "copy-on-write"
         case "update":
             return cast("Mode", properties.update_mode)
         case "merge":

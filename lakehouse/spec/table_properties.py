@@ -125,7 +125,12 @@ class TableProperties:
     )
 
     # Row-level operations
-    delete_mode = Property("write.delete.mode", _mode, "copy-on-write", "How DELETE removes rows.")
+    delete_mode = Property(
+        "write.delete.mode",
+        _mode,
+        "copy-on-write",
+        "How DELETE and overwrites by a filter remove rows.",
+    )
     delete_granularity = Property(
         "write.delete.granularity",
         one_of("file", "partition"),

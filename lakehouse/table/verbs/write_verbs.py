@@ -133,6 +133,9 @@ class WriteVerbs(LoadedTable):
         >>> result.rows_inserted, result.rows_deleted, events.scan().count()
         (1, 2, 2)
 
+        Of files that hold other rows too, the matching ones are removed as `delete` removes them
+        (`write.delete.mode`).
+
         Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not
         match `where`: what does not match is added, and added again when it is run again. With
         `must_match` such rows are refused (Iceberg's `validateAddedFilesMatchOverwriteFilter`).

@@ -47,12 +47,57 @@ def test_an_overwrite_that_adds_nothing_is_a_delete(table):
     assert table.overwrite(rows((3, "c")), "id = 4").operation == "overwrite"
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_overwrite_by_merge_on_read_rewrites_no_file(tmp_path, version):
+    """SQLite does the same. Files that keep rows stay; in v2 so do those emptied by position."""
+    table = lh.load_catalog(tmp_path.as_uri()).create_table(
+        "raw.t",
+        SCHEMA,
+        format_version=version,
+        properties={"write.delete.mode": "merge-on-read"},
+    )
+    sqlite = sqlite3.connect(":memory:")
+    sqlite.execute("create table t (id, s, file)")
+
+    def files():
+        return {task.data_file.file_path for task in table.scan().plan().tasks}
+
+    def add(new, write):
+        before = files()
+        done = write(rows(*new))
+        (path,) = files() - before
+        sqlite.executemany("insert into t values (?, ?, ?)", [(*row, path) for row in new])
+        return done
+
+    for first in (0, 10, 20):
+        add([(first + n, "old") for n in range(10)], table.append)
+    steps = ["id = 4", "id >= 20 and id < 30", "id < 12", "s = 'new 2'", "id = 99", "s = 'old'"]
+    for number, where in enumerate(steps):
+        before = files()
+        deleted = sqlite.execute(f"delete from t where {where}").rowcount
+        keeping = {name for (name,) in sqlite.execute("select file from t")}
+        new = [(100 + number, f"new {number}")]
+        done = add(new, lambda data, where=where: table.overwrite(data, where))
+        assert (done.rows_inserted, done.operation) == (1, "overwrite")
+        assert done.rows_deleted in (deleted, None)
+        assert keeping <= files() & before if version == 2 else keeping == files() & before
+        found = table.scan(select=["id", "s"]).to_arrow().to_pylist()
+        assert sorted((row["id"], row["s"]) for row in found) == sorted(
+            sqlite.execute("select id, s from t")
+        )
+    assert StaticTable.from_metadata(table.metadata_location).scan().to_arrow().num_rows == len(
+        found
+    )
+
+
 REMOVALS = {
     "merge-on-read": lambda table: table.delete("s = 'a'"),
     "copy-on-write": lambda table: table.set_properties(
         {"write.delete.mode": "copy-on-write"}
     ).delete("id = 2"),
-    "overwrite": lambda table: table.overwrite(rows((2, "a")), "id = 2"),
+    "overwrite": lambda table: table.set_properties(
+        {"write.delete.mode": "copy-on-write"}
+    ).overwrite(rows((2, "a")), "id = 2"),
     "overwrite all": lambda table: table.overwrite(rows((2, "a"))),
     "compaction": lambda table: table.compact(lh.CompactionOptions(rewrite_all=True)),
     "files": lambda table: table.transaction().delete_files(table.scan().plan().files).commit(),
