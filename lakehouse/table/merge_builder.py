@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from lakehouse.dml.merge.clause_text import read_clause
-from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
+from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement, read_clause
 from lakehouse.table.merge_result import MergePlan, MergeResult
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.dml.changes.change_batch import ChangeBatch, last_changes
-from lakehouse.dml.changes.change_columns import room_for
-from lakehouse.dml.changes.change_merge import merge_changes
+from lakehouse.dml.changes.change_merge import merge_changes, room_for
 from lakehouse.dml.merge.source_rows import whole_source
 from lakehouse.dml.merge.target_rows import TargetRows
 from lakehouse.dml.row_change import RowChange, RowWriter

@@ -95,7 +95,9 @@ REMOVALS = {
     "copy-on-write": lambda table: table.set_properties(
         {"write.delete.mode": "copy-on-write"}
     ).delete("id = 2"),
-    "overwrite": lambda table: table.overwrite(rows((2, "a")), "id = 2"),
+    "overwrite": lambda table: table.set_properties(
+        {"write.delete.mode": "copy-on-write"}
+    ).overwrite(rows((2, "a")), "id = 2"),
     "overwrite all": lambda table: table.overwrite(rows((2, "a"))),
     "compaction": lambda table: table.compact(lh.CompactionOptions(rewrite_all=True)),
     "files": lambda table: table.transaction().delete_files(table.scan().plan().files).commit(),
