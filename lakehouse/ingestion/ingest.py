@@ -358,6 +358,8 @@ def _write(
             ).snapshot
         return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id).snapshot
 
+    if taken.rescued:
+        work.say(f"{taken.rescued:,} of the lines keep in {source.rescue} what no column takes")
     work.say(f"staging {len(taken.rows):,} data files")
     _, checks = write_audit_publish(
         raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)

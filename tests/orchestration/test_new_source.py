@@ -285,6 +285,17 @@ def test_a_feed_of_another_country_is_read(
     assert (source.event_time.format, source.rescue) == ("dd.MM.yyyy HH:mm", "rest")
 
 
+def test_a_decimal_comma_that_not_all_values_have_is_told(command, tmp_path: Path) -> None:
+    sample = tmp_path / "a.csv"
+    sample.write_text("\n".join([*payments(60), "99;01.06.2024 10:00;x;n/a;01.06.2024"]))
+    found = json.loads(command("payments", sample, "--dry-run", "--json").stdout)
+    assert (found["columns"]["betrag"], found["rescued"]) == ("string", {})
+    assert "most values of betrag have a decimal comma" in " ".join(found["notes"])
+    option = ("--option", "decimal_separator=,")
+    found = json.loads(command("payments", sample, "--dry-run", "--json", *option).stdout)
+    assert (found["columns"]["betrag"], found["rescued"]) == ("double", {"betrag": 1})
+
+
 @pytest.mark.parametrize(
     ("form", "days", "wanted"),
     [

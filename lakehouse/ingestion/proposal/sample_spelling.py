@@ -167,6 +167,7 @@ def _delimiter(lines: Sequence[bytes], options: ReadOptions) -> str | None:
 
 
 _SIGN, _DIGITS = "[+-]?", "[0-9]"
+_COMMA = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+),[0-9]+")
 
 
 def number_options(
@@ -191,6 +192,13 @@ def number_options(
         return replace(options, decimal_separator=",", thousands=_grouped(texts, commas, "."))
     elif points:
         return replace(options, thousands=_grouped(texts, points, ","))
+    else:
+        notes += [
+            f"most values of {name} have a decimal comma, not all: it is text; --option "
+            "decimal_separator=, reads them, and leaves the others to the rest"
+            for name, some in texts.items()
+            if sum(_COMMA.fullmatch(one) is not None for one in some) * 10 >= 9 * len(some)
+        ]
     return options
 
 

@@ -378,7 +378,7 @@ def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> st
     A twentieth of the values may be strangers, which are kept among the rest.
     """
     kind = inferred(field.kinds) or "string"
-    if _takes(kind, field, read):
+    if _takes(kind, field, read) or (field.untyped and kind == "string"):
         return kind
     mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
     exact = [*_decimal(field), *(one for one in _INSTANTS if one in field.kinds)]

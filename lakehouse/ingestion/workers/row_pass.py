@@ -48,12 +48,14 @@ class TakenRows:
         rejected: those among them that become no row.
         rows: data files of the raw table.
         rejects: data files of the quarantine.
+        rescued: rows that keep something in the column `Source.rescue`.
     """
 
     lines: Counter[FileDay] = field(default_factory=Counter)
     rejected: Counter[FileDay] = field(default_factory=Counter)
     rows: list[DataFile] = field(default_factory=list)
     rejects: list[DataFile] = field(default_factory=list)
+    rescued: int = 0
 
     def add(self, other: TakenRows) -> None:
         """Take what other files gave."""
@@ -61,6 +63,7 @@ class TakenRows:
         self.rejected.update(other.rejected)
         self.rows += other.rows
         self.rejects += other.rejects
+        self.rescued += other.rescued
 
 
 def take_rows(
@@ -117,6 +120,7 @@ def row_batches(
         NoSuchFileError | StorageError: the file is gone, or cannot be read any more.
     """
     path, location = task.file.path, reader.location(task.file)
+    rescue = reader.source.rescue
     lines: Counter[date] = Counter()
     rejected: Counter[date | None] = Counter()
     try:
@@ -130,6 +134,8 @@ def row_batches(
                 if rejects is not None:
                     rejects.add(found, path)
                 if batch is not None:
+                    if rescue is not None:
+                        taken.rescued += batch.num_rows - batch[rescue].null_count
                     yield batch
     except FileNotFoundError as error:
         message = f"landing file {location} vanished while it was read"
