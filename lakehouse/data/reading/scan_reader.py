@@ -346,9 +346,15 @@ class RowReader:
         source = open_parquet(self._storage, one, load_footer(self._storage, one))
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
-            groups = list(range(source.metadata.num_row_groups))
             leaves = _leaves(columns, schema)
-            decoded = source.reader.iter_batches(_WHOLE_ROW_GROUPS, groups, column_indices=leaves)
+            # pyarrow puts dictionaries of several row groups together at the top alone
+            decoded = (
+                batch
+                for group in range(source.metadata.num_row_groups)
+                for batch in source.reader.iter_batches(
+                    _WHOLE_ROW_GROUPS, [group], column_indices=leaves
+                )
+            )
             batches = _flat_batches(decoded, columns, schema, one.file_path, leaves)
         return pa.Table.from_batches(batches, schema=arrow)
 

@@ -137,12 +137,14 @@ def _units(run: tuple[TaskReader, ...], *, lone: bool) -> Iterator[Unit]:
     if bulk is None or (len(run) == 1 and isinstance(bulk.source, bytes) and not lone):
         yield from (Unit(((first, group),), None) for group in first.row_groups)
     elif len(run) > 1 or bulk.where is not None:
-        yield Unit(tuple((reader, group) for reader in run for group in reader.row_groups), bulk)
+        groups = tuple((reader, group) for reader in run for group in reader.row_groups)
+        if groups:  # files of no rows have none
+            yield Unit(groups, bulk)
     else:
         part = replace(bulk, is_whole=bulk.is_whole and len(first.row_groups) == 1)
         yield from (
-            Unit(tuple((first, group) for group in groups), part)
-            for groups in _slices(first.row_groups)
+            Unit(tuple((first, group) for group in some), part)
+            for some in _slices(first.row_groups)
         )
 
 

@@ -206,10 +206,15 @@ class _Facts:
             return
         targets = list(schema_to_arrow(Schema(*doubtful)))
         projection = Projection(self._columns, doubtful, targets, values, self._path)
-        groups = list(range(self._footer.num_row_groups))
-        for batch in file.reader.iter_batches(
-            _ROWS_AT_A_TIME, groups, column_indices=projection.leaves
-        ):
+        # pyarrow puts dictionaries of several row groups together at the top alone
+        batches = (
+            batch
+            for group in range(self._footer.num_row_groups)
+            for batch in file.reader.iter_batches(
+                _ROWS_AT_A_TIME, [group], column_indices=projection.leaves
+            )
+        )
+        for batch in batches:
             found = projection.columns(batch, batch.num_rows)
             for field, column in zip(doubtful, found, strict=True):
                 try:

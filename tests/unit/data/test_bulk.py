@@ -378,6 +378,16 @@ def test_files_of_other_writers(options):
     assert repr(got.to_pylist()) == repr(table.to_pylist())
 
 
+def test_files_without_rows_that_follow_each_other():
+    storage = MemoryStorage()
+    ids = [
+        pa.field(one.name, one.type, metadata={"PARQUET:field_id": str(i)})
+        for i, one in enumerate(rows(1).schema, 1)
+    ]
+    empty = rows(1).cast(pa.schema(ids)).slice(0, 0)
+    assert both(tasks_of([foreign(storage, empty)[0] for _ in range(2)]), storage).num_rows == 0
+
+
 def test_checksums_without_the_footer():
     storage = MemoryStorage()
     table = pa.table({"a": np.arange(300), "b": [f"{n % 9}" for n in range(300)]})

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from lakehouse.data.deletes.delete_loader import DeleteLoader, EqualityKeys
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
@@ -241,3 +241,29 @@ def test_an_equality_delete_of_a_dropped_column_still_applies():
         storage,
     )
     assert got.to_pylist() == [{"id": 1, "x": None}, {"id": 3, "x": None}]
+
+
+def test_keys_of_an_equality_delete_are_dictionaries_inside_a_struct_in_several_row_groups():
+    storage = MemoryStorage()
+    struct = StructType(NestedField(4, "name", StringType()))
+    schema = Schema(SCHEMA.fields[0], NestedField(3, "s", struct))
+    table = pa.table({"id": [1, 2, 3], "s": [{"name": one} for one in "abc"]})
+    spec = PartitionSpec(spec_id=0)
+    (one,) = write_all(table, request(2, schema=schema, spec=spec, write_id="o"), storage)
+    names = pa.array(["a", "b"]).dictionary_encode()
+    field = pa.field("name", names.type, metadata={"PARQUET:field_id": "4"})
+    array = pa.StructArray.from_arrays([names], fields=[field])
+    around = pa.field("s", array.type, metadata={"PARQUET:field_id": "3"})
+    keys = pa.table([array], schema=pa.schema([around]))
+    sink = io.BytesIO()
+    pq.write_table(keys, sink, row_group_size=1)
+    storage.write("memory://deletes/keys.parquet", sink.getvalue())
+    delete = DataFile(
+        file_path="memory://deletes/keys.parquet",
+        record_count=2,
+        file_size_in_bytes=len(sink.getvalue()),
+        content=CONTENT_EQUALITY_DELETES,
+        equality_ids=(4,),
+    )
+    task = FileScanTask(data_file=one, deletes=(delete,))
+    assert read_table([task], ReadRequest(schema=schema), storage)["id"].to_pylist() == [3]

@@ -469,3 +469,16 @@ def test_doubtful_files_whose_values_fit_are_taken(catalog, tmp_path, schema, da
     pq.write_table(data, path, write_statistics=statistics)
     assert table.add_files([path]).rows_inserted == data.num_rows
     assert table.scan().to_arrow().to_pylist() == data.cast(schema).to_pylist()
+
+
+def test_doubtful_columns_with_dictionaries_inside_in_several_row_groups_are_taken(
+    catalog, tmp_path
+):
+    names, numbers = pa.array(["a", "b"]), pa.array([1, 2], pa.uint32())
+    fields = [pa.field("name", pa.string()), pa.field("number", pa.int32())]
+    table = catalog.create_table("raw.rows", pa.schema({"x": pa.struct(fields)}))
+    values = pa.StructArray.from_arrays([names.dictionary_encode(), numbers], ["name", "number"])
+    path = str(tmp_path / "good.parquet")
+    pq.write_table(pa.table({"x": values}), path, row_group_size=1, write_statistics=False)
+    table.add_files([path])
+    assert table.scan().to_arrow()["x"].to_pylist() == values.to_pylist()
