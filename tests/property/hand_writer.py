@@ -64,9 +64,13 @@ class HandWriter:
         spec: int,
         branch: str = "main",
         hold: str | None = None,
+        beside: list[Row] | None = None,
         **_: Any,
     ) -> None:
-        """A delete file for each partition, its columns inside the structs of the table."""
+        """A delete file for each partition, its columns inside the structs of the table.
+
+        The rows of `beside` are added by the same commit, which does not reach them.
+        """
         table = self._table()
         schema = table.schema()
         ids = {schema.find_field(name).field_id for name in columns}
@@ -94,7 +98,8 @@ class HandWriter:
                     equality_ids=tuple(sorted(ids)),
                 )
             )
-        self._commit(lambda transaction: transaction.row_delta(delete_files=files), branch, hold)
+        added = table.write_files(table_of(beside, schema)) if beside else []
+        self._commit(lambda transaction: transaction.row_delta(added, files), branch, hold)
 
     def partitions(self, rows: list[Row], spec: int) -> list[str]:
         """Where rows lie in a spec."""
