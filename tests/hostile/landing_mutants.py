@@ -103,9 +103,9 @@ LANDING_MUTANTS = [
     Mutant("19: zlib is text", f"{_CONTENT}:kind_of", "if _is_zlib(head):", "if False:", seed=9),
     Mutant(
         "19: UTF-16 without a mark is text where it is not Latin",
-        f"{_CONTENT}:kind_of",
-        "if _is_wide(head):",
-        'if any(not half.strip(b"\\0") for half in (head[::2], head[1::2])):',
+        f"{_CONTENT}:wide_encoding",
+        "if not _is_wide(head):",
+        'if all(half.strip(b"\\0") for half in (head[::2], head[1::2])):',
         seed=13,
     ),
     Mutant(
