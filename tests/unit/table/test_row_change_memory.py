@@ -29,11 +29,16 @@ def rows(ids):
     return pa.table({"id": ids, **dict.fromkeys(NAMES, ids % 977 / 7)}, SCHEMA)
 
 
+POOLS = []
+"""Never freed: what the process keeps of a test, in caches of manifests, is freed by its pool."""
+
+
 @pytest.fixture
 def pool():
     """A pool whose peak is that of the test alone."""
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
+    POOLS.append(counted)
     pa.set_memory_pool(counted)
     yield counted
     pa.set_memory_pool(before)
