@@ -402,20 +402,21 @@ def _escaped_fields(text: str, delimiter: str, quote: str, escape: str) -> list[
     text, fields, at = text.removesuffix("\r"), list[str](), 0
     if not text:
         return fields
+    one, other = re.escape(quote), re.escape(escape)
+    marks = re.compile(f"{other}(?:{one}|{other})|{one}")
     while True:
         if text.startswith(quote, at):
-            held, at = "", at + 1
+            parts, at = list[str](), at + 1
             while True:
-                if at >= len(text):
+                special = marks.search(text, at)
+                if special is None:
                     raise csv.Error(_GOES_ON)
-                one, after = text[at], text[at + 1 : at + 2]
-                if one == escape and after and after in (quote, escape):
-                    held, at = held + after, at + 2
-                elif one == quote:
-                    at += 1
+                parts.append(text[at : special.start()])
+                at = special.end()
+                if special[0] == quote:
                     break
-                else:
-                    held, at = held + one, at + 1
+                parts.append(special[0][-1])
+            held = "".join(parts)
             if at < len(text) and text[at] != delimiter:
                 raise csv.Error(f"{delimiter!r} expected after {quote!r}")
         else:
