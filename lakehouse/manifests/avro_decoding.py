@@ -22,7 +22,6 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from fastavro.schema import SchemaParseException
 from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
@@ -30,6 +29,7 @@ from lakehouse.errors import CorruptMetadataError, LakehouseError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import (
     AVRO_SCHEMA,
+    DECODING_ERRORS,
     INFLATED_FLOOR_BYTES,
     INFLATED_RATIO,
     SYNC_BYTES,
@@ -307,18 +307,7 @@ def _longs_at(raw: npt.NDArray[np.uint8], offsets: Integers) -> tuple[Integers, 
 
 # Entry by entry
 
-_DAMAGE = (
-    EOFError,
-    IndexError,
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    SchemaParseException,
-    fastavro.schema.UnknownType,
-    pa.ArrowException,
-)
+_DAMAGE = (*DECODING_ERRORS, pa.ArrowException)
 _WITH_LENGTHS: MadeOnce[bytes | None] = MadeOnce()
 _READERS: MadeOnce[tuple[Any, pa.DataType]] = MadeOnce()
 

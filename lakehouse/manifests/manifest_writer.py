@@ -14,9 +14,7 @@ from pyiceberg.schema import Schema
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
-from lakehouse.spec.manifests.avro_container import (
-    write_container,
-)
+from lakehouse.spec.manifests.avro_container import write_container
 from lakehouse.spec.manifests.avro_schema import manifest_schema
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.manifests.columnar_manifest import (

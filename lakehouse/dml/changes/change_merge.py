@@ -148,12 +148,12 @@ def _quoted(name: str) -> str:
 def room_for(batch: ChangeBatch, metadata: TableMetadata) -> Changes:
     """The change of the table's schema that makes room for the changes; empty when there is room.
 
-    A column that the table lacks is added. One whose values do not fit is widened as the
-    specification allows it ("Schema Evolution"); values that fit leave the column as it is,
+    A column that the table lacks is added. One whose values do not fit is promoted as
+    the specification allows ("Schema Evolution"); values that fit leave the column as it is,
     whatever their type.
 
     Raises:
-        InvalidSchemaError: values do not fit, and the column cannot be widened to theirs.
+        InvalidSchemaError: values do not fit, and the column cannot be promoted to theirs.
     """
     update = UpdateSchema(metadata)
     kept = batch.rows.filter(pa.array(~batch.deletes))
@@ -169,7 +169,7 @@ def room_for(batch: ChangeBatch, metadata: TableMetadata) -> Changes:
                 update.union_by_name(Schema(_optional(given)))
             except InvalidSchemaError as error:
                 raise InvalidSchemaError(
-                    f"{misfit.message}; nor can the column be widened: {error.message}",
+                    f"{misfit.message}; nor can the column be promoted: {error.message}",
                     table=batch.table,
                     column=name,
                 ) from error

@@ -16,6 +16,7 @@ from typing import Any
 
 import cramjam
 import zstandard
+from fastavro.schema import SchemaParseException, UnknownType
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.kept_by_bytes import MadeOnce
@@ -27,6 +28,18 @@ INFLATED_FLOOR_BYTES = 16 * 1024 * 1024
 CHECKSUM_KEY = "lakehouse.checksum"
 """Metadata key of the checksum that our own files carry."""
 INFLATED_RATIO = 100
+DECODING_ERRORS = (
+    EOFError,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    SchemaParseException,
+    UnknownType,
+)
+"""What fastavro raises for records or schemas that are damaged."""
 _DECOMPRESSION_ERRORS = (
     zlib.error,
     OSError,

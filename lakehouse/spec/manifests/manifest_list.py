@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastavro
-from fastavro.schema import SchemaParseException
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
-from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
+from lakehouse.spec.manifests.avro_container import (
+    DECODING_ERRORS,
+    inflated_blocks,
+    read_header,
+    write_container,
+)
 from lakehouse.spec.manifests.avro_schema import manifest_list_schema
 
 CONTENT_DATA_MANIFEST = 0
@@ -24,18 +28,7 @@ CONTENT_DELETE_MANIFEST = 1
 _BLOCK_MANIFESTS = 4096
 _ENCODED_ROWS: MadeOnce[bytes] = MadeOnce()
 _ROW_BYTES, _SUMMARY_BYTES = 1536, 512
-_DAMAGE = (
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    RecursionError,
-    SchemaParseException,
-    fastavro.schema.UnknownType,
-)
+_DAMAGE = (*DECODING_ERRORS, AttributeError)
 _COUNTS = (
     "added_files_count",
     "existing_files_count",

@@ -11,28 +11,17 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, UnknownType
 
 from lakehouse.data.reading.avro.avro_record_columns import avro_columns, without_logical_types
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import file_columns
 from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header
+from lakehouse.spec.manifests.avro_container import DECODING_ERRORS, inflated_blocks, read_header
 from lakehouse.storage.storage_protocol import Storage
 
 AVRO = "avro"
-_DAMAGE = (
-    EOFError,
-    IndexError,
-    KeyError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    SchemaParseException,
-    UnknownType,
-    pa.ArrowException,
-)
+_DAMAGE = (*DECODING_ERRORS, pa.ArrowException)
 
 
 class AvroFile:
