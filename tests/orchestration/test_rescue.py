@@ -141,6 +141,18 @@ def test_keys_and_event_times_have_to_fit() -> None:
     assert (rows, reasons) == ([], {"unexpected column": 1})
 
 
+@pytest.mark.parametrize("frames", [0, 300])
+@pytest.mark.parametrize("leaf", ["1", "[null]", "1" * 30, "0.12345678901234567890"])
+def test_how_deep_a_field_may_be_is_not_up_to_who_reads_it(leaf: str, frames: int) -> None:
+    if frames:
+        test_how_deep_a_field_may_be_is_not_up_to_who_reads_it(leaf, frames - 1)
+        return
+    for levels, taken in ((200, 1), (255, 0), (900, 0)):
+        line = f'{{"id":"1","ts":"2026-06-02T10:00","x":{"[" * levels}{leaf}{"]" * levels}}}'
+        rows, reasons = read(line.encode(), FED, "a.jsonl")
+        assert (len(rows), reasons.total()) == (taken, 1 - taken)
+
+
 @pytest.mark.parametrize(
     "name", ["rest", "Rest", "a b", "", "event_ts", "landing_file", "id", "ts"]
 )

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.content import not_in_encoding
-from lakehouse.ingestion.reading.formats.json_text import exact_float, shown_json
+from lakehouse.ingestion.reading.formats.json_text import check_depth, exact_float, shown_json
 from lakehouse.ingestion.reading.formats.line_blocks import LineBlock, LineReader
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
@@ -133,16 +133,13 @@ def exact_json(text: bytes) -> object:
     """The value of a JSON text, integers of any size and fractions of any length exact.
 
     Raises:
-        ValueError: it is no JSON, or an integer has more than 4300 digits.
+        ValueError: it is no JSON, is nested too deeply, or an integer has more than 4300 digits.
     """
     value: object = orjson.loads(text)
     if not _HUGE.search(text):
         return value
-    del value
-    try:
-        return json.loads(text, parse_float=exact_float)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    check_depth(value)
+    return json.loads(text, parse_float=exact_float)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 
 import orjson
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
-_TOO_DEEP = "(nested too deeply)"
+_DEEPEST = 254
+"""Levels of nesting that a text may have, which orjson has, too; never what the stack has left:
+finalizers that run at its end fail, too."""
+
+
+class TooDeepError(ValueError):
+    """The value is nested too deeply to be written, or read, as JSON."""
+
+    def __init__(self) -> None:
+        super().__init__("nested too deeply")
 
 
 class LongFraction(float):
@@ -39,25 +48,28 @@ def json_text(value: object) -> str:
     Decimals are numbers with all their digits, bytes are base64, dates and times ISO 8601 text.
 
     Raises:
-        ValueError: JSON has no such number (NaN, infinity), or the value is nested too deeply.
+        TooDeepError: the value is nested too deeply.
+        ValueError: JSON has no such number (NaN, infinity).
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS).decode()
-    except (orjson.JSONEncodeError, RecursionError):
-        return _bounded(value, strict=True)
+    except orjson.JSONEncodeError:
+        return _written(value, strict=True, levels=_DEEPEST)
     # orjson writes null for a number that JSON has not
-    return _bounded(value, strict=True) if "null" in text else text
+    return _written(value, strict=True, levels=_DEEPEST) if "null" in text else text
 
 
 def rest_json(fields: Mapping[str, object]) -> str:
     """Fields as the text of a JSON object, by name; a number that JSON has not is its text.
 
     Raises:
-        ValueError: a value is nested too deeply.
+        TooDeepError: a value is nested too deeply.
     """
     ordered = dict(sorted(fields.items()))
     try:
         return json_text(ordered)
+    except TooDeepError:
+        raise
     except ValueError:
         return json_text({name: _representable(value) for name, value in ordered.items()})
 
@@ -66,33 +78,47 @@ def _representable(value: object) -> object:
     try:
         json_text(value)
     except ValueError:
-        text = shown_json(value)
-        if text == _TOO_DEEP:
-            raise
-        return text
+        return shown_json(value)
     return value
 
 
 def shown_json(value: object) -> str:
     """The value for people to read: as `json_text` gives it, with NaN and Infinity spelled out."""
-    return _bounded(value, strict=False)
-
-
-def _bounded(value: object, *, strict: bool) -> str:
     try:
-        return _written(value, strict=strict)
-    except RecursionError:
-        if strict:
-            raise ValueError("nested too deeply") from None
-        return _TOO_DEEP
+        return _written(value, strict=False, levels=_DEEPEST)
+    except TooDeepError as error:
+        return f"({error})"
 
 
-def _written(value: object, *, strict: bool) -> str:
+def check_depth(value: object) -> None:
+    """Find out whether a value is nested too deeply for a reader that recurses.
+
+    Raises:
+        TooDeepError: it is.
+    """
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for outer in level for inner in _inner(outer)]
+        if not level:
+            return
+    raise TooDeepError
+
+
+def _inner(value: object) -> Iterable[object]:
     if isinstance(value, dict):
-        items = [f"{_key(name)}:{_written(one, strict=strict)}" for name, one in value.items()]
-        return "{" + ",".join(items) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join([_written(one, strict=strict) for one in value]) + "]"
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _written(value: object, *, strict: bool, levels: int) -> str:
+    if isinstance(value, dict | list | tuple):
+        if not levels:
+            raise TooDeepError
+        texts = [_written(inner, strict=strict, levels=levels - 1) for inner in _inner(value)]
+        if isinstance(value, dict):
+            items = [f"{_key(name)}:{text}" for name, text in zip(value, texts, strict=True)]
+            return "{" + ",".join(items) + "}"
+        return "[" + ",".join(texts) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         if strict:
             raise ValueError(f"{value} is no number in JSON")
