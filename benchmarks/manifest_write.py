@@ -33,7 +33,7 @@ from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
 from lakehouse.manifests.manifest_writer import encode_manifest  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import encode_columnar  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
-from lakehouse.spec.schema.field_types import field_types  # noqa: E402
+from lakehouse.spec.schema.iceberg_types import field_types  # noqa: E402
 
 TARGET_ENTRIES_PER_SECOND = 100_000
 TARGET_BYTES_PER_ENTRY = 120

@@ -53,7 +53,7 @@ from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST  # noqa: E402
 from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
 from lakehouse.spec.metadata.table_metadata import TableMetadata  # noqa: E402
-from lakehouse.spec.schema.field_types import field_types  # noqa: E402
+from lakehouse.spec.schema.iceberg_types import field_types  # noqa: E402
 from lakehouse.storage.arrow_filesystem import StorageHandler  # noqa: E402
 from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402
 from lakehouse.transaction.snapshot_producer import SnapshotProducer  # noqa: E402

@@ -29,7 +29,7 @@ from lakehouse.spec.manifests.columnar_manifest import (
     encode_columnar,
     name_with_checksum,
 )
-from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import types_of
 
 PAGE = Path(__file__).resolve().parent / "format.md"
 BEGIN, END = (

@@ -18,8 +18,7 @@ from lakehouse.errors import (
     NoSuchFileError,
     StorageError,
 )
-from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement, check_requirements
 from lakehouse.spec.metadata.table_updates import Update, apply_updates, expired_metadata_files

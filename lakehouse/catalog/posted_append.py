@@ -31,7 +31,7 @@ from lakehouse.spec.manifests.content_file_json import (
 )
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 
 ENDPOINT = "/namespaces/{namespace}/tables/{table}/appends"
 APPENDS = "lakehouse.appends"

@@ -15,8 +15,7 @@ from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.storage.storage_protocol import Storage
 
 

@@ -41,9 +41,7 @@ from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter
 from lakehouse.expressions.typed_literals import literal_of
-from lakehouse.spec.schema.column_names import spelled
-from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.schema.iceberg_types import child_fields, paths_of
+from lakehouse.spec.schema.iceberg_types import FieldTypes, child_fields, paths_of, spelled
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 
 Where = str | ice.BooleanExpression | Bound | None

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.expressions.bound_filter import Leaf, Op
-from lakehouse.spec.types.physical_types import physical_type, to_physical
+from lakehouse.spec.types.arrow_types import physical_type, to_physical
 
 Mask = npt.NDArray[np.bool_]
 Column: TypeAlias = pa.Array | pa.ChunkedArray

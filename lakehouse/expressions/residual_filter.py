@@ -22,8 +22,8 @@ from lakehouse.expressions.bound_filter import (
 )
 from lakehouse.expressions.physical_comparison import matches
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
-from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.types.physical_types import partition_types, physical_type, to_physical
+from lakehouse.spec.schema.iceberg_types import FieldTypes
+from lakehouse.spec.types.arrow_types import partition_types, physical_type, to_physical
 
 _EXACT = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
 _WHOLE_NUMBERS: dict[Op, Callable[[int, Any], bool]] = {

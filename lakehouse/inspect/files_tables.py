@@ -15,8 +15,8 @@ from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import DataFile, ManifestEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.unified_partition import UnifiedPartition
-from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.types.typed_values import typed_array
+from lakehouse.spec.schema.iceberg_types import field_types
+from lakehouse.spec.types.internal_values import typed_array
 
 _COUNTS = pa.map_(pa.int32(), pa.int64())
 _BOUNDS = pa.map_(pa.int32(), pa.binary())

@@ -15,10 +15,9 @@ from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,
 )
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.types.physical_types import partition_types
-from lakehouse.spec.types.typed_values import typed_array
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.types.arrow_types import partition_types
+from lakehouse.spec.types.internal_values import typed_array
 
 _SUMMARY = pa.struct(
     [

@@ -41,7 +41,7 @@ from lakehouse.spec.manifests.avro_container import (
 )
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_rows import flatten, nested_type
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 _Piece: TypeAlias = "tuple[int, bytes]"

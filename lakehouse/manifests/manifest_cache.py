@@ -20,7 +20,7 @@ from lakehouse.spec.manifests.avro_container import SYNC_BYTES
 from lakehouse.spec.manifests.columnar_manifest import ColumnarFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile, read_manifest_list
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.storage.bucket_clients import SCHEMES
 from lakehouse.storage.location import parse
 from lakehouse.storage.storage_protocol import Storage

@@ -30,10 +30,9 @@ from lakehouse.spec.manifests.columnar_manifest import (
 from lakehouse.spec.manifests.inheritance import INHERITING, inherit, inherit_alike
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.storage.storage_protocol import Storage
 
 _FETCHED_WHOLE_BYTES = 8 << 20

@@ -15,7 +15,6 @@ from pyiceberg.schema import Schema
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import write_container
-from lakehouse.spec.manifests.avro_schema import manifest_schema
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.manifests.columnar_manifest import (
     columnar_path,
@@ -30,7 +29,7 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.manifests.manifest_encoder import entry_blocks, partition_kinds
+from lakehouse.spec.manifests.manifest_encoder import entry_blocks, manifest_schema, partition_kinds
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DATA_MANIFEST,
@@ -38,11 +37,9 @@ from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,
 )
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1, types_of
 from lakehouse.spec.partitioning.spec_json import spec_to_json
-from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.schema.iceberg_types import schema_bytes
+from lakehouse.spec.schema.iceberg_types import field_types, schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike, order_classes

@@ -39,11 +39,9 @@ from lakehouse.scan.task_splits import SplitOptions, combine
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.column_names import spelled
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import FieldTypes, spelled
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage

@@ -40,8 +40,8 @@ from lakehouse.scan.reports.plan_report import PlanReport
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.scan.tasks_json import tasks_from_json
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.metadata.table_metadata import types_of
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.schema.schema_json import default_to_json
 

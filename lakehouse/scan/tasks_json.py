@@ -13,7 +13,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.json_fields import as_int, optional_list, require_object
 from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 
 
 def tasks_from_json(

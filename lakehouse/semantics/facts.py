@@ -33,8 +33,7 @@ from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.recorded_distinct import SKETCH_ENTRIES, recorded_distinct
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.schema.iceberg_types import fields_of
+from lakehouse.spec.schema.iceberg_types import field_types, fields_of
 
 OWNER = "owner"
 """Table property that names who answers for the table."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MADE, MADE_BYTES_MAX
 from lakehouse.manifests.manifest_cache import CACHE_BYTES_MAX, DEFAULT_CACHE
-from lakehouse.spec.metadata.metadata_text import RECENT, RECENT_BYTES_MAX
+from lakehouse.spec.metadata.metadata_json import RECENT, RECENT_BYTES_MAX
 
 MIB = 1024 * 1024
 

@@ -13,7 +13,7 @@ from lakehouse.errors import NoSuchFileError, NoSuchTableError
 from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.server.error_answers import HttpError
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 from lakehouse.storage.location import parse
 from lakehouse.storage.storage_protocol import path_on_disk

@@ -16,8 +16,7 @@ from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.durable_disk import Disk, PosixDisk
 from lakehouse.storage.location import local_path
-from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, WriteOnlyStream
 
 _RETRYABLE = frozenset(
     {

@@ -14,8 +14,7 @@ import pyarrow.fs as pafs
 from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import MEMORY_SCHEME, canonical, parse
-from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, WriteOnlyStream
 
 _SHARED: dict[str, tuple[bytes, int]] = {}
 _SHARED_LOCK = RLock()

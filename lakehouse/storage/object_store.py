@@ -53,9 +53,13 @@ from lakehouse.storage.delegated.vended_credentials import (
     check_s3,
 )
 from lakehouse.storage.location import parse
-from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.s3_client import arrow_s3, refusal_reason
-from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX, DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import (
+    WHOLE_BYTES_MAX,
+    DeleteReport,
+    FileInfo,
+    WriteOnlyStream,
+)
 
 T = TypeVar("T")
 

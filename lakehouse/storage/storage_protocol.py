@@ -7,6 +7,7 @@ Iceberg engine.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -160,3 +161,41 @@ def path_on_disk(storage: Storage, location: str) -> str | None:
     """A file's path on a disk of this machine; None if every request has to wait."""
     filesystem, path = storage.filesystem(location)
     return path if isinstance(filesystem, pafs.LocalFileSystem) else None
+
+
+class WriteOnlyStream(ABC):
+    """An OutputStream that publishes its file when a block ends well, and forgets it otherwise."""
+
+    def writable(self) -> bool:
+        """True: pyarrow asks."""
+        return True
+
+    def readable(self) -> bool:
+        """False: pyarrow asks."""
+        return False
+
+    def seekable(self) -> bool:
+        """False: pyarrow asks."""
+        return False
+
+    @abstractmethod
+    def close(self) -> None:
+        """Publish the file durably."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Forget the file; harmless after `close`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()

@@ -26,7 +26,7 @@ from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.scan.served_plan import plan_at_server
-from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import types_of
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
-from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table.times import Moment, to_ms
 

@@ -28,10 +28,9 @@ from lakehouse.spec.manifests.manifest_list import (
     FieldSummary,
     ManifestFile,
 )
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.spec.types.arrow_types import partition_types
 from lakehouse.spec.types.uuid_order import order_classes
 
 FileKey = tuple[str, int | None]

@@ -11,11 +11,9 @@ from lakehouse.catalog.posted_append import APPENDS, FILES_MAX, PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.types.arrow_types import partition_types
 from lakehouse.storage.location import lies_within
 from lakehouse.transaction.commit import Committed, look_up, producer_of
 from lakehouse.transaction.operations.append import Append

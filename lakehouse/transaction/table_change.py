@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, SnapshotExpiredError, ValidationConflictError
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertRefSnapshotId,

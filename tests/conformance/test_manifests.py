@@ -70,7 +70,7 @@ from lakehouse.spec.manifests.manifest_list import (
     read_manifest_list,
     write_manifest_list,
 )
-from lakehouse.spec.schema.field_types import field_types
+from lakehouse.spec.schema.iceberg_types import field_types
 from lakehouse.storage.storage_by_scheme import storage_for
 
 SCHEMA = Schema(

@@ -21,8 +21,7 @@ from pyiceberg.types import (
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
-from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.table_updates import (
     RemoveSnapshots,
     SetPartitionStatistics,

@@ -14,7 +14,7 @@ from lakehouse.evolution.update_sort_order import UpdateSortOrder
 from lakehouse.spec.metadata import table_requirements as req
 from lakehouse.spec.metadata import table_updates as up
 from lakehouse.spec.metadata.commit_json import requirement_from_json, update_from_json
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import serialize
 from tests.conformance.test_metadata_json import STATISTICS
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 

@@ -23,7 +23,7 @@ from lakehouse.spec.manifests.columnar_manifest import (
     encode_columnar,
     open_columnar,
 )
-from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import types_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("d", pa.float64())])
 WHERES = ["id = 17", "s = 's2' and d > 20", "d < 5", "id in (3, 77) or s = 's4'", None]

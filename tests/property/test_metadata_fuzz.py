@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.spec.metadata import metadata_json as metadata_file
-from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.table_updates import SetSnapshotRef, SetStatistics
 from tests.unit.spec.samples import commit, grown, table, v1_document
 

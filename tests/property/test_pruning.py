@@ -69,8 +69,7 @@ from lakehouse.scan.pruning.manifest_index import ManifestColumns, ManifestIndex
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
-from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.schema.iceberg_types import paths_of
+from lakehouse.spec.schema.iceberg_types import field_types, paths_of
 
 DAY_US = 86_400_000_000
 COLUMNS = {

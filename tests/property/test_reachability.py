@@ -20,7 +20,7 @@ from lakehouse.maintenance.reachability.reachable_files import (
 from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.manifest_list import ManifestFile
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import SnapshotRef
 from tests.unit.maintenance.graphs import metadata_of, snapshot
 
 NOW = 1_000_000

@@ -21,7 +21,7 @@ import lakehouse as lh
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.content_file_json import types_of_partitions
-from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import types_of
 from lakehouse.storage.location import local_path
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from tests.server.conftest import Rest, open_lake, serve

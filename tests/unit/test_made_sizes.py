@@ -18,13 +18,11 @@ from pyiceberg.types import LongType
 from lakehouse.expressions.sql import sql_grammar
 from lakehouse.kept_by_bytes import MADE, bytes_of, short_only
 from lakehouse.manifests import avro_decoding
-from lakehouse.spec.manifests.avro_schema import manifest_schema
-from lakehouse.spec.metadata import metadata_json, metadata_text
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.metadata_text import RECENT, serialize
-from lakehouse.spec.metadata.table_metadata import new_table_metadata
-from lakehouse.spec.schema.column_names import spelled
-from lakehouse.spec.schema.iceberg_types import paths_of, schema_bytes
+from lakehouse.spec.manifests.manifest_encoder import manifest_schema
+from lakehouse.spec.metadata import metadata_json
+from lakehouse.spec.metadata.metadata_json import RECENT, serialize
+from lakehouse.spec.metadata.table_metadata import new_table_metadata, types_of
+from lakehouse.spec.schema.iceberg_types import paths_of, schema_bytes, spelled
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
@@ -222,7 +220,7 @@ def test_history_takes_no_more_than_is_counted():
         table_uuid=str(uuid.uuid4()),
         now_ms=1,
     )
-    written = orjson.loads(metadata_text._text(first))
+    written = orjson.loads(metadata_json._text(first))
     written |= {"snapshots": snapshots, "current-snapshot-id": 300, "last-sequence-number": 300}
     text = orjson.dumps(written)
     parsed = metadata_json.parse(text, "here")

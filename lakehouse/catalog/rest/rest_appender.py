@@ -21,8 +21,8 @@ from lakehouse.rest.refusals import TABLE, refusal, told
 from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.content_file_json import types_of_partitions
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import types_of
 
 ENDPOINT = f"POST {_PATH}"
 MODE = "append-mode"

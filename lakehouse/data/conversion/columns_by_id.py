@@ -1,4 +1,4 @@
-"""Finding a column, nested ones too, by field id in batches that follow an Iceberg schema."""
+"""Columns by field id, nested ones too: of batches in an Iceberg schema, and of Parquet files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidPartitionSpecError
 from lakehouse.spec.schema.iceberg_types import fields_of, paths_of
+from lakehouse.spec.types.arrow_types import FIELD_ID_KEY
 
 
 def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedField]:
@@ -50,3 +52,33 @@ class FieldReader:
     def read(self, rows: pa.RecordBatch | pa.Table, field_id: int) -> pa.Array | pa.ChunkedArray:
         """The values of a field; null where a struct around it is."""
         return column_at(rows, self._paths[field_id])
+
+
+def field_id_of(field: pa.Field) -> int | None:
+    """The field id in an Arrow field's metadata, as the Parquet reader puts it there."""
+    text = (field.metadata or {}).get(FIELD_ID_KEY)
+    return None if text is None else int(text)
+
+
+def leaf_field_ids(footer: pq.FileMetaData) -> list[int | None]:
+    """Field id of each leaf column of a row group, in order; None where the file has none."""
+    ids: list[int | None] = []
+    for field in footer.schema.to_arrow_schema():
+        _collect(field, ids)
+    return ids
+
+
+def _collect(field: pa.Field, ids: list[int | None]) -> None:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for child in kind:
+            _collect(child, ids)
+    elif pa.types.is_map(kind):
+        _collect(kind.key_field, ids)
+        _collect(kind.item_field, ids)
+    elif (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ):
+        _collect(kind.value_field, ids)
+    else:
+        ids.append(field_id_of(field))

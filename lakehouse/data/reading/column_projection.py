@@ -18,10 +18,10 @@ from lakehouse.data.conversion.nested_arrays import (
     make_struct,
     map_parts,
 )
-from lakehouse.data.conversion.single_values import constant_array
 from lakehouse.data.reading.file_columns import FileColumn, twice
 from lakehouse.data.reading.value_promotion import PromotionError, can_promote, promote
 from lakehouse.errors import InvalidSchemaError
+from lakehouse.spec.types.internal_values import constant_array
 
 Build = Callable[[pa.Array], pa.Array]
 

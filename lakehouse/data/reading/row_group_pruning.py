@@ -18,7 +18,7 @@ from lakehouse.data.reading.parquet_footer import ColumnChunk, plain_value
 from lakehouse.expressions.bound_filter import Bound, leaves
 from lakehouse.scan.pruning.entry_pruning import may_match
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.types.physical_types import physical_type, to_physical
+from lakehouse.spec.types.arrow_types import physical_type, to_physical
 
 
 def in_range(chunks: Sequence[Sequence[ColumnChunk]], start: int, length: int) -> list[int]:

@@ -31,8 +31,13 @@ from lakehouse.expressions.row_evaluation import passing
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.schema.iceberg_types import field_paths, fields_by_id, fields_of, schema_bytes
+from lakehouse.spec.schema.iceberg_types import (
+    field_paths,
+    field_types,
+    fields_by_id,
+    fields_of,
+    schema_bytes,
+)
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 from lakehouse.spec.types.arrow_types import field_to_arrow, schema_to_arrow
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import IcebergType
 
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
-from lakehouse.spec.types.physical_types import physical_type
+from lakehouse.spec.types.arrow_types import physical_type
 
 
 def serialized_values(column: pa.Array, kind: IcebergType) -> pa.BinaryArray:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortOrder
+from pyiceberg.transforms import VoidTransform
 
-from lakehouse.data.reading.uuid_statistics import misread_columns
+from lakehouse.data.conversion.columns_by_id import column_at, find_path
 from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes, stored_schema
 from lakehouse.data.writing.input_columns import ArrowData, Coercer, coerce
-from lakehouse.data.writing.parquet_writer import ParquetFileWriter, ParquetOptions
-from lakehouse.data.writing.partition_splitter import Partition, PartitionSplitter
-from lakehouse.data.writing.row_sorter import RowSorter
+from lakehouse.data.writing.parquet_writer import ParquetFileWriter, ParquetOptions, misread_columns
+from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spec.manifests.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -372,3 +377,190 @@ class FanOut:
             file_size_in_bytes=size,
             sort_order_id=self._target.sort_order_id,
         )
+
+
+class RowSorter:
+    """Sorts tables that have the Arrow schema of `schema`.
+
+    Raises:
+        InvalidPartitionSpecError: a sort field whose source is not in the schema.
+    """
+
+    def __init__(self, order: SortOrder, schema: Schema) -> None:
+        self._keys = [(one, *find_path(schema, one.source_id)) for one in order.fields]
+
+    @property
+    def sorts(self) -> bool:
+        """False for the unsorted order."""
+        return bool(self._keys)
+
+    def indices(self, data: pa.Table) -> pa.Array:
+        """Row numbers in sorted order; equal rows keep theirs."""
+        names, columns, sort_keys = [], [], []
+        for number, (one, path, source) in enumerate(self._keys):
+            values = transform_array(one.transform, column_at(data, path), source.field_type)
+            if values.null_count:
+                # nulls first: not-null = false sorts before true
+                first = one.null_order == NullOrder.NULLS_FIRST
+                columns.append(pc.cast(pc.is_valid(values), pa.uint8()))
+                names.append(f"n{number}")
+                sort_keys.append((f"n{number}", "ascending" if first else "descending"))
+            columns.append(_comparable(values))
+            names.append(f"v{number}")
+            sort_keys.append(
+                (f"v{number}", "ascending" if one.direction == SortDirection.ASC else "descending")
+            )
+        return pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
+
+    def sort(self, data: pa.Table) -> pa.Table:
+        """The rows, sorted."""
+        indices = self.indices(data)
+        if _is_identity(indices):
+            return data
+        return data.take(indices)
+
+    def follows(self, last: pa.Table, following: pa.Table) -> bool:
+        """Whether the first row of `following` may come after the last one of `last`, sorted."""
+        pair = pa.concat_tables([last.slice(last.num_rows - 1), following.slice(0, 1)])
+        return bool(self.indices(pair)[0].as_py() == 0)
+
+
+def _is_identity(indices: pa.Array) -> bool:
+    numbers = indices.to_numpy()
+    return bool(np.array_equal(numbers, np.arange(len(numbers), dtype=numbers.dtype)))
+
+
+def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floats as integers in the order -Infinity < -value < -0 < 0 < value < Infinity < NaN."""
+    if not pa.types.is_floating(values.type):
+        return values
+    chunks = []
+    for chunk in values.chunks:
+        numbers = pc.fill_null(chunk, 0).to_numpy(zero_copy_only=False).astype(np.float64)
+        numbers = np.where(np.isnan(numbers), np.nan, numbers)
+        bits = numbers.view(np.int64)
+        ordered = bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
+        chunks.append(
+            pa.array(
+                ordered,
+                mask=chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else None,
+            )
+        )
+    return pa.chunked_array(chunks, pa.int64())
+
+
+Partition = tuple[Any, ...]
+
+_MOST_CODES = 2**62
+
+
+class PartitionSplitter:
+    """Splits batch after batch by one spec.
+
+    Args:
+        spec: partition spec.
+        schema: table schema that the spec's source ids refer to.
+
+    Raises:
+        InvalidPartitionSpecError: a source column that is not in the schema, or a transform that
+            does not apply.
+        UnsupportedFeatureError: an unknown transform.
+    """
+
+    def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
+        # void fields are always null, also when their column is gone: tables that were once v1 keep
+        # them forever
+        self._void = tuple(isinstance(one.transform, VoidTransform) for one in spec.fields)
+        self._transforms = []
+        for one in spec.fields:
+            if isinstance(one.transform, VoidTransform):
+                continue
+            path, source = find_path(schema, one.source_id)
+            result_type = one.transform.result_type(source.field_type)
+            self._transforms.append((one.transform, path, source.field_type, result_type))
+
+    def split(self, data: pa.RecordBatch) -> list[tuple[Partition, pa.RecordBatch]]:
+        """Rows by partition tuple, in order of first appearance and each in its order.
+
+        Partition tuples hold Iceberg's internal values (day and date: int days, timestamps: int,
+        decimal: Decimal, uuid: UUID, None).
+
+        Args:
+            data: rows in the Arrow schema of the table.
+        """
+        if data.num_rows == 0:
+            return []
+        if not self._transforms:
+            return [((None,) * len(self._void), data)]
+        columns = [
+            _canonical(transform_array(transform, column_at(data, path), source))
+            for transform, path, source, _ in self._transforms
+        ]
+        codes, first_rows = _group(columns)
+        firsts = pa.array(first_rows)
+        values = [
+            internal_values(column.take(firsts), kind)
+            for column, (_, _, _, kind) in zip(columns, self._transforms, strict=True)
+        ]
+        known = iter(values)
+        nulls = [None] * len(first_rows)
+        partitions = list(
+            zip(*(nulls if void else next(known) for void in self._void), strict=True)
+        )
+        if len(partitions) == 1:
+            return [(partitions[0], data)]
+        order = pa.array(np.argsort(codes, kind="stable"))
+        ends = np.cumsum(np.bincount(codes, minlength=len(partitions))).tolist()
+        starts = [0, *ends[:-1]]
+        return [
+            (partition, data.take(order.slice(start, end - start)))
+            for partition, start, end in zip(partitions, starts, ends, strict=True)
+        ]
+
+
+def _canonical(column: pa.Array) -> pa.Array:
+    """One NaN: the many bit patterns of NaN are one partition value. -0.0 and 0.0 stay two."""
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+    return column
+
+
+def _group(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Group number of each row, numbered by first appearance, and the first row of each group."""
+    combined: npt.NDArray[np.int64] | None = None
+    size = 1
+    for column in columns:
+        encoded = _encodable(column).dictionary_encode(null_encoding="encode")
+        indices = encoded.indices.to_numpy()
+        width = len(encoded.dictionary)
+        if combined is None:
+            combined, size = indices.astype(np.int64), width
+            continue
+        if size * width > _MOST_CODES:
+            combined = _dense(combined)
+            size = int(combined.max()) + 1
+        combined, size = combined * width + indices, size * width
+    if combined is None:
+        raise AssertionError("a partition spec without fields has one group")
+    codes = _dense(combined)
+    groups = int(codes.max()) + 1
+    first_rows = np.full(groups, len(codes), dtype=np.int64)
+    np.minimum.at(first_rows, codes, np.arange(len(codes)))
+    # numpy sorts 16-bit integers stably in linear time
+    return codes.astype(np.uint16) if groups <= 2**16 else codes, first_rows
+
+
+def _dense(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    dense: npt.NDArray[np.int64] = (
+        pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+    )
+    return dense
+
+
+def _encodable(column: pa.Array) -> pa.Array:
+    """Floating point by its bits, so that -0.0 and 0.0 are told apart."""
+    if pa.types.is_float32(column.type):
+        return column.view(pa.int32())
+    if pa.types.is_float64(column.type):
+        return column.view(pa.int64())
+    return column

@@ -34,8 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.conversion.columns_by_id import find_path
-from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
+from lakehouse.data.conversion.columns_by_id import find_path, leaf_field_ids
 from lakehouse.data.conversion.parquet_bounds import decode_statistic
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
@@ -48,7 +47,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.partitioning.hive_path import folder_texts
 from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.types.arrow_types import schema_to_arrow
-from lakehouse.spec.types.internal_value import to_internal
+from lakehouse.spec.types.internal_values import to_internal
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 
 _NAIVE = TimestampType | TimestampNanoType

@@ -35,9 +35,9 @@ from lakehouse.data.conversion.nested_arrays import (
     without_nulls,
 )
 from lakehouse.data.conversion.safe_casts import CastError, cast_primitive, without_encoding
-from lakehouse.data.conversion.single_values import constant_array
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.internal_values import constant_array
 
 ArrowData: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
 

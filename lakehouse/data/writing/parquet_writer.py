@@ -1,8 +1,13 @@
-"""One Parquet file being written: durable, measured, invisible until complete."""
+"""One Parquet file being written: durable, measured, invisible until complete.
+
+Parquet orders UUIDs by their bytes; Java's reader compares what it finds in the order of signed
+halves and skips row groups that hold matching rows. So a UUID column has statistics only in files
+all of whose row groups both orders agree on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
-from lakehouse.data.reading.uuid_statistics import misread_columns, statistics_columns, uuid_nulls
+from lakehouse.data.conversion.columns_by_id import field_id_of, leaf_field_ids
 from lakehouse.data.writing.column_metrics import (
     FileMetrics,
     MetricsMode,
@@ -20,6 +24,7 @@ from lakehouse.data.writing.column_metrics import (
 )
 from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.uuid_order import is_ordered_alike
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _TOGETHER_BYTES = 65_536
@@ -246,3 +251,58 @@ def _float_ids(schema: Schema, modes: Mapping[int, MetricsMode]) -> Sequence[int
         for field_id, mode in modes.items()
         if mode.counts and str(schema.find_type(field_id)) in floats
     ]
+
+
+def misread_columns(rows: pa.Table) -> set[str]:
+    """Paths of the UUID columns on whose order readers of a row group of these rows disagree.
+
+    Lists and maps are left out: nobody filters row groups by what is inside.
+    """
+    return {path for path, _, column in _uuids_of(rows) if not is_ordered_alike(column.storage)}
+
+
+def uuid_nulls(rows: pa.Table, paths: Collection[str]) -> dict[int, int]:
+    """Nulls by field id of the UUID columns named, which footers do not count."""
+    return {
+        field_id: column.null_count
+        for path, field_id, column in _uuids_of(rows)
+        if path in paths and field_id is not None
+    }
+
+
+def statistics_columns(schema: pa.Schema, left_out: Collection[str]) -> bool | list[str]:
+    """What pyarrow takes as `write_statistics`: paths of the leaf columns that have statistics."""
+    if not left_out:
+        return True
+    return [path for field in schema for path in _leaves(field.name, field) if path not in left_out]
+
+
+def _uuids_of(rows: pa.Table) -> Iterator[tuple[str, int | None, pa.ExtensionArray]]:
+    """Path, field id and values of each UUID column."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if isinstance(field.type, pa.UuidType) or pa.types.is_struct(field.type):
+            yield from _uuids(field.name, field, column.combine_chunks())
+
+
+def _uuids(
+    path: str, field: pa.Field, column: pa.Array
+) -> Iterator[tuple[str, int | None, pa.ExtensionArray]]:
+    if isinstance(field.type, pa.UuidType):
+        yield path, field_id_of(field), column
+    elif pa.types.is_struct(field.type):
+        for child, values in zip(field.type, column.flatten(), strict=True):
+            yield from _uuids(f"{path}.{child.name}", child, values)
+
+
+def _leaves(path: str, field: pa.Field) -> Iterator[str]:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(f"{path}.{child.name}", child)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_field)
+        yield from _leaves(f"{path}.key_value.value", kind.item_field)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_field)
+    else:
+        yield path

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, IntegerType, LongType
 
-from lakehouse.data.conversion.single_values import internal_values
 from lakehouse.dml.merge.merge_binding import BoundMerge, KeyPair
 from lakehouse.dml.merge.target_rows import empty_rows, top_level
 from lakehouse.dml.merge.term_columns import PairedRows
@@ -29,6 +28,7 @@ from lakehouse.scan.key_pruning import may_hold_key, sorted_keys, tasks_with_key
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.spec.types.sorted_numbers import distinct
 from lakehouse.transaction.decided_rows import KeyTest
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.conversion.columns_by_id import FieldReader
-from lakehouse.data.conversion.single_values import internal_values
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_terms import Term, Value
@@ -17,6 +16,7 @@ from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.row_evaluation import evaluate, passing
 from lakehouse.expressions.sql.typed_calls import type_of
 from lakehouse.spec.schema.iceberg_types import paths_of
+from lakehouse.spec.types.internal_values import internal_values
 
 
 class PairedRows:

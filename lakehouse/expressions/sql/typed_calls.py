@@ -44,7 +44,7 @@ from lakehouse.expressions.typed_literals import (
     TimeOfDay,
     cast_literal,
 )
-from lakehouse.spec.types.physical_types import from_physical, physical_type
+from lakehouse.spec.types.arrow_types import from_physical, physical_type
 
 FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 TRUE, FALSE = Value(True, BooleanType()), Value(False, BooleanType())

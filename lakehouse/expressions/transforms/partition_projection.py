@@ -30,7 +30,7 @@ from lakehouse.expressions.bound_filter import (
     map_leaves,
 )
 from lakehouse.expressions.transforms.transformed_values import transform_value
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 
 _TIME = (YearTransform, MonthTransform, DayTransform, HourTransform)
 _MONOTONIC = (TruncateTransform, *_TIME)

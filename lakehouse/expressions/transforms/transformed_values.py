@@ -21,7 +21,7 @@ from pyiceberg.types import (
 
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.kept_by_bytes import short_only
-from lakehouse.spec.types.physical_types import from_physical, physical_type, to_physical
+from lakehouse.spec.types.arrow_types import from_physical, physical_type, to_physical
 
 Datum: TypeAlias = pa.Array | pa.Scalar
 """Values of rows, or a constant."""

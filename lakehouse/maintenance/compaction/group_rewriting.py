@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
-from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
-from lakehouse.data.writing.row_sorter import RowSorter
+from lakehouse.data.writing.data_file_writer import RowSorter, WriteRequest, write_all
 from lakehouse.data.writing.zorder import ZOrder
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lakehouse.errors import MaintenanceRefusedError, NoSuchSnapshotError
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 

@@ -16,7 +16,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 from lakehouse.expressions.physical_comparison import Column, Mask
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.manifest_list import FieldSummary
-from lakehouse.spec.types.physical_types import physical_type
+from lakehouse.spec.types.arrow_types import physical_type
 from lakehouse.spec.types.uuid_order import order_free
 
 

@@ -30,7 +30,7 @@ from lakehouse.expressions.transforms.partition_projection import (
 )
 from lakehouse.scan.pruning.column_statistics import Statistics, statistics_of_files
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 
 _MANY_VALUES = 200
 

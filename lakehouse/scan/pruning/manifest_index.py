@@ -18,8 +18,8 @@ from lakehouse.manifests.manifest_cache import Listed
 from lakehouse.scan.pruning.column_statistics import Statistics, statistics_of_summaries
 from lakehouse.scan.pruning.entry_pruning import leaf_may_match
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
-from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.spec.schema.iceberg_types import FieldTypes
+from lakehouse.spec.types.arrow_types import partition_types
 
 T = TypeVar("T")
 Summaries = Sequence[tuple[FieldSummary, ...]]

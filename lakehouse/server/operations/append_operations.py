@@ -21,8 +21,7 @@ from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.served_tables import APPENDED
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.content_file_json import PartitionTypes, types_of_partitions
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.storage.location import lies_within
 
 

@@ -30,10 +30,9 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
 from lakehouse.spec.manifests.content_file_json import file_to_json, types_of_partitions
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.column_names import spelled
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import spelled
 
 TASKS_MAX = 5000
 """Files in one answer; further ones are fetched by plan tasks."""

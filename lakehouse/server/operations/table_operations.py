@@ -64,7 +64,7 @@ from lakehouse.spec.json_fields import (
     string_map,
 )
 from lakehouse.spec.metadata.commit_json import requirement_from_json, update_from_json
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties, Update

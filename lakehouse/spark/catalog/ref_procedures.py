@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
-from lakehouse.spec.metadata.snapshot_refs import RefType
+from lakehouse.spec.metadata.snapshot import RefType
 from lakehouse.transaction.transaction import Transaction
 
 

@@ -22,9 +22,8 @@ from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.spark_types import NANOSECONDS, nanosecond_text
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow.parquet as pq
 from pyiceberg import types as ice
 
-from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
+from lakehouse.data.conversion.columns_by_id import leaf_field_ids
 from lakehouse.data.conversion.parquet_bounds import lower_bound
 from lakehouse.data.reading.parquet_footer import as_metadata_file
 from lakehouse.data.writing.column_metrics import FileMetrics, footer_metrics, metrics_modes

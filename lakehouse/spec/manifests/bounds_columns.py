@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
 
-from lakehouse.spec.types.physical_types import physical_type
+from lakehouse.spec.types.arrow_types import physical_type
 
 _MICROS_PER_DAY = 86_400_000_000
 _PER_DAY: dict[type, int] = {

@@ -17,8 +17,8 @@ from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
-from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.types.physical_types import partition_types, physical_type
+from lakehouse.spec.schema.iceberg_types import FieldTypes
+from lakehouse.spec.types.arrow_types import partition_types, physical_type
 
 COLUMNAR_SUFFIX = ".columnar.parquet"
 COLUMNAR_FORMAT_VERSION = "3"

@@ -26,10 +26,10 @@ from lakehouse.spec.manifests.data_file import (
     CONTENT_POSITION_DELETES,
     DataFile,
 )
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.schema.schema_json import default_from_json, default_to_json
-from lakehouse.spec.types.internal_value import to_internal
-from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.spec.types.arrow_types import partition_types
+from lakehouse.spec.types.internal_values import to_internal
 
 _CONTENTS = {
     CONTENT_DATA: "data",

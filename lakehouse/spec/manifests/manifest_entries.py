@@ -22,8 +22,8 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.types.physical_types import (
+from lakehouse.spec.schema.iceberg_types import FieldTypes
+from lakehouse.spec.types.arrow_types import (
     from_physical,
     partition_types,
     physical_type,

@@ -20,7 +20,7 @@ from lakehouse.spec.manifests.avro_container import (
     read_header,
     write_container,
 )
-from lakehouse.spec.manifests.avro_schema import manifest_list_schema
+from lakehouse.spec.manifests.manifest_encoder import manifest_list_schema
 
 CONTENT_DATA_MANIFEST = 0
 CONTENT_DELETE_MANIFEST = 1

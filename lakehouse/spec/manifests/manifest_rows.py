@@ -13,8 +13,8 @@ from pyiceberg.partitioning import PartitionSpec
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, FIXED_COLUMNS, Entries
-from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.types.physical_types import partition_types, physical_type
+from lakehouse.spec.schema.iceberg_types import FieldTypes
+from lakehouse.spec.types.arrow_types import partition_types, physical_type
 
 _ENTRY_IDS = {0: "status", 1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number"}
 _FILE_IDS = {

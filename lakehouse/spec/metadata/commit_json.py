@@ -17,8 +17,7 @@ from lakehouse.spec.json_fields import (
 )
 from lakehouse.spec.metadata import table_requirements as req
 from lakehouse.spec.metadata import table_updates as up
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
 from lakehouse.spec.partitioning.spec_json import new_sort_order_from_json, spec_from_json

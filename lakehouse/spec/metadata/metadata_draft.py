@@ -19,8 +19,14 @@ from lakehouse.errors import (
     InvalidSchemaError,
     NoSuchSnapshotError,
 )
-from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef, check_ref_name
+from lakehouse.spec.metadata.snapshot import (
+    MAIN_BRANCH,
+    MetadataLogEntry,
+    Snapshot,
+    SnapshotLogEntry,
+    SnapshotRef,
+    check_ref_name,
+)
 from lakehouse.spec.metadata.table_metadata import (
     TableMetadata,
     check_format_version,

@@ -1,8 +1,14 @@
-"""Table metadata as a JSON file: reads every version, loses nothing, decodes lists on demand."""
+"""Table metadata as a JSON file, gzip or not, read and written.
+
+Every version is read and nothing is lost; long lists are decoded on demand. What a table repeats in
+each version is encoded once, and what was written last is kept: a commit is answered with the
+metadata that it made.
+"""
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -11,9 +17,8 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.kept_by_bytes import MadeOnce
-from lakehouse.spec.gzip_text import inflated
+from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
+from lakehouse.kept_by_bytes import KeptByBytes, Made, MadeOnce, bytes_of
 from lakehouse.spec.json_fields import (
     optional_int,
     optional_list,
@@ -24,9 +29,14 @@ from lakehouse.spec.json_fields import (
     string_map,
 )
 from lakehouse.spec.metadata.lazy_json_list import JsonList
-from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.snapshot import (
+    MAIN_BRANCH,
+    MetadataLogEntry,
+    Snapshot,
+    SnapshotLogEntry,
+    SnapshotRef,
+)
+from lakehouse.spec.metadata.table_metadata import TableMetadata, definitions_bytes
 from lakehouse.spec.partitioning.spec_json import (
     partition_fields_from_json,
     sort_order_from_json,
@@ -404,3 +414,161 @@ def _check_whole(m: TableMetadata, location: str) -> None:
         raise CorruptMetadataError(
             f"{location}: the current snapshot {m.current_snapshot_id} is not among the snapshots."
         )
+
+
+_SMALL_BYTES_MAX = 256 * 1024
+_Definitions = tuple[orjson.Fragment, int]
+RECENT_BYTES_MAX = 16 * 1024 * 1024
+RECENT: Made = KeptByBytes(RECENT_BYTES_MAX)
+"""What a commit writes is what its caller is answered."""
+_RECENT: MadeOnce[bytes] = MadeOnce(RECENT)
+_DEFINITIONS: MadeOnce[_Definitions] = MadeOnce()
+_ENCODERS: Mapping[str, Callable[[Any], Any]] = {
+    "schemas": schema_to_json,
+    "partition-specs": spec_to_json,
+    "sort-orders": sort_order_to_json,
+}
+_IDS: Mapping[str, Callable[[Any], int]] = {
+    "schemas": lambda one: one.schema_id,
+    "partition-specs": lambda one: one.spec_id,
+    "sort-orders": lambda one: one.order_id,
+}
+
+
+def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
+    """The metadata file of a version.
+
+    Args:
+        metadata: what to write, in its own format version.
+        codec: "none" or "gzip" (`TableProperties.metadata_compression`); a gzip file should be
+            named `*.gz.metadata.json`.
+    """
+    is_small = sum(map(len, metadata.snapshots.raw_parts())) < _SMALL_BYTES_MAX
+    text = (
+        _RECENT.of(
+            (metadata,),
+            None,
+            lambda: _text(metadata),
+            lambda text: len(text) + metadata.held_bytes(),
+        )
+        if is_small
+        else _text(metadata)
+    )
+    return compressed(text, codec)
+
+
+def _text(m: TableMetadata) -> bytes:
+    head: dict[str, Any] = {"format-version": m.format_version, "location": m.location}
+    if m.table_uuid:
+        head["table-uuid"] = m.table_uuid
+    if m.format_version > 1:
+        head["last-sequence-number"] = m.last_sequence_number
+    head |= {"last-updated-ms": m.last_updated_ms, "last-column-id": m.last_column_id}
+    schemas, specs, orders = (
+        _definitions(kind, items, m.originals)
+        for kind, items in (
+            ("schemas", m.schemas),
+            ("partition-specs", m.partition_specs),
+            ("sort-orders", m.sort_orders),
+        )
+    )
+    if m.format_version == 1:
+        head["schema"] = _encoded(m.originals, "schemas", m.schema(), m.current_schema_id)
+        spec = _encoded(m.originals, "partition-specs", m.spec(), m.default_spec_id)
+        head["partition-spec"] = spec["fields"]
+    head |= {
+        "current-schema-id": m.current_schema_id,
+        "schemas": schemas,
+        "default-spec-id": m.default_spec_id,
+        "partition-specs": specs,
+        "last-partition-id": m.last_partition_id,
+        "default-sort-order-id": m.default_sort_order_id,
+        "sort-orders": orders,
+        "properties": dict(m.properties),
+    }
+    if m.current_snapshot_id is not None:
+        head["current-snapshot-id"] = m.current_snapshot_id
+    head["refs"] = {name: ref.to_json() for name, ref in m.refs.items()}
+    if m.format_version >= 3:
+        head["next-row-id"] = m.next_row_id or 0
+    head |= {
+        "statistics": [dict(item) for item in m.statistics],
+        "partition-statistics": [dict(item) for item in m.partition_statistics],
+        "metadata-log": [entry.to_json() for entry in m.metadata_log],
+        **m.extra,
+    }
+    return b"".join(
+        (
+            orjson.dumps(head)[:-1],
+            b',"snapshot-log":[',
+            b",".join(m.snapshot_log.raw_parts()),
+            b'],"snapshots":[',
+            b",".join(m.snapshots.raw_parts()),
+            b"]}",
+        )
+    )
+
+
+def _definitions(
+    kind: str, items: tuple[Any, ...], originals: Mapping[str, Mapping[int, Any]]
+) -> orjson.Fragment:
+    """Schemas, partition specs or sort orders as JSON: versions share them until they change."""
+
+    def make() -> _Definitions:
+        found = [_encoded(originals, kind, one, _IDS[kind](one)) for one in items]
+        text = orjson.dumps(found)
+        return orjson.Fragment(text), len(text)
+
+    def size(made: _Definitions) -> int:
+        return made[1] + definitions_bytes(items) + bytes_of(originals)
+
+    return _DEFINITIONS.of((items, originals), kind, make, size)[0]
+
+
+def _encoded(originals: Mapping[str, Mapping[int, Any]], kind: str, item: Any, item_id: int) -> Any:
+    """As it was read, where it would be written differently."""
+    kept = originals.get(kind, {}).get(item_id)
+    return _ENCODERS[kind](item) if kept is None else kept
+
+
+_GZIP = b"\x1f\x8b"
+_INFLATED_AT_LEAST = 64 * 1024 * 1024
+_INFLATED_RATIO = 200
+
+
+def inflated(data: bytes, location: str) -> bytes:
+    """The file's text; a gzip file may not inflate to far more than its size.
+
+    Raises CorruptMetadataError naming `location`.
+    """
+    if data[:2] != _GZIP:
+        return data
+    limit = max(_INFLATED_AT_LEAST, _INFLATED_RATIO * len(data))
+    parts: list[bytes] = []
+    total = 0
+    while data:
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            part = stream.decompress(data, limit - total + 1)
+        except zlib.error as error:
+            raise CorruptMetadataError(f"{location}: damaged gzip: {error}") from error
+        total += len(part)
+        if total > limit:
+            raise CorruptMetadataError(f"{location}: inflates to more than {limit} bytes.")
+        if not stream.eof:
+            raise CorruptMetadataError(f"{location}: gzip stream is cut off.")
+        parts.append(part)
+        data = stream.unused_data
+    return b"".join(parts)
+
+
+def compressed(data: bytes, codec: str) -> bytes:
+    """The text as a file: `codec` is "none" or "gzip". Raises InvalidInputError."""
+    if codec == "gzip":
+        compressor = zlib.compressobj(wbits=31)
+        return compressor.compress(data) + compressor.flush()
+    if codec != "none":
+        raise InvalidInputError(
+            f"Metadata files are not compressed with {codec!r}: use none or gzip."
+        )
+    return data

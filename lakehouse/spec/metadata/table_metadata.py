@@ -19,17 +19,22 @@ from lakehouse.errors import (
     NoSuchSnapshotError,
     UnsupportedFeatureError,
 )
-from lakehouse.kept_by_bytes import bytes_of
+from lakehouse.kept_by_bytes import MadeOnce, bytes_of
 from lakehouse.spec.metadata.lazy_json_list import JsonList, json_list
-from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef
+from lakehouse.spec.metadata.snapshot import (
+    MAIN_BRANCH,
+    MetadataLogEntry,
+    Snapshot,
+    SnapshotLogEntry,
+    SnapshotRef,
+)
 from lakehouse.spec.partitioning.compatibility import (
     check_schema_for_version,
     check_sort_order,
     check_spec,
 )
 from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
-from lakehouse.spec.schema.iceberg_types import schema_bytes
+from lakehouse.spec.schema.iceberg_types import FieldTypes, field_types, schema_bytes
 from lakehouse.spec.table_properties import (
     ENCRYPTION_KEY,
     TableProperties,
@@ -506,3 +511,28 @@ def _followed(source_id: int, new_ids: Mapping[int, int]) -> int:
             "have."
         )
     return new_ids[source_id]
+
+
+_FIELD_BYTES = 256
+_TYPES: MadeOnce[FieldTypes] = MadeOnce()
+
+
+def types_of(metadata: TableMetadata) -> FieldTypes:
+    """`field_types` over all schemas of a table, the current one last, whose types win.
+
+    The same object as long as it is kept: not to be changed.
+    """
+    return _TYPES.of(
+        (metadata.schemas,),
+        metadata.current_schema_id,
+        lambda: _found(metadata),
+        lambda found: _FIELD_BYTES * len(found) + definitions_bytes(metadata.schemas),
+    )
+
+
+def _found(metadata: TableMetadata) -> FieldTypes:
+    older = sorted(
+        (one for one in metadata.schemas if one.schema_id != metadata.current_schema_id),
+        key=lambda one: one.schema_id,
+    )
+    return field_types(metadata.schema(), *older)

@@ -14,8 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import RefType, SnapshotRef
+from lakehouse.spec.metadata.snapshot import RefType, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json

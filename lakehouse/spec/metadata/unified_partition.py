@@ -10,10 +10,9 @@ import pyarrow as pa
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
-from lakehouse.spec.metadata.all_field_types import types_of
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.types.physical_types import partition_types
-from lakehouse.spec.types.typed_values import typed_array
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.types.arrow_types import partition_types
+from lakehouse.spec.types.internal_values import typed_array
 
 Partition = tuple[int, tuple[Any, ...]]
 """A spec's id and one internal value for each of its fields."""

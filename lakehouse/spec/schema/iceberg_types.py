@@ -1,4 +1,7 @@
-"""Types of the spec: pyiceberg's, one that pyiceberg lacks, and types by their names."""
+"""Types of the spec by their names, and the fields of a schema by id, path and name.
+
+The types are pyiceberg's, and one that pyiceberg lacks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import (
     DEFAULT_GEOGRAPHY_ALGORITHM,
     DEFAULT_GEOGRAPHY_CRS,
@@ -235,6 +238,44 @@ def child_fields(field_type: IcebergType) -> tuple[NestedField, ...]:
     return ()
 
 
+FieldTypes = Mapping[int, PrimitiveType]
+
+
+def field_types(schema: Schema, *older: Schema) -> FieldTypes:
+    """Types of all primitive fields, nested ones too.
+
+    Pass the older schemas of the table so that columns dropped since keep their type; `schema` wins
+    where both know a field, so that promoted columns compare in their present type.
+    """
+    types: dict[int, PrimitiveType] = {}
+    for one in (*older, schema):
+        for field_id, field in fields_of(one).items():
+            if isinstance(field.field_type, PrimitiveType):
+                types[field_id] = field.field_type
+    return types
+
+
+def spelled(name: str, schema: Schema, *, case_sensitive: bool) -> str:
+    """A dotted name as the schema spells it, or as it is where no column has it.
+
+    A name that a column has exactly is that column's, whatever else there is.
+
+    Raises:
+        ValueError: several columns have it in another case, none in this one.
+    """
+    if case_sensitive:
+        return name
+    alike = once(schema, "_lazy_lower_to_names", lambda: _in_lower_case(schema)).get(
+        name.lower(), {}
+    )
+    if name in alike:
+        return name
+    named = {column: one for one, column in alike.items()}
+    if len(named) > 1:
+        raise ValueError(f"{name} may be {' or '.join(sorted(named.values()))}")
+    return next(iter(named.values()), name)
+
+
 def _geospatial(name: str, parameters: str) -> IcebergType:
     """A geometry or geography: a reference system, which may hold commas, and an algorithm."""
     if name == "geometry":
@@ -256,3 +297,11 @@ def _unquoted(text: str) -> str:
     """A name without the quotes that pyiceberg puts around it."""
     quoted = len(text) > 1 and text[0] == text[-1] == "'"
     return text[1:-1] if quoted else text
+
+
+def _in_lower_case(schema: Schema) -> dict[str, dict[str, int]]:
+    """Ids by the names that are alike but for their case, by these in lower case."""
+    found: dict[str, dict[str, int]] = {}
+    for name, column in index_by_name(schema).items():
+        found.setdefault(name.lower(), {})[name] = column
+    return found

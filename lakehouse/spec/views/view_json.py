@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.spec.gzip_text import compressed, inflated
 from lakehouse.spec.json_fields import (
     optional_str,
     require_int,
@@ -16,6 +15,7 @@ from lakehouse.spec.json_fields import (
     require_str,
     string_map,
 )
+from lakehouse.spec.metadata.metadata_json import compressed, inflated
 from lakehouse.spec.schema.schema_json import schema_from_json, schema_to_json
 from lakehouse.spec.views.view_metadata import (
     OtherRepresentation,

@@ -29,9 +29,8 @@ from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.bucket_clients import RETRY_TIMEOUT, WRITER_ID
 from lakehouse.storage.delegated.remote_signer import RemoteSigner
 from lakehouse.storage.location import parse
-from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.s3_client import refusal_reason, s3_endpoint, s3_region
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, WriteOnlyStream
 
 T = TypeVar("T")
 _PART_BYTES = 10 * 1024 * 1024

@@ -9,8 +9,7 @@ from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.inspect.metadata_tables import MetadataTables
 from lakehouse.scan.planner import schema_of, snapshot_of
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.scan import TableScan, checked_limit, columns

@@ -33,7 +33,7 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryResult,
     expire_snapshots,
 )
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.times import Moment, to_ms

@@ -32,7 +32,7 @@ from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFil
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
 from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
-from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.storage.location import canonical
 from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, decided_alike

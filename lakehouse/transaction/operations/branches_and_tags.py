@@ -16,8 +16,14 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
-from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_OVERWRITE, Snapshot
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, RefType, SnapshotRef
+from lakehouse.spec.metadata.snapshot import (
+    MAIN_BRANCH,
+    OPERATION_APPEND,
+    OPERATION_OVERWRITE,
+    RefType,
+    Snapshot,
+    SnapshotRef,
+)
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
 from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef

@@ -15,7 +15,6 @@ from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import widen
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.manifests.manifest_list import ManifestFile
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import (
     OPERATION_APPEND,
     OPERATION_DELETE,
@@ -23,7 +22,7 @@ from lakehouse.spec.metadata.snapshot import (
     OPERATION_REPLACE,
     Snapshot,
 )
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.conflicts.concurrent_changes import (
     ConcurrentChange,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, ValidationConflictError
-from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertRefSnapshotId,

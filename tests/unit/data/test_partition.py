@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.writing.partition_splitter import PartitionSplitter
+from lakehouse.data.writing.data_file_writer import PartitionSplitter
 from lakehouse.errors import InvalidPartitionSpecError, UnsupportedFeatureError
 from tests.property.arrow_data import plain, tables
 

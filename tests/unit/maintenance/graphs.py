@@ -10,8 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, snapshot_list
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))

@@ -12,7 +12,7 @@ from lakehouse.spec.manifests.data_file import DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
-from lakehouse.spec.schema.field_types import field_types
+from lakehouse.spec.schema.iceberg_types import field_types
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

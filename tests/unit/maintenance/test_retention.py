@@ -4,7 +4,7 @@ import pytest
 
 from lakehouse.errors import InvalidPropertyError, MaintenanceRefusedError, NoSuchSnapshotError
 from lakehouse.maintenance.retention.retention_rules import decide_retention
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import SnapshotRef
 from tests.unit.maintenance.graphs import line, metadata_of, snapshot
 
 DAY = 24 * 3600 * 1000

@@ -35,9 +35,13 @@ from lakehouse.spec.manifests.data_file import (
 )
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, write_manifest_list
-from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, snapshot_list
+from lakehouse.spec.metadata.table_metadata import (
+    TableMetadata,
+    new_table_metadata,
+    snapshot_list,
+    types_of,
+)
 from lakehouse.storage.memory import MemoryStorage
 
 SCHEMA = Schema(

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.spec.manifests.bounds_columns import decode_bounds, encode_bounds
-from lakehouse.spec.types.physical_types import physical_type
+from lakehouse.spec.types.arrow_types import physical_type
 
 KINDS = [
     BinaryType(), BooleanType(), DateType(), DecimalType(9, 2), DecimalType(38, 10), DoubleType(),

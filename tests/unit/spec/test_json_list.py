@@ -7,8 +7,7 @@ import pytest
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.metadata.lazy_json_list import JsonList
-from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import snapshot_list
 from lakehouse.spec.metadata.table_updates import (

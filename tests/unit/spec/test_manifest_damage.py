@@ -49,7 +49,7 @@ from lakehouse.spec.manifests.manifest_list import (
     read_manifest_list,
     write_manifest_list,
 )
-from lakehouse.spec.schema.field_types import field_types
+from lakehouse.spec.schema.iceberg_types import field_types
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))

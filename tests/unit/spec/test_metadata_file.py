@@ -11,8 +11,7 @@ import pytest
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
 from lakehouse.spec.metadata import metadata_json as metadata_file
-from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,

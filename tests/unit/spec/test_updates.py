@@ -20,8 +20,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.metadata import table_requirements as req
 from lakehouse.spec.metadata import table_updates as up
-from lakehouse.spec.metadata.snapshot import SnapshotLogEntry
-from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
+from lakehouse.spec.metadata.snapshot import SnapshotLogEntry, SnapshotRef
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 
 

@@ -12,8 +12,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.spark_types import to_iceberg_schema, to_spark_schema
-from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.metadata_text import serialize
+from lakehouse.spec.metadata.metadata_json import parse, serialize
 
 WIDTH = 400
 MOST = 2.2
