@@ -34,8 +34,7 @@ from lakehouse.maintenance.manifests.missing_columnar import (  # noqa: E402
     execute_columnar,
     plan_columnar,
 )
-from lakehouse.scan.planner import plan_scan  # noqa: E402
-from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
+from lakehouse.scan.planner import ScanRequest, plan_scan  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX  # noqa: E402
 from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
 from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402

@@ -39,8 +39,7 @@ from benchmarks.counting_storage import CountingStorage, Request  # noqa: E402
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  # noqa: E402
 from lakehouse.environment import Environment  # noqa: E402
 from lakehouse.lake import Lakehouse  # noqa: E402
-from lakehouse.scan.planner import plan_scan  # noqa: E402
-from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
+from lakehouse.scan.planner import ScanRequest, plan_scan  # noqa: E402
 from lakehouse.spec.identifier import Identifier  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.manifests.manifest_list import (  # noqa: E402

@@ -46,8 +46,7 @@ from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  #
 from lakehouse.environment import Environment  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
 from lakehouse.manifests.manifest_reader import decode_avro  # noqa: E402
-from lakehouse.scan.planner import plan_scan  # noqa: E402
-from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
+from lakehouse.scan.planner import ScanRequest, plan_scan  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX  # noqa: E402
 from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST  # noqa: E402

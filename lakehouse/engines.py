@@ -16,8 +16,8 @@ from pyiceberg.schema import Schema
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
+from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.reports.listeners import Listeners
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.storage.storage_protocol import Storage

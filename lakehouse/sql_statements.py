@@ -26,7 +26,7 @@ from lakehouse.queries import QueryEngine
 from lakehouse.spec.types.arrow_types import type_to_arrow
 from lakehouse.spec.types.type_text import type_from_text
 from lakehouse.table import Table
-from lakehouse.table.merge_builder import MergeBuilder
+from lakehouse.table.verbs.merge_verbs import MergeBuilder
 
 CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "ALTER", "DROP")
 """First words of the statements that are executed here."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import Catalog, ServerAppender, ServerPlanner, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.confinement import check_table
 from lakehouse.catalog.metadata_files import next_metadata
-from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     AlreadyExistsError,

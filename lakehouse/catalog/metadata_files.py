@@ -1,4 +1,4 @@
-"""Metadata files: how they are named, written, and deleted once they left the log."""
+"""Metadata files of tables and views: what a commit makes, names, writing, deletion."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -23,6 +24,9 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement, check_requirements
 from lakehouse.spec.metadata.table_updates import Update, apply_updates, expired_metadata_files
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.views.view_json import parse_view, serialize_view
+from lakehouse.spec.views.view_metadata import ViewMetadata
+from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate, apply_view_updates
 from lakehouse.storage.location import canonical, lies_within
 from lakehouse.storage.storage_protocol import Storage
 
@@ -218,3 +222,36 @@ def compression_of(metadata: Described) -> str:
 def metadata_bytes(metadata: TableMetadata, codec: str = "none") -> bytes:
     """Serialized and compressed."""
     return serialize(metadata, codec=codec)
+
+
+def read_view(storage: Storage, location: str) -> ViewMetadata:
+    """Read one metadata file. Raises NoSuchFileError, CorruptMetadataError, StorageError."""
+    return parse_view(storage.read(location), location)
+
+
+def view_bytes(metadata: ViewMetadata) -> bytes:
+    """The metadata file of a view, compressed as its properties say."""
+    return serialize_view(metadata, codec=compression_of(metadata))
+
+
+def next_view(
+    base: StoredView,
+    requirements: Sequence[AssertViewUUID],
+    updates: Sequence[ViewUpdate],
+    now_ms: int,
+) -> ViewMetadata:
+    """The metadata a commit would make; the base's own object when nothing changes.
+
+    Raises CommitConflictError, InvalidInputError, each naming the view.
+    """
+    try:
+        for requirement in requirements:
+            requirement.check(base.metadata)
+        return apply_view_updates(base.metadata, updates, now_ms=now_ms)
+    except LakehouseError as error:
+        raise type(error)(
+            f"View {base.identifier}: {error.message}"
+            if isinstance(error, CommitConflictError)
+            else error.message,
+            **{**error.context, "view": str(base.identifier)},
+        ) from error

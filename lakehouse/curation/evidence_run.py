@@ -15,8 +15,7 @@ from lakehouse.data.reading.scan_reader import read_tasks
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.lake import Lakehouse
 from lakehouse.queries import QueryEngine
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.semantics.binding import split_column
 from lakehouse.semantics.evidence import INCREMENTAL, Check
 from lakehouse.semantics.facts import Change

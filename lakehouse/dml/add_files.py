@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from lakehouse.data.writing.foreign_file import ForeignRequest, describe_file
 from lakehouse.errors import InvalidInputError
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.partitioning.hive_path import is_hidden, partition_texts
+from lakehouse.spec.partitioning.partition_terms import is_hidden, partition_texts
 from lakehouse.spec.schema.name_mapping import covering
 from lakehouse.spec.table_properties import NAME_MAPPING, full_uri
 from lakehouse.storage.location import canonical

@@ -25,18 +25,21 @@ from lakehouse.expressions.bound_filter import (
     TRUE,
     And,
     Bound,
+    Call,
+    Column,
     Computed,
     Constant,
     Leaf,
     Op,
     Or,
+    Term,
+    Value,
     columns,
     conjunction,
     disjunction,
     leaves,
     map_leaves,
 )
-from lakehouse.expressions.filter_terms import Call, Column, Term, Value
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter

@@ -20,8 +20,18 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from lakehouse.expressions.bound_filter import Bound, Computed, Constant, Leaf, Op, fold
-from lakehouse.expressions.filter_terms import Call, Column, Term, Value
+from lakehouse.expressions.bound_filter import (
+    Bound,
+    Call,
+    Column,
+    Computed,
+    Constant,
+    Leaf,
+    Op,
+    Term,
+    Value,
+    fold,
+)
 from lakehouse.expressions.typed_literals import shown
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -8,12 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bound_filter import And, Bound, Computed, Constant, Leaf
-from lakehouse.expressions.filter_terms import Column, Term, Value
+from lakehouse.expressions.bound_filter import (
+    And,
+    Bound,
+    Column,
+    Computed,
+    Constant,
+    Leaf,
+    Term,
+    Value,
+)
 from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.physical_comparison import Mask, matches, to_mask
-from lakehouse.expressions.transforms.transformed_values import Datum, arrow_array
+from lakehouse.expressions.transforms.partition_transforms import Datum, arrow_array
 
 Read = Callable[[int], pa.Array]
 """The values of a field, by its id."""

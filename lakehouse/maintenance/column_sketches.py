@@ -10,20 +10,18 @@ from pyiceberg.types import NestedField, PrimitiveType
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog
-from lakehouse.catalog.own_folders import check_table
+from lakehouse.catalog.confinement import check_table
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
-from lakehouse.data.statistics.serialized_values import serialized_values
 from lakehouse.data.statistics.theta_sketch import ThetaSketch
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 from lakehouse.maintenance.statistics_file import NewBlob, attach_statistics, statistics_snapshot
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.recorded_distinct import THETA_SKETCH, recorded_distinct
+from lakehouse.spec.manifests.bounds_columns import serialized_values
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import THETA_SKETCH, TableMetadata, recorded_distinct
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.catalog.catalog_protocol import Catalog
-from lakehouse.catalog.own_folders import check_table
+from lakehouse.catalog.confinement import check_table
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.statistics.key_filters import (
     BLOB_TYPE,
@@ -28,8 +28,7 @@ from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.maintenance.shown_plan import Report, human_bytes
 from lakehouse.maintenance.statistics_file import NewBlob, attach_statistics, statistics_snapshot
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot

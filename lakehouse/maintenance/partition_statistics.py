@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 
 from lakehouse.catalog.catalog_protocol import Catalog
-from lakehouse.catalog.own_folders import check_table
+from lakehouse.catalog.confinement import check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import Report, human_bytes

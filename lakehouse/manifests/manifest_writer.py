@@ -15,7 +15,12 @@ from pyiceberg.schema import Schema
 from lakehouse.errors import InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import write_container
-from lakehouse.spec.manifests.bounds_columns import encode_bounds
+from lakehouse.spec.manifests.bounds_columns import (
+    encode_bounds,
+    holds_uuids,
+    is_ordered_alike,
+    order_classes,
+)
 from lakehouse.spec.manifests.columnar_manifest import (
     columnar_path,
     encode_columnar,
@@ -42,7 +47,6 @@ from lakehouse.spec.partitioning.spec_json import spec_to_json
 from lakehouse.spec.schema.iceberg_types import field_types, schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.types.uuid_order import holds_uuids, is_ordered_alike, order_classes
 
 DEFLATE_LEVEL = 3
 COLUMNAR_MIN_ENTRIES = 32

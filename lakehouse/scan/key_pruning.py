@@ -23,10 +23,9 @@ from pyiceberg.types import (
 )
 
 from lakehouse.expressions.physical_comparison import Column, Mask
-from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.planner import ScanPlan
-from lakehouse.scan.pruning.column_statistics import statistics_of_files
-from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.pruning.entry_pruning import statistics_of_files
+from lakehouse.scan.scan_tasks import FileScanTask, LazyItems
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.types.sorted_numbers import distinct
 

@@ -1,4 +1,4 @@
-"""Scan planning: from a filter to the files that may hold matching rows (spec: Scan Planning)."""
+"""Scan planning: from a scan's request to files that may hold its rows (spec: Scan Planning)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,9 +17,9 @@ from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.expressions.filter_binding import bind, widen
+from lakehouse.expressions.filter_binding import Where, bind, widen
 from lakehouse.expressions.filter_text import describe
-from lakehouse.expressions.residual_filter import Residuals
+from lakehouse.expressions.transforms.partition_projection import Residuals
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, Listed, ManifestCache, size_of
 from lakehouse.manifests.manifest_reader import (
     ManifestReader,
@@ -27,15 +27,24 @@ from lakehouse.manifests.manifest_reader import (
     load_manifests,
 )
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.pruning.entry_pruning import must_match
-from lakehouse.scan.pruning.manifest_index import ManifestIndex
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
-from lakehouse.scan.pruning.surviving_files import Found, Search, prune_files, prune_manifests
+from lakehouse.scan.pruning.surviving_files import (
+    Found,
+    ManifestIndex,
+    Search,
+    prune_files,
+    prune_manifests,
+)
 from lakehouse.scan.reports.plan_report import PlanReport
-from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.scan.scan_tasks import FileScanTask, TaskGroup, total_rows
-from lakehouse.scan.task_splits import SplitOptions, combine
+from lakehouse.scan.scan_tasks import (
+    FileScanTask,
+    LazyItems,
+    SplitOptions,
+    TaskGroup,
+    combine,
+    total_rows,
+)
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
@@ -45,6 +54,44 @@ from lakehouse.spec.schema.iceberg_types import FieldTypes, spelled
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
+
+
+def _go_on() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """A scan as data.
+
+    Attributes:
+        metadata: the table version to read.
+        snapshot_id: snapshot to read; None is the current one (an empty table has none and plans to
+            nothing).
+        current_schema: read the snapshot with the table's present schema, as heads of branches are;
+            else with its own.
+        where: SQL (docs/filters.md), an expression of pyiceberg, None for all rows; or bound to
+            the schema already.
+        select: column names to project (`a.b` reaches into structs); None is every column.
+        case_sensitive: whether names in `where` and `select` must match exactly.
+        include_metrics: whether planned files carry column sizes, counts and bounds.
+        use_columnar: whether columnar manifests may be used.
+        whole_residuals: whether the residual of each task is the whole filter, which is true and
+            takes no time.
+        checkpoint: called again and again while planning; what it raises ends the plan.
+    """
+
+    metadata: TableMetadata
+    snapshot_id: int | None = None
+    current_schema: bool = False
+    where: Where = None
+    select: Sequence[str] | None = None
+    case_sensitive: bool = True
+    include_metrics: bool = False
+    use_columnar: bool = True
+    whole_residuals: bool = False
+    checkpoint: Callable[[], None] = field(default=_go_on, compare=False)
+
 
 PLAN_COLUMNS = (
     "status",

@@ -1,9 +1,16 @@
-"""A reader's task: a range of a data file, its deletes, and what is left of the filter."""
+"""A reader's tasks: ranges of data files with their deletes and what is left of the filter.
+
+A plan makes them on demand; they are cut at split offsets and packed to a target size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar, overload
 
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.spec.manifests.data_file import DataFile
@@ -63,3 +70,137 @@ class TaskGroup:
             task.length + sum(delete.file_size_in_bytes for delete in task.deletes)
             for task in self.tasks
         )
+
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+
+class LazyItems(Sequence[T], Generic[P, T]):
+    """The items of several parts in a row; a part is made into items when one is needed.
+
+    Args:
+        parts: what items are made from.
+        lengths: items of each part.
+        make: all items of a part.
+    """
+
+    def __init__(
+        self, parts: Sequence[P], lengths: Sequence[int], make: Callable[[P], Sequence[T]]
+    ) -> None:
+        self._parts = parts
+        self._ends = list(itertools.accumulate(lengths))
+        self._make = make
+        self._made: dict[int, Sequence[T]] = {}
+
+    @property
+    def parts(self) -> Sequence[P]:
+        """What the items are made from."""
+        return self._parts
+
+    def forget(self) -> None:
+        """Keep no item that was made; those that are needed again are made again."""
+        self._made.clear()
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(index)
+        part = bisect.bisect_right(self._ends, position)
+        start = self._ends[part - 1] if part else 0
+        return self._items(part)[position - start]
+
+    def __iter__(self) -> Iterator[T]:
+        for part in range(len(self._parts)):
+            yield from self._items(part)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} items>"
+
+    def _items(self, part: int) -> Sequence[T]:
+        made = self._made.get(part)
+        if made is None:
+            made = self._made[part] = self._make(self._parts[part])
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """The properties `read.split.*`.
+
+    Attributes:
+        target_size_bytes: what a group aims at (`read.split.target-size`).
+        lookback: groups kept open for a next task that fits (`read.split.planning-lookback`).
+        open_file_cost_bytes: what opening a file counts for at least (`read.split.open-file-cost`).
+    """
+
+    target_size_bytes: int
+    lookback: int
+    open_file_cost_bytes: int
+
+
+def combine(tasks: Iterable[FileScanTask], options: SplitOptions) -> Iterator[TaskGroup]:
+    """Groups of about the target size, by bin packing with lookback.
+
+    Every byte of every task is in exactly one group.
+    """
+    bins: list[tuple[list[FileScanTask], int]] = []
+    for task in tasks:
+        for piece in split(task, options.target_size_bytes):
+            weight = _weight(piece, options)
+            for position, (pieces, filled) in enumerate(bins):
+                if filled + weight <= options.target_size_bytes:
+                    pieces.append(piece)
+                    bins[position] = (pieces, filled + weight)
+                    break
+            else:
+                bins.append(([piece], weight))
+                if len(bins) > options.lookback:
+                    largest = max(range(len(bins)), key=lambda position: bins[position][1])
+                    yield TaskGroup(tuple(bins.pop(largest)[0]))
+    for pieces, _ in bins:
+        yield TaskGroup(tuple(pieces))
+
+
+def split(task: FileScanTask, target_size_bytes: int) -> list[FileScanTask]:
+    """A task cut at split offsets into ranges of about the target size; whole without any."""
+    size = task.data_file.file_size_in_bytes
+    offsets = task.data_file.split_offsets
+    if size <= target_size_bytes or not _usable(offsets, size):
+        return [task]
+    pieces = []
+    start = 0
+    for offset in [*(offsets or ())[1:], size]:
+        if offset == size or offset - start >= target_size_bytes:
+            pieces.append(dataclasses.replace(task, start=start, length=offset - start))
+            start = offset
+    return pieces
+
+
+def _usable(offsets: tuple[int, ...] | None, size: int) -> bool:
+    """Split offsets; ignored unless ascending within the file, as the spec asks.
+
+    Writers with a known bug made others.
+    """
+    if not offsets or offsets[0] < 0 or offsets[-1] >= size:
+        return False
+    return all(left < right for left, right in itertools.pairwise(offsets))
+
+
+def _weight(task: FileScanTask, options: SplitOptions) -> int:
+    files = 1 + len(task.deletes)
+    size = task.length + sum(
+        delete.content_size_in_bytes or delete.file_size_in_bytes for delete in task.deletes
+    )
+    return max(size, files * options.open_file_cost_bytes)

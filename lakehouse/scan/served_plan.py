@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -20,7 +21,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.catalog.catalog_protocol import ServerPlanner
-from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import (
     TRUE,
     And,
@@ -35,11 +36,19 @@ from lakehouse.expressions.bound_filter import (
 )
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.filter_text import describe
-from lakehouse.scan.planner import ScanPlan, project_schema, schema_of, snapshot_of, split_options
+from lakehouse.scan.planner import (
+    ScanPlan,
+    ScanRequest,
+    project_schema,
+    schema_of,
+    snapshot_of,
+    split_options,
+)
 from lakehouse.scan.reports.plan_report import PlanReport
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.scan.tasks_json import tasks_from_json
+from lakehouse.spec.json_fields import as_int, optional_list, require_object
+from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import types_of
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
@@ -229,3 +238,57 @@ def _leaf(leaf: Leaf) -> Any:
         return None
     value = default_to_json(leaf.type, leaf.value)
     return {"type": _OPERATORS[leaf.op], "term": term, "value": value}
+
+
+def tasks_from_json(
+    document: Any, specs: Mapping[int, PartitionSpec], types: FieldTypes, residual: Bound
+) -> list[FileScanTask]:
+    """The tasks of one answer, whose deletes are named by their place in it.
+
+    Args:
+        document: the answer.
+        specs: of the table.
+        types: of all fields that the table ever had.
+        residual: what rows are filtered by.
+
+    Raises CorruptMetadataError.
+    """
+    kinds = types_of_partitions(specs, types)
+    listed = optional_list(document, "delete-files", "tasks")
+    deletes = [file_from_json(one, f"delete-files[{n}]", kinds) for n, one in enumerate(listed)]
+    vectors = {one.referenced_data_file: one for one in deletes if one.is_deletion_vector}
+    found = []
+    for position, item in enumerate(optional_list(document, "file-scan-tasks", "tasks")):
+        where = f"file-scan-tasks[{position}]"
+        task = require_object(item, where)
+        named = [as_int(one, where) for one in optional_list(task, "delete-file-references", where)]
+        if any(not 0 <= one < len(deletes) for one in named):
+            raise CorruptMetadataError(f"{where} names a delete file that is not there.")
+        file = file_from_json(task.get("data-file"), f"{where}.data-file", kinds)
+        found.append(
+            FileScanTask(
+                data_file=file,
+                deletes=tuple(_meant(deletes[one], file, vectors, where) for one in named),
+                residual=residual,
+                length=file.file_size_in_bytes,
+            )
+        )
+    return found
+
+
+def _meant(
+    delete: DataFile, file: DataFile, vectors: Mapping[str | None, DataFile], where: str
+) -> DataFile:
+    """A delete file of a task.
+
+    Servers that know vectors by their Puffin file alone name another one of the same (Iceberg's
+    Java up to 1.11, apache/iceberg 17497). A vector says itself whose it is.
+    """
+    if not delete.is_deletion_vector or delete.referenced_data_file == file.file_path:
+        return delete
+    if file.file_path not in vectors:
+        raise CorruptMetadataError(
+            f"{where}: the deletion vector of {delete.referenced_data_file} is given for "
+            f"{file.file_path}."
+        )
+    return vectors[file.file_path]

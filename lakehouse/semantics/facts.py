@@ -30,9 +30,8 @@ from pyiceberg.types import (
 )
 
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.metadata.recorded_distinct import SKETCH_ENTRIES, recorded_distinct
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import SKETCH_ENTRIES, TableMetadata, recorded_distinct
 from lakehouse.spec.schema.iceberg_types import field_types, fields_of
 
 OWNER = "owner"

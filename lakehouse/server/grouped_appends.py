@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
 from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
-from lakehouse.catalog.own_folders import ReadableFiles
+from lakehouse.catalog.confinement import ReadableFiles
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RequestRepeatedError

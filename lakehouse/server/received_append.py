@@ -12,8 +12,7 @@ from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.manifest_changes import checked
-from lakehouse.transaction.snapshot_producer import SnapshotPlan
-from lakehouse.transaction.snapshot_summary import PARTITIONS, SummaryBuilder
+from lakehouse.transaction.snapshot_producer import PARTITIONS, SnapshotPlan, SummaryBuilder
 from lakehouse.transaction.table_change import Operation, Staged
 
 _SIZE = "added-files-size"

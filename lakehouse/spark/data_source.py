@@ -59,8 +59,7 @@ from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import load_catalog
-from lakehouse.scan.planner import plan_scan, schema_of, snapshot_of
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan, schema_of, snapshot_of
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.reading.worker_reader import shown_batch
 from lakehouse.spark.spark_types import arrow_schema, to_spark_schema

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError
+from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.reports.listeners import Listeners
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.reading import scan_frame
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing import frame_files

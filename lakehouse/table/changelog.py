@@ -11,8 +11,7 @@ from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.data.reading.changelog_rows import read_changelog
 from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
 from lakehouse.scan.changelog_plan import ChangelogStep, plan_changelog
-from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, project_schema, schema_of, snapshot_of
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
 

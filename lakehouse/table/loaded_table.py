@@ -10,8 +10,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.confinement import check_table
 from lakehouse.catalog.held_version import HeldVersion
-from lakehouse.catalog.own_folders import check_table
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.environment import Environment
 from lakehouse.errors import SnapshotExpiredError

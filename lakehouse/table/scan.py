@@ -21,9 +21,15 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.expressions.filter_text import describe
-from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of, snapshot_of
+from lakehouse.scan.planner import (
+    ScanPlan,
+    ScanRequest,
+    plan_appends,
+    plan_scan,
+    schema_of,
+    snapshot_of,
+)
 from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.scan.served_plan import plan_at_server
 from lakehouse.spec.metadata.table_metadata import types_of

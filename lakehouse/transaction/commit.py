@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
+from lakehouse.catalog.confinement import check_table
 from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.catalog.metadata_files import next_metadata
-from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -35,8 +35,7 @@ from lakehouse.spec.metadata.table_updates import apply_updates
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.operations.file_changes import FileChange
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
-from lakehouse.transaction.snapshot_producer import SnapshotProducer
-from lakehouse.transaction.snapshot_summary import COMMIT_ID
+from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
 from lakehouse.transaction.table_change import Staged, TableChange, head_of
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.manifests.manifest_writer import manifest_content
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
+from lakehouse.spec.manifests.bounds_columns import decode_bounds, order_classes
 from lakehouse.spec.manifests.data_file import (
     STATUS_ADDED,
     STATUS_DELETED,
@@ -31,7 +31,6 @@ from lakehouse.spec.manifests.manifest_list import (
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import partition_types
-from lakehouse.spec.types.uuid_order import order_classes
 
 FileKey = tuple[str, int | None]
 Partition = tuple[Any, ...]

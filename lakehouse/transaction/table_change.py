@@ -1,15 +1,28 @@
-"""A change of a table as data, the operations that it is made of, and one attempt at it."""
+"""A change of a table as data, the operations that it is made of, and one attempt at it.
+
+An attempt knows what other writers committed since the transaction began.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, Literal
+
+import pyarrow.compute as pc
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, SnapshotExpiredError, ValidationConflictError
-from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    ManifestFile,
+)
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertRefSnapshotId,
@@ -23,8 +36,7 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
     apply_updates,
 )
-from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer
-from lakehouse.transaction.snapshot_summary import RETRIES
+from lakehouse.transaction.snapshot_producer import RETRIES, SnapshotPlan, SnapshotProducer
 
 Isolation = Literal["serializable", "snapshot"]
 
@@ -229,3 +241,81 @@ def head_of(metadata: TableMetadata, branch: str) -> Snapshot | None:
             f"{branch!r} is a tag of {metadata.location}: commits go to branches.", ref=branch
         )
     return metadata.snapshot(ref.snapshot_id)
+
+
+@dataclass(frozen=True)
+class ConcurrentChange:
+    """A snapshot committed since, and the entries that it added and removed, read on demand.
+
+    Attributes:
+        snapshot: the other writer's.
+        producer: reads its manifests.
+        metadata: of the table, with its schemas and specs.
+    """
+
+    snapshot: Snapshot
+    producer: SnapshotProducer = field(repr=False, compare=False)
+    metadata: TableMetadata = field(repr=False, compare=False)
+
+    @property
+    def added_data(self) -> list[Entries]:
+        """Data files it added."""
+        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_ADDED)
+
+    @property
+    def removed_data(self) -> list[Entries]:
+        """Data files it removed."""
+        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_DELETED)
+
+    @property
+    def added_deletes(self) -> list[Entries]:
+        """Delete files that it added.
+
+        An append has none (spec: Snapshots, operation), so rewrites need not read its manifests.
+        """
+        if self.snapshot.operation == OPERATION_APPEND:
+            return []
+        return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
+
+    def _own(self, content: int) -> list[Entries]:
+        """Entries of its own in manifests of one content, read once a transaction."""
+        return self.producer.once(
+            ("change", self.snapshot.snapshot_id, content), partial(self._read, content)
+        )
+
+    def _read(self, content: int) -> list[Entries]:
+        found: list[Entries] = []
+        for manifest in self.producer.manifests(self.snapshot):
+            own = (
+                manifest.added_snapshot_id == self.snapshot.snapshot_id
+                and manifest.content == content
+            )
+            if own and _changed(manifest):
+                entries = self.producer.entries(manifest, self.metadata)
+                found.append(
+                    entries.filter(
+                        pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
+                    )
+                )
+        return found
+
+
+def load_changes(
+    producer: SnapshotProducer, metadata: TableMetadata, snapshots: Sequence[Snapshot]
+) -> list[ConcurrentChange]:
+    """The changes of each snapshot; each manifest is read at most once for all attempts."""
+    return [ConcurrentChange(snapshot, producer, metadata) for snapshot in snapshots]
+
+
+def concurrent_changes(staged: Staged) -> list[ConcurrentChange]:
+    """What others committed to the branch since the version that the caller decided on."""
+    return load_changes(staged.producer, staged.base.metadata, staged.snapshots_since_start())
+
+
+def _with_status(parts: Sequence[Entries], status: int) -> list[Entries]:
+    chosen = [entries.filter(pc.equal(entries.table["status"], status)) for entries in parts]
+    return [entries for entries in chosen if len(entries)]
+
+
+def _changed(manifest: ManifestFile) -> bool:
+    return manifest.added_files_count != 0 or manifest.deleted_files_count != 0

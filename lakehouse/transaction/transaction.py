@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.own_folders import OwnFolders, check_files
+from lakehouse.catalog.confinement import OwnFolders, check_files
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import Bound
@@ -22,10 +22,10 @@ from lakehouse.spec.metadata.table_updates import (
     UpgradeFormatVersion,
 )
 from lakehouse.spec.table_properties import check_given_properties, parse_format_version
+from lakehouse.transaction.append import Append, commit_by_server
 from lakehouse.transaction.commit import Committed, commit
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
 from lakehouse.transaction.deletes_of_files import VECTORS_SINCE
-from lakehouse.transaction.operations.append import Append
 from lakehouse.transaction.operations.branches_and_tags import (
     CherryPick,
     FastForward,
@@ -48,7 +48,6 @@ from lakehouse.transaction.operations.metadata_changes import (
     Expire,
     MetadataChange,
 )
-from lakehouse.transaction.server_append import commit_by_server
 from lakehouse.transaction.table_change import Isolation, Operation, TableChange, head_of
 
 

@@ -17,7 +17,7 @@ def test_a_difference_between_engines_is_found(tmp_path: Path, is_changed: bool)
     shutil.copytree(
         ROOT / "lakehouse", tmp_path / "engine/lakehouse", ignore=shutil.ignore_patterns("*.pyc")
     )
-    changed = tmp_path / "engine/lakehouse/transaction/snapshot_summary.py"
+    changed = tmp_path / "engine/lakehouse/transaction/snapshot_producer.py"
     if is_changed:
         text = changed.read_text()
         assert '"total-records"' in text

@@ -15,8 +15,7 @@ import lakehouse as lh
 from lakehouse.maintenance import rewrite_manifests
 from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
 from lakehouse.manifests.manifest_reader import decode_avro
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.columnar_manifest import (
     checksum_of,
     columnar_path,

@@ -58,14 +58,13 @@ from pyiceberg.types import (
 from lakehouse.data.conversion.columns_by_id import FieldReader
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.expressions.residual_filter import Residuals
 from lakehouse.expressions.row_evaluation import passing
-from lakehouse.expressions.transforms.partition_projection import LeafProjections
-from lakehouse.expressions.transforms.transformed_values import arrow_array
+from lakehouse.expressions.transforms.partition_projection import LeafProjections, Residuals
+from lakehouse.expressions.transforms.partition_transforms import arrow_array
 from lakehouse.manifests.manifest_cache import Listed
 from lakehouse.manifests.manifest_writer import manifest_file
 from lakehouse.scan.pruning.entry_pruning import may_match, must_match
-from lakehouse.scan.pruning.manifest_index import ManifestColumns, ManifestIndex
+from lakehouse.scan.pruning.surviving_files import ManifestColumns, ManifestIndex
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile

@@ -43,8 +43,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidInputError, InvalidPartitionSpecError, UnsupportedFeatureError
-from lakehouse.expressions.transforms.partition_transforms import transform_array
-from lakehouse.expressions.transforms.transformed_values import transform_value
+from lakehouse.expressions.transforms.partition_transforms import transform_array, transform_value
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)

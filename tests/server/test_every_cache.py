@@ -30,7 +30,7 @@ COUNTED = {
     # texts of at most 256 characters together
     "lakehouse.catalog.sql.sql_locations._namespace_path": 1024,
     "lakehouse.expressions.functions.sql_casts._kind": 64,
-    "lakehouse.expressions.transforms.transformed_values.transform_value": 4096,
+    "lakehouse.expressions.transforms.partition_transforms.transform_value": 4096,
     "lakehouse.server.http_messages._identifier": 4096,
     "lakehouse.server.http_messages._namespace": 4096,
     "lakehouse.server.operations.table_operations._tag": 1024,

@@ -20,8 +20,7 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan import served_plan
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.operations import plans_under_way

@@ -16,7 +16,7 @@ from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, Dat
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.snapshot_summary import COMMIT_ID
+from lakehouse.transaction.snapshot_producer import COMMIT_ID
 
 OP = "sim.op"
 DeleteKey = tuple[str, int | None]

@@ -16,10 +16,10 @@ import pytest
 from pyiceberg.schema import prune_columns
 
 from lakehouse.catalog import metadata_files
+from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.filesystem.request_files import Fate, RequestFiles
 from lakehouse.catalog.filesystem.version_files import VersionFiles
-from lakehouse.catalog.own_folders import OwnFolders
 from lakehouse.catalog.sql import sql_catalog as sql
 from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
@@ -28,12 +28,12 @@ from lakehouse.server.table_commits import TableCommits
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
+from lakehouse.transaction import append, decided_rows, deletes_of_files
 from lakehouse.transaction import commit as engine
-from lakehouse.transaction import decided_rows, deletes_of_files
 from lakehouse.transaction.conflicts import conflict_rules, row_conflicts
-from lakehouse.transaction.operations import append, file_changes
+from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.operations.metadata_changes import Expire
-from lakehouse.transaction.snapshot_summary import COMMIT_ID
+from lakehouse.transaction.snapshot_producer import COMMIT_ID
 from lakehouse.transaction.table_change import Staged
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError

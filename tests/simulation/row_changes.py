@@ -19,8 +19,7 @@ from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import write_data_files
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata

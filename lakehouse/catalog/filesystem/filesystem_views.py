@@ -17,7 +17,7 @@ from lakehouse.catalog.filesystem.version_files import (
     kind_of,
     require_number,
 )
-from lakehouse.catalog.view_files import next_view, read_view
+from lakehouse.catalog.metadata_files import next_view, read_view
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment
 from lakehouse.errors import (

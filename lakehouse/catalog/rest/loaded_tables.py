@@ -14,7 +14,7 @@ import orjson
 from requests import Response
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.catalog.own_folders import table_folders
+from lakehouse.catalog.confinement import table_folders
 from lakehouse.catalog.rest.late_list import LateList
 from lakehouse.environment import Environment
 from lakehouse.errors import NoSuchTableError

@@ -8,7 +8,7 @@ from typing import Any
 from lakehouse.catalog.catalog_protocol import CHOSEN_BY_CATALOG
 from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.confinement import check_locations
-from lakehouse.catalog.view_files import next_view
+from lakehouse.catalog.metadata_files import next_view
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment
 from lakehouse.errors import (

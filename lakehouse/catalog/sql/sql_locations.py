@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from sqlalchemy import Connection
 
 from lakehouse.catalog.confinement import folder_name
-from lakehouse.catalog.metadata_files import Described, metadata_folder, read_metadata
+from lakehouse.catalog.metadata_files import Described, metadata_folder, read_metadata, read_view
 from lakehouse.catalog.sql.sql_database import Database
-from lakehouse.catalog.view_files import read_view
 from lakehouse.errors import LakehouseError
 from lakehouse.kept_by_bytes import KeptByBytes, bytes_of, short_only
 from lakehouse.spec.identifier import dotted, split_name

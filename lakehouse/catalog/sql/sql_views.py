@@ -10,11 +10,13 @@ from lakehouse.catalog.metadata_files import (
     compression_of,
     discard,
     metadata_folder,
+    next_view,
     numbered_name,
+    read_view,
+    view_bytes,
 )
 from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
 from lakehouse.catalog.sql.sql_pointers import PointerMove, SqlPointers
-from lakehouse.catalog.view_files import next_view, read_view, view_bytes
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError

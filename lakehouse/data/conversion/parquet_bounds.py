@@ -28,7 +28,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.spec.types.uuid_order import rounded_bounds
+from lakehouse.spec.manifests.bounds_columns import rounded_bounds
 
 _MICROS = (TimeType, TimestampType, TimestamptzType)
 _NANOS = (TimestampNanoType, TimestamptzNanoType)

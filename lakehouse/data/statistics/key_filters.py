@@ -28,9 +28,9 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.statistics.puffin import parse_footer
-from lakehouse.data.statistics.serialized_values import serialized_values
 from lakehouse.data.statistics.split_block_filter import Hashes, SplitBlockFilter
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
+from lakehouse.spec.manifests.bounds_columns import serialized_values
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
 

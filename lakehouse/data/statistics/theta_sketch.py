@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakehouse.spec.metadata.recorded_distinct import SKETCH_ENTRIES
+from lakehouse.spec.metadata.table_metadata import SKETCH_ENTRIES
 from lakehouse.spec.types.sorted_numbers import union
 
 _SEED = 9001

@@ -41,10 +41,10 @@ from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import WholeParquet, load_footer, open_parquet, readable
 from lakehouse.data.writing.column_metrics import footer_metrics, metrics_modes
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
-from lakehouse.expressions.transforms.transformed_values import transform_value
+from lakehouse.expressions.transforms.partition_transforms import transform_value
 from lakehouse.expressions.typed_literals import cast_literal
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.partitioning.hive_path import folder_texts
+from lakehouse.spec.partitioning.partition_terms import folder_texts
 from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.spec.types.internal_values import to_internal

@@ -23,8 +23,8 @@ from lakehouse.data.writing.column_metrics import (
     footer_metrics,
 )
 from lakehouse.errors import InvalidPropertyError, StorageError
+from lakehouse.spec.manifests.bounds_columns import is_ordered_alike
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.types.uuid_order import is_ordered_alike
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _TOGETHER_BYTES = 65_536

@@ -10,9 +10,19 @@ from pyiceberg.types import NestedField
 
 from lakehouse.dml.merge.merge_statement import Action, Matched, MergeClause, MergeStatement
 from lakehouse.errors import InvalidExpressionError, InvalidInputError
-from lakehouse.expressions.bound_filter import TRUE, Bound, Leaf, columns, conjunction
+from lakehouse.expressions.bound_filter import (
+    TRUE,
+    Bound,
+    Call,
+    Column,
+    Leaf,
+    Term,
+    Value,
+    columns,
+    columns_of,
+    conjunction,
+)
 from lakehouse.expressions.filter_binding import Names, to_bound
-from lakehouse.expressions.filter_terms import Call, Column, Term, Value, columns_of
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter
 from lakehouse.expressions.typed_literals import cast_literal

@@ -18,9 +18,8 @@ from lakehouse.dml.merge.merge_binding import BoundMerge, KeyPair
 from lakehouse.dml.merge.target_rows import empty_rows, top_level
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
+from lakehouse.expressions.bound_filter import TRUE, Bound, Call, Column, Term, Value, conjunction
 from lakehouse.expressions.filter_binding import to_bound
-from lakehouse.expressions.filter_terms import Call, Column, Term, Value
 from lakehouse.expressions.functions.sql_functions import type_of
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.sql import typed_calls as sql

@@ -16,10 +16,8 @@ from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.dml.row_change import POSITION, RowChange, RowWriter, positions_of
-from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.expressions.filter_terms import Column, Term
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata

@@ -9,8 +9,7 @@ from pyiceberg.schema import Schema
 
 from lakehouse.data.conversion.columns_by_id import FieldReader
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bound_filter import Bound
-from lakehouse.expressions.filter_terms import Term, Value
+from lakehouse.expressions.bound_filter import Bound, Term, Value
 from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.row_evaluation import evaluate, passing

@@ -27,7 +27,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from lakehouse.expressions.filter_terms import Call, Term, Value
+from lakehouse.expressions.bound_filter import Call, Term, Value
 from lakehouse.expressions.typed_literals import Days, Instant, Literal, TimeOfDay
 
 _DAY_SECONDS = 86_400

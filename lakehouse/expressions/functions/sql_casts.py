@@ -26,7 +26,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.transforms.transformed_values import arrow_array, arrow_type
+from lakehouse.expressions.transforms.partition_transforms import arrow_array, arrow_type
 from lakehouse.expressions.typed_literals import Days, Instant, TimeOfDay, cast_literal, instant
 from lakehouse.kept_by_bytes import short_only
 from lakehouse.spec.schema.iceberg_types import type_from_name

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.expressions.functions.sql_casts import cast_data
-from lakehouse.expressions.transforms.transformed_values import Datum, constant_of
+from lakehouse.expressions.transforms.partition_transforms import Datum, constant_of
 
 # Functions of dates and timestamps: exact for every value, also where Arrow's calendar ends.
 

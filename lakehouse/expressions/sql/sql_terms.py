@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pyiceberg.types import BooleanType, IcebergType, StringType
 
 from lakehouse.errors import InvalidExpressionError, InvalidSchemaError
-from lakehouse.expressions.filter_terms import Column, Term, Value
+from lakehouse.expressions.bound_filter import Column, Term, Value
 from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.functions.sql_casts import typed_literal
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS

@@ -30,12 +30,12 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.filter_terms import Call, Term, Value
+from lakehouse.expressions.bound_filter import Call, Term, Value
 from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.functions.monotonic import as_literal, solve
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.row_evaluation import constant
-from lakehouse.expressions.transforms.transformed_values import Datum, arrow_type
+from lakehouse.expressions.transforms.partition_transforms import Datum, arrow_type
 from lakehouse.expressions.typed_literals import (
     Days,
     Instant,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog
-from lakehouse.catalog.own_folders import check_table
+from lakehouse.catalog.confinement import check_table
 from lakehouse.data.reading.scan_reader import ReadRequest
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.environment import Environment

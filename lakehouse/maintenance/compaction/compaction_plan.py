@@ -25,8 +25,7 @@ from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile

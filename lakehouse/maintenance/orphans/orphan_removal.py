@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.confinement import check_gc_enabled
+from lakehouse.catalog.confinement import check_gc_enabled, check_table
 from lakehouse.catalog.filesystem.version_files import HINT, version_number
-from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.reachability.bookkeeping_files import is_journal

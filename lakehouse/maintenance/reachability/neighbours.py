@@ -11,7 +11,7 @@ from functools import partial
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
-from lakehouse.catalog.own_folders import table_folders
+from lakehouse.catalog.confinement import table_folders
 from lakehouse.errors import MaintenanceRefusedError
 from lakehouse.kept_by_bytes import MadeOnce, bytes_of
 from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.confinement import check_gc_enabled
+from lakehouse.catalog.confinement import OwnFolders, check_gc_enabled, check_table
 from lakehouse.catalog.metadata_files import read_metadata
-from lakehouse.catalog.own_folders import OwnFolders, check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,

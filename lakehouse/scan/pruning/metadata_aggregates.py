@@ -18,7 +18,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.scan.pruning.column_statistics import statistics_of_files
+from lakehouse.scan.pruning.entry_pruning import statistics_of_files
 from lakehouse.spec.manifests.manifest_entries import Entries
 
 EXACT = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)

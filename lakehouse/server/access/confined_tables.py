@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
-from lakehouse.catalog.confinement import check_no_overlap
+from lakehouse.catalog.confinement import (
+    ReadableFiles,
+    certain_folders,
+    check_no_overlap,
+    leads_elsewhere,
+)
 from lakehouse.catalog.metadata_files import metadata_folder
-from lakehouse.catalog.own_folders import ReadableFiles, certain_folders, leads_elsewhere
 from lakehouse.errors import NoSuchTableError
 from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.server.access.privileges import Caller, Privilege

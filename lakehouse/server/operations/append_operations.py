@@ -7,8 +7,8 @@ from dataclasses import replace
 import orjson
 
 from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.confinement import table_folders
 from lakehouse.catalog.metadata_files import metadata_folder
-from lakehouse.catalog.own_folders import table_folders
 from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
 from lakehouse.errors import CommitStateUnknownError, InvalidInputError, NoSuchFileError
 from lakehouse.server.access.asked_privileges import PRINCIPAL, on_table

@@ -14,9 +14,8 @@ from pyiceberg.types import BinaryType, FixedType
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
 from lakehouse.kept_by_bytes import KeptByBytes
-from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan
+from lakehouse.scan.planner import ScanPlan, ScanRequest, plan_appends, plan_scan
 from lakehouse.scan.reports.listeners import ENGINE_REST
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.server.access.asked_privileges import on_table
 from lakehouse.server.access.confined_tables import check_manifests
 from lakehouse.server.access.privileges import Privilege

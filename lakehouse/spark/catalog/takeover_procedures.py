@@ -18,7 +18,7 @@ from lakehouse.errors import (
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
 from lakehouse.spark.hadoop_locations import spark_location
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.partitioning.hive_path import is_hidden, partition_texts
+from lakehouse.spec.partitioning.partition_terms import is_hidden, partition_texts
 from lakehouse.storage.location import canonical, overlap
 
 _OF_SNAPSHOTS = {"gc.enabled": "false", "snapshot": "true"}

@@ -16,9 +16,8 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.scan.planner import plan_scan, snapshot_of
+from lakehouse.scan.planner import ScanRequest, plan_scan, snapshot_of
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.connect.deleted_positions import (
     deleted_positions,
     deletes_of,

@@ -9,9 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.expressions.bound_filter import TRUE, Bound, columns
 from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
-from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
+from lakehouse.scan.planner import ScanRequest, project_schema, schema_of, snapshot_of
 from lakehouse.scan.reports.listeners import Listeners
-from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.connect.path_reader import is_remote
 from lakehouse.spark.connect.remote_frame import read_remotely
 from lakehouse.spark.hadoop_locations import hadoop_reads

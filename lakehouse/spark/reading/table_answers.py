@@ -17,6 +17,7 @@ from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.planner import (
     ScanPlan,
+    ScanRequest,
     plan_scan,
     project_schema,
     schema_of,
@@ -24,9 +25,7 @@ from lakehouse.scan.planner import (
 )
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
-from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.scan.scan_tasks import TaskGroup
-from lakehouse.scan.task_splits import combine
+from lakehouse.scan.scan_tasks import TaskGroup, combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
 from lakehouse.spark.reading.catalyst_filters import translate_filters
 from lakehouse.spark.reading.exact_conditions import exact_condition

@@ -34,8 +34,7 @@ from pyspark.sql import types as sp
 
 from lakehouse.expressions.filter_binding import field_path
 from lakehouse.maintenance.column_sketches import distinct_counts
-from lakehouse.scan.planner import snapshot_of
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, snapshot_of
 from lakehouse.spark.reading.misleading_names import misleading_columns
 from lakehouse.spark.spark_types import for_workers, listed_schema, quoted, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot

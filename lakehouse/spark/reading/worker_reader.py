@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.shown_values import shown_array
 from lakehouse.spark.spark_types import arrow_schema

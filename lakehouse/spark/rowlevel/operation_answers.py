@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.dml.row_change import Command, change_mode
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, disjunction
-from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.scan.task_splits import SplitOptions, combine
+from lakehouse.scan.scan_tasks import FileScanTask, SplitOptions, combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers

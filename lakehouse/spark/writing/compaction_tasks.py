@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.data.writing.zorder import ZOrder
 from lakehouse.maintenance.compaction.group_rewriting import GroupRewrite
-from lakehouse.scan.task_splits import SplitOptions, combine
+from lakehouse.scan.scan_tasks import SplitOptions, combine
 from lakehouse.spark.jvm.failures import marking, unmarking
 from lakehouse.spark.reading.worker_reader import read_groups
 from lakehouse.spark.spark_types import to_spark_schema

@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 from lakehouse.errors import InvalidInputError
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.expressions.bound_filter import TRUE
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spark.jvm.answers import Answers, Arguments, Verb
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.table_answers import TableAnswers

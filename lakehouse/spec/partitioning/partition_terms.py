@@ -1,4 +1,4 @@
-"""Partition and sort terms as text, the type of partition tuples, and partition folders."""
+"""Partition and sort terms as text, and partition tuples as folders; Hive's folders are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, unquote
 
 import numpy as np
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -27,7 +27,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DateType, NestedField, StructType, UnknownType
 
-from lakehouse.errors import InvalidPartitionSpecError
+from lakehouse.errors import InvalidInputError, InvalidPartitionSpecError
 from lakehouse.spec.partitioning.compatibility import check_sort_order, check_spec
 from lakehouse.spec.partitioning.spec_json import transform_from_string
 from lakehouse.spec.schema.iceberg_types import fields_of
@@ -312,3 +312,51 @@ def _term(
         ) from error
     full_name = schema.find_column_name(field.field_id) or name
     return Term(full_name, field.field_id, transform, alias)
+
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def partition_texts(relative_path: str) -> dict[str, str | None]:
+    """Column -> value of each `column=value` folder, URL-decoded; None for Hive's name of null.
+
+    Raises:
+        InvalidInputError: a column comes twice, or a folder below a partition folder is none.
+    """
+    found: dict[str, str | None] = {}
+    *folders, _ = relative_path.split("/")
+    for folder in folders:
+        column, equals, value = folder.partition("=")
+        if not equals or not column:
+            raise InvalidInputError(
+                f"{relative_path}: folder {folder!r} is not of the form column=value",
+                file=relative_path,
+            )
+        name = unquote(column)
+        if name in found:
+            raise InvalidInputError(
+                f"{relative_path}: column {name!r} occurs twice", file=relative_path
+            )
+        found[name] = None if value == HIVE_NULL else unquote(value)
+    return found
+
+
+def folder_texts(location: str) -> dict[str, str | None]:
+    """Column -> value of the `column=value` folders that a file lies in, whatever lies between.
+
+    Of two folders of one column the inner one counts.
+    """
+    pairs = (folder.partition("=") for folder in location.split("/")[:-1])
+    return {
+        unquote(column): None if value == HIVE_NULL else unquote(value)
+        for column, equals, value in pairs
+        if equals and column
+    }
+
+
+def is_hidden(relative_path: str) -> bool:
+    """Whether Hive and Spark skip a file: part of its path begins with `.` or `_` (not `_x=1`)."""
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in relative_path.split("/")
+    )

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.inspect.metadata_tables import MetadataTables
-from lakehouse.scan.planner import schema_of, snapshot_of
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, schema_of, snapshot_of
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.loaded_table import LoadedTable

@@ -34,9 +34,8 @@ from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
 from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.storage.location import canonical
-from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, decided_alike
-from lakehouse.transaction.table_change import Staged, head_of
+from lakehouse.transaction.table_change import ConcurrentChange, Staged, head_of
 
 Mask = npt.NDArray[np.bool_]
 _SHOWN = 3

@@ -24,7 +24,6 @@ from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
 from lakehouse.transaction.conflicts.conflict_rules import (
     Mask,
     Scope,
@@ -35,7 +34,7 @@ from lakehouse.transaction.conflicts.conflict_rules import (
 )
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, RowIds, follow
 from lakehouse.transaction.deletes_of_files import deleted_since
-from lakehouse.transaction.table_change import Operation, Staged
+from lakehouse.transaction.table_change import ConcurrentChange, Operation, Staged
 
 _LINEAGE_SINCE = 3
 _COLUMNS = Schema(*(METADATA_COLUMNS[name] for name in ("_pos", ROW_ID, LAST_UPDATED)))

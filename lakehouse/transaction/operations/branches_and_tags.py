@@ -27,7 +27,6 @@ from lakehouse.spec.metadata.snapshot import (
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
 from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef
-from lakehouse.transaction.conflicts.concurrent_changes import load_changes
 from lakehouse.transaction.conflicts.conflict_rules import (
     Subject,
     Targets,
@@ -36,9 +35,13 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     none_added_twice,
 )
 from lakehouse.transaction.operations.file_changes import Replacement, scope_of
-from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer
-from lakehouse.transaction.snapshot_summary import COMMIT_ID, SummaryBuilder
-from lakehouse.transaction.table_change import Operation, Staged
+from lakehouse.transaction.snapshot_producer import (
+    COMMIT_ID,
+    SnapshotPlan,
+    SnapshotProducer,
+    SummaryBuilder,
+)
+from lakehouse.transaction.table_change import Operation, Staged, load_changes
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 REPLACE_PARTITIONS = "replace-partitions"

@@ -24,10 +24,6 @@ from lakehouse.spec.metadata.snapshot import (
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.conflicts.concurrent_changes import (
-    ConcurrentChange,
-    concurrent_changes,
-)
 from lakehouse.transaction.conflicts.conflict_rules import (
     Scope,
     Subject,
@@ -50,9 +46,20 @@ from lakehouse.transaction.deletes_of_files import (
     write_vectors,
 )
 from lakehouse.transaction.manifest_changes import checked, file_key
-from lakehouse.transaction.snapshot_producer import Filtered, SnapshotPlan, SnapshotProducer
-from lakehouse.transaction.snapshot_summary import SummaryBuilder
-from lakehouse.transaction.table_change import Isolation, Operation, Staged, head_of
+from lakehouse.transaction.snapshot_producer import (
+    Filtered,
+    SnapshotPlan,
+    SnapshotProducer,
+    SummaryBuilder,
+)
+from lakehouse.transaction.table_change import (
+    ConcurrentChange,
+    Isolation,
+    Operation,
+    Staged,
+    concurrent_changes,
+    head_of,
+)
 
 
 @dataclass(frozen=True, slots=True)

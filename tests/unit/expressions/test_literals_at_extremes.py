@@ -26,7 +26,7 @@ import lakehouse as lh
 from lakehouse.expressions.bound_filter import fold
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.physical_comparison import every_mask, matches, some_mask
-from lakehouse.expressions.transforms.transformed_values import arrow_array
+from lakehouse.expressions.transforms.partition_transforms import arrow_array
 
 OPERATORS = {
     ex.EqualTo: lambda left, right: left == right,

@@ -7,8 +7,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import lakehouse as lh
 from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 
 
 def test_twins_of_a_foreign_table_are_written_once_and_read(tmp_path):

@@ -18,7 +18,7 @@ import lakehouse as lh
 from lakehouse.data.statistics.theta_sketch import ThetaSketch
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.maintenance.column_sketches import compute_statistics, distinct_counts
-from lakehouse.spec.metadata.recorded_distinct import THETA_SKETCH
+from lakehouse.spec.metadata.table_metadata import THETA_SKETCH
 
 
 def library_sketch(values) -> datasketches.update_theta_sketch:

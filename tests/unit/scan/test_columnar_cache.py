@@ -11,8 +11,7 @@ import pytest
 
 from lakehouse.manifests.manifest_cache import ColumnsOnce, ManifestCache, size_of
 from lakehouse.manifests.manifest_reader import OpenManifest
-from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX
 from tests.unit.scan.test_planner import BY_ID, BY_NAME, Table, by_id
 

@@ -13,9 +13,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.lazy_items import LazyItems
-from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.scan.task_splits import SplitOptions, combine, split
+from lakehouse.scan.scan_tasks import FileScanTask, LazyItems, SplitOptions, combine, split
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,

@@ -18,8 +18,7 @@ from lakehouse.expressions.filter_binding import bind
 from lakehouse.manifests.manifest_cache import ManifestCache
 from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.manifests.manifest_writer import encode_manifest, manifest_file
-from lakehouse.scan.planner import plan_appends, plan_scan, project_schema
-from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.planner import ScanRequest, plan_appends, plan_scan, project_schema
 from lakehouse.spec.manifests.columnar_manifest import (
     columnar_path,
     encode_columnar,

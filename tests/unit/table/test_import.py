@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
 
 import lakehouse as lh
-from lakehouse.spec.partitioning.hive_path import HIVE_NULL, is_hidden, partition_texts
+from lakehouse.spec.partitioning.partition_terms import HIVE_NULL, is_hidden, partition_texts
 
 SCHEMA = pa.schema(
     [

@@ -21,7 +21,7 @@ import lakehouse as lh
 from lakehouse.cli import app
 from lakehouse.data.statistics.key_filters import BLOB_TYPE, key_hashes, load_key_filters
 from lakehouse.data.statistics.split_block_filter import SplitBlockFilter
-from lakehouse.spec.metadata.recorded_distinct import THETA_SKETCH as SKETCH
+from lakehouse.spec.metadata.table_metadata import THETA_SKETCH as SKETCH
 
 FILES, ROWS = 4, 40
 DAY = dt.date(2026, 1, 1)

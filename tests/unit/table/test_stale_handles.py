@@ -14,7 +14,7 @@ import lakehouse as lh
 from lakehouse.errors import LakehouseError, NoSuchFileError
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.storage.location import local_path
-from lakehouse.table.merge_builder import MergeBuilder
+from lakehouse.table.verbs.merge_verbs import MergeBuilder
 from lakehouse.transaction.transaction import Transaction
 
 SCHEMA = pa.schema({"id": pa.int64(), "n": pa.int64()})

@@ -1,24 +1,71 @@
-"""Appends that a catalog's server commits, together with those of others (see PostedAppend)."""
+"""Append: add data files. Conflicts with nothing, unless the files must be new to the table.
+
+A catalog's server may commit it, together with those of others (see PostedAppend).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
-from lakehouse.catalog.own_folders import table_folders
+from lakehouse.catalog.confinement import table_folders
 from lakehouse.catalog.posted_append import APPENDS, FILES_MAX, PostedAppend
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, LakehouseError
-from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
+from lakehouse.errors import CommitStateUnknownError, InvalidInputError, LakehouseError
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.types.arrow_types import partition_types
 from lakehouse.storage.location import lies_within
 from lakehouse.transaction.commit import Committed, look_up, producer_of
-from lakehouse.transaction.operations.append import Append
-from lakehouse.transaction.snapshot_summary import SummaryBuilder
-from lakehouse.transaction.table_change import TableChange
+from lakehouse.transaction.conflicts.conflict_rules import none_added_twice, subject_of
+from lakehouse.transaction.manifest_changes import checked
+from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer, SummaryBuilder
+from lakehouse.transaction.table_change import Operation, Staged, TableChange, concurrent_changes
+
+
+@dataclass(frozen=True, eq=False)
+class Append(Operation):
+    """Add data files; see Transaction.append."""
+
+    holds_on_every_base: ClassVar[bool] = True
+
+    files: tuple[DataFile, ...]
+    must_be_new: bool = False
+
+    def __post_init__(self) -> None:
+        checked(self.files, "The files to append")
+        wrong = next((file for file in self.files if file.content != CONTENT_DATA), None)
+        if wrong is not None:
+            raise InvalidInputError(
+                f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path
+            )
+
+    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
+        """Write the manifests of the added files."""
+        producer.manifests_of_added(self, metadata, self.files)
+
+    def apply(self, staged: Staged) -> None:
+        """One snapshot with the new manifests before the old.
+
+        Raises:
+            ValidationConflictError: a file that must be new is in the table by now.
+        """
+        if self.must_be_new:
+            none_added_twice(subject_of(staged, "append"), self.files, concurrent_changes(staged))
+        producer = staged.producer
+        added = producer.manifests_of_added(self, staged.metadata, self.files)
+        staged.add_snapshot(
+            self,
+            SnapshotPlan(
+                operation=OPERATION_APPEND,
+                manifests=[*added, *producer.manifests(staged.head())],
+                summary=SummaryBuilder.of(added=self.files),
+            ),
+        )
 
 
 def commit_by_server(
