@@ -17,7 +17,17 @@ from __future__ import annotations
 
 from datetime import date
 
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, lit, when
+
 from lakehouse.ingestion.source import Column, EventTime, Source
+
+
+def plausible(flights: DataFrame) -> DataFrame:
+    """Rows as typed, of which flights that arrived and never left go to quarantine."""
+    never_left = col("dep_time").isNull() & col("arr_time").isNotNull()
+    return flights.withColumn("quarantine_reason", when(never_left, lit("arrived, never left")))
+
 
 FLIGHTS = Source(
     name="flights",
@@ -29,6 +39,7 @@ FLIGHTS = Source(
     event_time=EventTime("scheduled_departure", zone="America/New_York"),
     first_day=date(2013, 1, 1),
     last_day=date(2014, 1, 1),
+    transform=plausible,
     bucket="tailnum",
     buckets=2,
     natural_key=("carrier", "flight", "origin", "scheduled_departure"),

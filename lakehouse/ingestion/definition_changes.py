@@ -6,8 +6,13 @@ changed of the table by hand stays.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import date, timedelta
 from typing import Any, Literal
 
 import orjson
@@ -41,6 +46,7 @@ DEFINITION = "lakehouse.definition"
 """The table property that holds, as JSON, what a table was made by."""
 
 Effect = Literal["create", "evolve", "from now on", "recompute", "keep", "harmless", "refuse"]
+_PLAIN = (str, int, float, bool, bytes, date, timedelta, type(None))
 _NUMBERS = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _ALIKE: tuple[tuple[type[IcebergType], ...], ...] = (
     _NUMBERS,
@@ -116,6 +122,22 @@ def record(table: Table, definition: Mapping[str, Any]) -> None:
     wanted = as_property(definition)
     if table.properties.get(DEFINITION) != wanted[DEFINITION]:
         table.set_properties(wanted)
+
+
+def code_of(function: Callable[..., object]) -> str:
+    """A function's code without comments and layout, with the plain values that it closes over.
+
+    Empty where there is no source to tell it by. Functions that it calls are not part of it.
+    """
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
+    with suppress(SyntaxError):  # a lambda amid a call: as it is written
+        text = ast.dump(ast.parse(text))
+    closed = inspect.getclosurevars(function).nonlocals
+    plain = {name: value for name, value in closed.items() if isinstance(value, _PLAIN)}
+    return f"{text}{sorted(plain.items())!r}"
 
 
 @dataclass(frozen=True, slots=True)

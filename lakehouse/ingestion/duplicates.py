@@ -109,7 +109,7 @@ def find_duplicates(
     def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
         return [_compared(part, comparison) for part in parts]
 
-    groups = _few(spark, list(_parts(new, present, comparison.read)))
+    groups = in_tasks(spark, list(_parts(new, present, comparison.read)))
     reported = partial(progress, "tasks of comparing rows")
     for one in chain.from_iterable(on_workers(spark, groups, compare, reported)):
         for path, positions in one.positions.items():
@@ -138,7 +138,7 @@ def without_duplicates(
         ]
 
     reported = partial(progress, "tasks of writing files without duplicates")
-    made = on_workers(spark, _few(spark, affected), rewrite, reported)
+    made = on_workers(spark, in_tasks(spark, affected), rewrite, reported)
     storage_for(comparison.location, comparison.properties).delete(
         [one.file_path for one in affected]
     )
@@ -146,7 +146,7 @@ def without_duplicates(
     return kept + list(chain.from_iterable(made))
 
 
-def _few(spark: SparkSession, items: Sequence[Item]) -> list[Sequence[Item]]:
+def in_tasks(spark: SparkSession, items: Sequence[Item]) -> list[Sequence[Item]]:
     """Items in groups that keep every core busy: a task of its own costs each a tenth of a second.
 
     Each task is sent all items.
@@ -200,7 +200,7 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
     storage = storage_for(comparison.location, comparison.properties)
 
     def frame(tasks: Sequence[FileScanTask], names: Sequence[str]) -> pl.DataFrame:
-        read = _reading(comparison.read, names)
+        read = reading(comparison.read, names)
         table = read_table(tasks, read, storage)
         day = pl.col(EVENT_TS).dt.date().alias(_DAY)
         shown = pl.DataFrame(table).with_columns(day)
@@ -209,7 +209,7 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
             shown = shown.filter(chosen)
         return shown
 
-    new = [_whole(one) for one in part.new]
+    new = [whole(one) for one in part.new]
     keys = pl.concat(
         [frame(new, columns), frame(part.present, columns)]
         if part.present
@@ -242,7 +242,7 @@ def _rewritten(
 ) -> list[DataFile]:
     storage = storage_for(comparison.location, comparison.properties)
     names = [one.name for one in comparison.write.schema.fields]
-    table = read_table([_whole(file)], _reading(comparison.read, [*names, _POS]), storage)
+    table = read_table([whole(file)], reading(comparison.read, [*names, _POS]), storage)
     gone = np.isin(table[_POS].to_numpy(), np.array(positions, np.int64))
     kept = table.filter(pa.array(~gone)).drop_columns([_POS])
     if not kept.num_rows:
@@ -250,7 +250,8 @@ def _rewritten(
     return write_all(kept, comparison.write, storage, task=f"distinct-{task}")
 
 
-def _reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:
+def reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:
+    """The same rows as some of their columns, which may be `_file` and `_pos`."""
     schema = read.schema
     unique = list(dict.fromkeys(names))
     fields = [
@@ -262,5 +263,6 @@ def _reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:
     )
 
 
-def _whole(file: DataFile) -> FileScanTask:
+def whole(file: DataFile) -> FileScanTask:
+    """All rows of a data file that nothing deletes."""
     return FileScanTask(data_file=file, length=file.file_size_in_bytes)

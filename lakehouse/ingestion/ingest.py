@@ -66,6 +66,7 @@ from lakehouse.ingestion.redefined_source import (
 from lakehouse.ingestion.source import (
     LANDING_FILE,
     LANDING_LINE,
+    QUARANTINE_REASON,
     Column,
     Source,
 )
@@ -74,13 +75,18 @@ from lakehouse.ingestion.source_tables import (
     event_ts_in,
     file_problems,
     ledger_table,
-    partition_names,
     pending_days,
     quarantine_table,
     raw_table,
     read_ledger,
     source_columns,
+    taken_names,
     unread,
+)
+from lakehouse.ingestion.transformed_rows import (
+    REASON,
+    apply_transform,
+    transform_staged,
 )
 from lakehouse.ingestion.workers.index_pass import UNREADABLE, VANISHED, IndexedFile
 from lakehouse.ingestion.workers.quarantine_files import TableFiles
@@ -319,7 +325,13 @@ def rows_at(
     schema = work.lake.load_table(source.table).metadata.schema_at(raw_snapshot_id)
     if source.rescue not in schema.column_names:
         source = replace(source, rescue=None)
-    return distinct_rows(work.spark, work.reader(source), plan.tasks, columns)
+
+    def transform(rows: DataFrame) -> DataFrame:
+        made = apply_transform(source, rows)
+        return made.where(f"{QUARANTINE_REASON} is null").drop(QUARANTINE_REASON)
+
+    rows = distinct_rows(work.spark, work.reader(source), plan.tasks, columns, transform)
+    return rows.select(*(f"`{name}`" for name in schema.column_names if name in rows.columns))
 
 
 def _write(
@@ -335,6 +347,9 @@ def _write(
         _files_of(quarantine),
         work.progress,
     )
+    if source.transform is not None and taken.rows:
+        work.say("transforming the rows")
+        taken = transform_staged(work, source, columns, raw, quarantine, taken)
     try:
         done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
         _quarantine_dated(work, plan, quarantine, taken)
@@ -427,6 +442,8 @@ def _shown(reject: Mapping[str, Any]) -> str:
 def _remedy(source: Source, reason: str, field: str, reject: Mapping[str, Any]) -> str:
     """The change of the source's definition that would take such lines."""
     detail, time = str(reject["detail"] or ""), source.event_time
+    if reason == REASON:
+        return "The transform of the source rejects such lines: change it, or raise max_rejected."
     if "nanoseconds" in detail or "finer than a microsecond" in detail:
         return 'Source(nanoseconds="cut") takes them.'
     return {
@@ -484,7 +501,7 @@ def _columns(
     observed = merge([row.observed() for row in read_ledger(ledger, _undated(plan.files))])
     if not lake.table_exists(source.table) and not source.columns:
         source = replace(source, drift="evolve")
-    drift = resolve(source, current, observed, partition_names(lake, source))
+    drift = resolve(source, current, observed, taken_names(lake, source))
     found = _with(current, drift)
     promoted = {column.name: column for column in (*asked.promoted, *drift.promoted)}
     types = {column.name: column for column in found}

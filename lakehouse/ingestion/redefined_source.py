@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
 
@@ -14,6 +15,7 @@ from lakehouse.ingestion.definition_changes import (
     Effect,
     Layout,
     as_property,
+    code_of,
     recorded,
 )
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, Source
@@ -37,7 +39,12 @@ _FROM_NOW_ON = (
     "nanoseconds",
 )
 # parts that are recorded where they are used, and what they are where they are not
-_OPTIONAL: Mapping[str, Any] = {"event_time.format": None, "read": {}, "rescue": None}
+_OPTIONAL: Mapping[str, Any] = {
+    "event_time.format": None,
+    "read": {},
+    "rescue": None,
+    "transform": "",
+}
 _HARMLESS = ("quarantined_percent_max", "max_rejected")
 
 
@@ -60,6 +67,7 @@ def source_definition(source: Source) -> dict[str, Any]:
             for name, value in source.read.used.items()
         },
         "rescue": source.rescue,
+        "transform": "" if source.transform is None else _digest(source.transform),
     }
     return parts | {name: value for name, value in used.items() if value != _OPTIONAL[name]}
 
@@ -80,8 +88,8 @@ def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[Defi
     """
     now, found = {**_OPTIONAL, **source_definition(source)}, []
     known = None if known is None else {**_OPTIONAL, **known}
-    parts = (*_READ_AGAIN, "first_day", "last_day", "read", *_FROM_NOW_ON, "rescue", *_HARMLESS)
-    for part in parts:
+    parts = (*_READ_AGAIN, "first_day", "last_day", "read", *_FROM_NOW_ON, "rescue", "transform")
+    for part in (*parts, *_HARMLESS):
         if known is None or part not in known or known[part] == now[part]:
             continue
         effect, said = _consequence(part, known[part], now[part])
@@ -197,12 +205,22 @@ def _consequence(part: str, before: Any, after: Any) -> tuple[Effect, str]:
             "rows that are there stay as they are; lakehouse retry-quarantine takes lines again "
             "that it keeps from now on"
         )
+    if part == "transform":
+        return "from now on", (
+            "rows that are there stay as they are; days that are materialized again are computed "
+            "by it"
+        )
     if part in _FROM_NOW_ON:
         return "from now on", (
             "lines that were judged before stay as they are; days that are materialized again are "
             "judged anew"
         )
     return "harmless", "it holds for the next runs"
+
+
+def _digest(function: Callable[..., object]) -> str:
+    code = code_of(function) or function.__qualname__
+    return hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
 
 
 def _last(day: str | None) -> date:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 EVENT_TS = "event_ts"
 LANDING_FILE = "landing_file"
 LANDING_LINE = "landing_line"
+QUARANTINE_REASON = "quarantine_reason"
+"""Column by which `Source.transform` rejects rows."""
 RESERVED_COLUMNS = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 
 Format = Literal["auto", "jsonl", "csv"]
@@ -122,6 +127,10 @@ class Source:
         rescue: a column that keeps, as the text of a JSON object, what the record's columns do not
             take: fields without a column, and values that do not fit theirs, which is null then;
             None: such records are quarantined. Keys (`natural_key`) have to fit.
+        transform: a PySpark program: rows as typed (with `event_ts`, `landing_file`,
+            `landing_line`, which stay as they are) to rows of the raw table, which gets the columns
+            that are added. Lines that it leaves out, or returns with a text in the column
+            `quarantine_reason`, are quarantined. None: rows stay as typed.
         quarantined_percent_max: a warning is raised above this share of quarantined lines of a day.
         max_rejected: a run that would quarantine more percent of its lines fails before it
             publishes anything, and says why; of fewer than 100 lines, more than half.
@@ -148,6 +157,7 @@ class Source:
     max_fields: int = 1_000
     nanoseconds: Literal["reject", "cut"] = "reject"
     rescue: str | None = None
+    transform: Callable[[DataFrame], DataFrame] | None = None
     quarantined_percent_max: float = 1.0
     max_rejected: float = 5.0
     fresh_within: timedelta | None = None

@@ -48,6 +48,8 @@ from lakehouse.table import Table
 # tells a column of JSON text from one of plain text
 JSON_DOC = "JSON text"
 # tells the column of `Source.rescue` from those that records fill
+COMPUTED_DOC = "Computed by the transform of the source."
+"""Tells columns that `Source.transform` adds from those that records fill."""
 REST_DOC = "What the record's columns did not take, as the text of a JSON object."
 
 
@@ -139,13 +141,19 @@ def check_bucket(source: Source, columns: Sequence[Column]) -> None:
         )
 
 
-def partition_names(lake: Lakehouse, source: Source) -> set[str]:
-    """Names of the raw table's partition fields, of every spec, which no new column may have."""
+def taken_names(lake: Lakehouse, source: Source) -> set[str]:
+    """Names that no new column may have.
+
+    Those of the raw table's partition fields, of every spec, and of columns that the source's
+    transform computes.
+    """
     if not lake.table_exists(source.table):
         return {f"{EVENT_TS}_day", f"{source.bucket}_bucket"}
-    specs = lake.load_table(source.table).metadata.partition_specs
+    metadata = lake.load_table(source.table).metadata
     to_come = f"{source.bucket}_bucket_{source.buckets}"
-    return {field.name for spec in specs for field in spec.fields} | {to_come}
+    fields = {field.name for spec in metadata.partition_specs for field in spec.fields}
+    computed = {field.name for field in metadata.schema().fields if field.doc == COMPUTED_DOC}
+    return fields | computed | {to_come}
 
 
 def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
@@ -158,7 +166,8 @@ def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = No
             field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", "")
         )
         for field in schema.fields
-        if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE) and field.doc != REST_DOC
+        if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE)
+        and field.doc not in (REST_DOC, COMPUTED_DOC)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from pyspark.sql import SparkSession
@@ -42,4 +42,5 @@ class Workplace:
     def reader(self, source: Source) -> LandingReader:
         """Opens the source's files on the workers."""
         folder = landing_folder(self.landing_root, source)
-        return LandingReader(folder, source, self.today, dict(storage_for(folder).properties))
+        as_read = replace(source, transform=None)  # runs in the driver, and may hold anything
+        return LandingReader(folder, as_read, self.today, dict(storage_for(folder).properties))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
-import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
+from lakehouse.ingestion.definition_changes import code_of
+
 DEFINITION_METADATA = "lakehouse/definition"
 """Metadata of a materialization: the version of the code that computed it."""
-_PLAIN = (str, int, float, bool, bytes, date, timedelta, type(None))
 
 
 def asset_attributes(
@@ -46,22 +44,6 @@ def code_reference(function: Callable[..., object]) -> dict[str, dg.MetadataValu
         warnings.simplefilter("ignore", dg.BetaWarning)
         where = dg.LocalFileCodeReference(file_path=file, line_number=line)
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[where])}
-
-
-def code_of(function: Callable[..., object]) -> str:
-    """A function's code without comments and layout, with the plain values that it closes over.
-
-    Empty where there is no source to tell it by. Functions that it calls are not part of it.
-    """
-    try:
-        text = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        return ""
-    with suppress(SyntaxError):  # a lambda amid a call: as it is written
-        text = ast.dump(ast.parse(text))
-    closed = inspect.getclosurevars(function).nonlocals
-    plain = {name: value for name, value in closed.items() if isinstance(value, _PLAIN)}
-    return f"{text}{sorted(plain.items())!r}"
 
 
 def is_ours(node: object) -> bool:

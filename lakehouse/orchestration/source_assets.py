@@ -21,7 +21,7 @@ from lakehouse.ingestion.run_log import progress_lines
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.workplace import Workplace
-from lakehouse.orchestration.asset_attributes import asset_attributes
+from lakehouse.orchestration.asset_attributes import asset_attributes, code_reference
 from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
@@ -187,6 +187,7 @@ class SourceAssets:
 
     def _raw_assets(self) -> dg.AssetsDefinition:
         source = self.source
+        code = {} if source.transform is None else code_reference(source.transform)
 
         def spec(
             key: dg.AssetKey, description: str, day: str, fresh_within: timedelta | None = None
@@ -199,7 +200,7 @@ class SourceAssets:
                 group_name="raw",
                 kinds=kinds,
                 partitions_def=self.partitions,
-                metadata={PARTITION_EXPR: day},
+                metadata={PARTITION_EXPR: day, **code},
                 **asset_attributes(source.owners, source.tags, fresh_within),
             )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -115,18 +114,17 @@ def distinct_rows(
     reader: LandingReader,
     tasks: Sequence[FileTask],
     columns: Sequence[Column],
+    transform: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
-    """The rows of files, each event once, as a frame: what `second_pass` would write."""
+    """The rows of files, transformed, each event once, as a frame: what ingestion would write."""
     groups = _groups(spark, reader, tasks)
-    schema = rows_schema(columns, reader.source.rescue).append(pa.field(_MODIFIED, pa.int64()))
+    schema = rows_schema(columns, reader.source.rescue)
 
     def run(batches: Batches) -> Batches:
         typer = RowTyper(reader.source, columns, reader.clock())
         for number in (one for batch in batches for one in batch.column(0).to_pylist()):
             for task in groups[number]:
-                for rows in row_batches(task, reader, typer, TakenRows(), None):
-                    modified = pa.repeat(pa.scalar(task.file.modified_ms), rows.num_rows)
-                    yield pa.RecordBatch.from_arrays([*rows.columns, modified], schema=schema)
+                yield from row_batches(task, reader, typer, TakenRows(), None)
 
     count = len(groups)
     parsed = map_batches(spark.range(0, count, 1, count), run, from_arrow_schema(schema))
@@ -134,7 +132,12 @@ def distinct_rows(
     first = Window.partitionBy(F.to_date(EVENT_TS), *same).orderBy(
         _MODIFIED, LANDING_FILE, LANDING_LINE
     )
-    ranked = parsed.withColumn(_RANK, F.row_number().over(first))
+    modified = {task.file.path: task.file.modified_ms for task in tasks}
+    landed = spark.createDataFrame(
+        list(modified.items()), f"{LANDING_FILE} string, {_MODIFIED} long"
+    )
+    rows = transform(parsed).join(F.broadcast(landed), LANDING_FILE)
+    ranked = rows.withColumn(_RANK, F.row_number().over(first))
     return ranked.where(F.col(_RANK) == 1).drop(_RANK, _MODIFIED)
 
 

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from lakehouse.engines import to_schema
 from lakehouse.errors import NoSuchTableError
 from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome
+from lakehouse.ingestion.definition_changes import code_of
 from lakehouse.ingestion.source import EVENT_TS
 from lakehouse.ingestion.source_tables import day_in, event_ts_in
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import (
     DEFINITION_METADATA,
     asset_attributes,
-    code_of,
     code_reference,
 )
 from lakehouse.orchestration.asset_results import (

@@ -29,7 +29,9 @@ REJECTS_SCHEMA = pa.schema(
 Values: TypeAlias = list[object] | pa.Array
 # digits that Python drops where it reads a time
 _FINER_THAN_US = re.compile(r"[.,]\d{6}\d*[1-9]")
-_OF_A_FIELD = frozenset({"type conflict", "unexpected column", "unusable column name", "null key"})
+_BY_DETAIL = frozenset(
+    {"type conflict", "unexpected column", "unusable column name", "null key", "transform"}
+)
 
 
 class Records(Protocol):
@@ -101,8 +103,11 @@ def is_finer(text: str | None) -> bool:
 
 
 def reject_kind(reason: str, detail: str | None) -> tuple[str, str]:
-    """What rejects are grouped by: the reason, and the field where it is one field's, else ""."""
-    return reason, (detail or "").partition(": ")[0] if reason in _OF_A_FIELD else ""
+    """What rejects are grouped by: the reason, and what the detail begins with where it says more.
+
+    That is a field, or what a transform says.
+    """
+    return reason, (detail or "").partition(": ")[0] if reason in _BY_DETAIL else ""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,208 @@
+"""`Source.transform`: DataFrame programs between the records and the raw table."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql.functions import col, lit
+
+from lakehouse.errors import InvalidInputError, InvalidSchemaError
+from lakehouse.ingestion.definition_changes import recorded
+from lakehouse.ingestion.ingest import MostRejectedError, rows_at
+from lakehouse.ingestion.redefined_source import source_changes
+from lakehouse.ingestion.source_tables import ledger_table, source_columns
+from tests.orchestration.conftest import Pipe, event, june
+
+pytestmark = pytest.mark.spark
+
+
+def priced(rows: DataFrame) -> DataFrame:
+    """A column more, a value changed, and lines rejected in both ways."""
+    return (
+        rows.withColumn("double_amount", col("amount") * 2)
+        .withColumn("user", F.upper("user"))
+        .withColumn(
+            "quarantine_reason", F.when(col("amount") % 7 == 0, F.concat(lit("sevens: "), "user"))
+        )
+        .where("amount % 11 <> 0 or amount is null")
+    )
+
+
+def table_rows(pipe: Pipe) -> list[dict]:
+    rows = pipe.lake.load_table("raw.events").scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: (row["landing_file"], row["landing_line"]))
+
+
+def rejects(pipe: Pipe) -> list[dict]:
+    rows = pipe.lake.load_table("raw.events_quarantine").scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: (row["landing_file"], row["landing_line"]))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_line_is_a_row_or_a_reject(seed: int, pipe: Pipe) -> None:
+    """Brute force in Python over files that land one after another, some lines twice."""
+    chance = random.Random(seed)
+    pipe = pipe.with_source(transform=priced)
+    expected, counts, seen = {}, Counter(), set()
+    for file in range(3):
+        name, lines = f"{file}.jsonl.gz", []
+        for line in range(1, 60):
+            number = chance.randrange(100)
+            day = 3 + number % 3  # the key decides the day, so that repeated lines are duplicates
+            amount = None if number % 10 == 0 else number
+            lines.append(event(number, day, amount=amount))
+            if chance.random() < 0.05:
+                lines[-1] = b"{broken"
+                counts["malformed"] += 1
+            elif amount is not None and amount % 11 == 0:
+                counts["left out"] += 1
+            elif amount is not None and amount % 7 == 0:
+                counts["sevens"] += 1
+            elif number in seen:
+                counts["duplicates"] += 1
+            else:
+                seen.add(number)
+                expected[name, line] = (number, amount, f"U{number % 5}")
+        pipe.land(name, lines, modified=1_780_000_000 + file)
+        pipe.index()
+        done = pipe.ingest(june(1, 20), chance.choice(["replace", "increment"]))
+        assert done.counts.lines == done.counts.rows + done.counts.quarantined + (
+            done.counts.duplicates
+        )
+    found = {
+        (row["landing_file"], row["landing_line"]): (row["id"], row["amount"], row["user"])
+        for row in table_rows(pipe)
+    }
+    assert found == expected
+    assert all(
+        row["double_amount"] == (None if row["amount"] is None else row["amount"] * 2)
+        for row in table_rows(pipe)
+    )
+    reasons = Counter(
+        "malformed" if row["reason"] != "transform" else row["detail"].split()[0].rstrip(":")
+        for row in rejects(pipe)
+    )
+    assert reasons == Counter(
+        {"malformed": counts["malformed"], "left": counts["left out"], "sevens": counts["sevens"]}
+    )
+    assert done.by_day
+    assert sum(one.duplicates for one in done.by_day.values()) == counts["duplicates"]
+    # nothing of the rows as typed stays
+    table = pipe.lake.load_table("raw.events")
+    live = {file.file_path for file in table.scan().plan().files}
+    there = {one.location for one in table.storage.list(f"{table.location}/data")}
+    older = {
+        file.file_path
+        for snapshot in table.metadata.snapshots
+        for file in table.scan(snapshot_id=snapshot.snapshot_id).plan().files
+    }
+    assert there == live | older
+    # and it is computed again as it was
+    ledger = ledger_table(pipe.lake, pipe.source).current_snapshot().snapshot_id
+    snapshot_id = table.current_snapshot().snapshot_id
+    again = rows_at(pipe.work(), pipe.source, june(1, 20), ledger, snapshot_id).toArrow()
+    assert sorted(map(str, again.to_pylist())) == sorted(
+        map(str, table.scan().to_arrow().cast(again.schema).to_pylist())
+    )
+
+
+REFUSED: dict[str, tuple[Callable[[DataFrame], object], str]] = {
+    "no frame": (lambda rows: rows.toArrow(), "has to return a DataFrame, not Table"),
+    "no line": (lambda rows: rows.drop("landing_line"), "returns no column 'landing_line'"),
+    "line twice": (lambda rows: rows.union(rows), "2 times"),
+    "another line": (
+        lambda rows: rows.withColumn("landing_line", col("landing_line") + 100),
+        "no such line went in",
+    ),
+    "another file": (
+        lambda rows: rows.withColumn("landing_file", lit("other")), "no such line went in",
+    ),
+    "another day": (
+        lambda rows: rows.withColumn("event_ts", F.expr("event_ts + interval 2 days")),
+        "no such line went in",
+    ),
+    "null line": (
+        lambda rows: rows.withColumn("landing_line", F.when(col("id") > 1, col("landing_line"))),
+        "no such line went in",
+    ),
+    "joined": (
+        lambda rows: rows.join(rows.select("user", col("id").alias("other")), "user"),
+        "times",
+    ),
+    "another type": (
+        lambda rows: rows.withColumn("amount", col("amount").cast("string")), "column amount",
+    ),
+    "case": (lambda rows: rows.withColumn("x", lit(1)).withColumnsRenamed({"x": "USER"}), "case"),
+    "partition": (lambda rows: rows.withColumn("event_ts_day", lit(1)), "event_ts_day"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_accounted_for_is_refused(name: str, pipe: Pipe) -> None:
+    program, told = REFUSED[name]
+    pipe = pipe.with_source()
+    pipe.land("a.jsonl.gz", [event(number, 3, user="u") for number in range(1, 4)])
+    pipe.index()
+    pipe.ingest(june(3))
+    before = table_rows(pipe)
+    pipe.source = replace(pipe.source, transform=program)
+    pipe.land("b.jsonl.gz", [event(number, 3, user="u") for number in range(4, 9)])
+    pipe.index()
+    with pytest.raises((InvalidInputError, InvalidSchemaError), match=told):
+        pipe.ingest(june(3))
+    assert table_rows(pipe) == before
+    table = pipe.lake.load_table("raw.events")
+    files = {one.location for one in table.storage.list(f"{table.location}/data")}
+    assert files == {file.file_path for file in table.scan().plan().files}
+    pipe.source = replace(pipe.source, transform=None)
+    assert pipe.ingest(june(3)).counts.rows == 8
+
+
+def test_a_transform_that_rejects_most_fails_with_its_own_words(pipe: Pipe) -> None:
+    def none(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("quarantine_reason", lit("too cheap"))
+
+    pipe = pipe.with_source(transform=none, max_rejected=5.0)
+    pipe.land("a.jsonl.gz", [event(number, 3) for number in range(1, 4)])
+    pipe.index()
+    with pytest.raises(MostRejectedError, match=r"3 x transform: too cheap \(a.jsonl.gz line 1"):
+        pipe.ingest(june(3))
+    assert not pipe.lake.load_table("raw.events").scan().count()
+
+
+def test_columns_that_it_computes_are_its_own(pipe: Pipe) -> None:
+    """They are no columns of records, stay when it stops to compute them, and are widened."""
+
+    def ranked(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("rank", F.row_number().over(Window.orderBy("id")))
+
+    def wider(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("rank", lit(2**40)).withColumn("tags", F.array("user"))
+
+    pipe = pipe.with_source(transform=ranked)
+    pipe.land("a.jsonl.gz", [event(1, 3), event(2, 3)])
+    pipe.index()
+    pipe.ingest(june(3))
+    assert [row["rank"] for row in table_rows(pipe)] == [1, 2]
+    assert "rank" not in [column.name for column in source_columns(pipe.lake, pipe.source)]
+    # records with a field of that name do not fit: nothing would say which of both is in the column
+    pipe.land("b.jsonl.gz", [event(3, 3, rank=9), event(4, 3)])
+    pipe.index()
+    assert pipe.ingest(june(3), "increment").counts.quarantined == 1
+    pipe.source = replace(pipe.source, transform=wider)
+    (change,) = source_changes(pipe.source, recorded(ledger_table(pipe.lake, pipe.source)))
+    assert (change.what, change.effect) == ("transform", "from now on")
+    pipe.land("c.jsonl.gz", [event(5, 3)])
+    pipe.index()
+    pipe.ingest(june(3), "increment")
+    assert [row["rank"] for row in table_rows(pipe)] == [1, 2, 1, 2**40]
+    assert table_rows(pipe)[-1]["tags"] == ["u0"]
+    pipe.source = replace(pipe.source, transform=None)
+    pipe.ingest(june(3))
+    assert {row["rank"] for row in table_rows(pipe)} == {None}
