@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 from dagster_dg_cli.cli import cli
 
+from assets.flights.source import plausible
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import load_catalog
 from lakehouse.orchestration import (
@@ -43,6 +44,7 @@ CLICKS = Source(
     fresh_within=timedelta(days=1),
     owners=("team:clicks",),
     tags={"domain": "web"},
+    transform=plausible,
 )
 YAML = f"""
 type: {ROOM}.SourceComponent
@@ -59,6 +61,7 @@ attributes:
   fresh_within: P1D
   owners: [team:clicks]
   tags: {{domain: web}}
+  transform: assets.flights.source:plausible
 ---
 type: {ROOM}.ChangeFeedComponent
 attributes: {{name: users, keys: [id], sequence_by: [source.lsn], envelope: debezium}}

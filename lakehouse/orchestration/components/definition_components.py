@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ImportString, create_model
+from pyspark.sql import DataFrame
 
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.ingestion.source import Source
@@ -131,7 +132,9 @@ class MaintenanceComponent(DefinitionComponent):
 @cache
 def _model_of(value_type: type) -> type[BaseModel]:
     """A dataclass as a model that allows no other attributes."""
-    hints = get_type_hints(value_type)
+    hints = get_type_hints(value_type, localns={"DataFrame": DataFrame})
+    if "transform" in hints:
+        hints["transform"] = ImportString[Any] | None  # YAML names the function
     attributes: dict[str, Any] = {
         one.name: (
             hints[one.name],
