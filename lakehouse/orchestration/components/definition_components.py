@@ -134,7 +134,7 @@ def _model_of(value_type: type) -> type[BaseModel]:
     """A dataclass as a model that allows no other attributes."""
     hints = get_type_hints(value_type, localns={"DataFrame": DataFrame})
     if "transform" in hints:
-        hints["transform"] = ImportString[Any] | None  # YAML names the function
+        hints["transform"] = ImportString | None  # YAML names the function
     attributes: dict[str, Any] = {
         one.name: (
             hints[one.name],
