@@ -112,7 +112,12 @@ DAGSTER = (
 )
 SERVER = (
     Picture("server", "/", ("flights_quarantine",), size=(1100, 700)),
+    Picture("server-search", "/?q=delay", ("departure_delay_avg_minutes",), size=(1100, 700)),
     Picture("server-table", "/tables/raw/flights", ("landing_line",), size=(1100, 1200)),
+    Picture("server-snapshots", "/tables/raw/flights/snapshots", ("none: rewritten",)),
+    Picture("server-schema", "/tables/raw/flights/schema", ("feed was added: string",)),
+    Picture("server-sample", "/tables/raw/flights_quarantine/sample", ("blank line",)),
+    Picture("server-lineage", "/tables/clean/flights/lineage", ("marts.carrier_day",)),
 )
 
 

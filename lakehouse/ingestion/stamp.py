@@ -6,9 +6,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.spec.metadata.snapshot import ASSET_KEY, RUN_ID
 
-ASSET_KEY = "dagster.asset-key"
 PARTITION = "dagster.partition"
 AUDIT_BRANCH = "audit-"
 """How names of branches begin on which steps stage what they want to publish."""

@@ -11,11 +11,11 @@ import dagster as dg
 from lakehouse.errors import LakehouseError
 from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome
 from lakehouse.ingestion.run_log import Say, silent
-from lakehouse.ingestion.stamp import ASSET_KEY, AUDIT_BRANCH, RunStamp
+from lakehouse.ingestion.stamp import AUDIT_BRANCH, RunStamp
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite
-from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.spec.metadata.snapshot import ASSET_KEY, RUN_ID
 from lakehouse.table import Table
 
 # what another writer or a slow network breaks can be tried again; what the data breaks cannot

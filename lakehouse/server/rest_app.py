@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
 from lakehouse.server.access.asked_privileges import nothing
@@ -55,6 +57,7 @@ def rest_app(
     access: AccessRules | None = None,
     memory: MemoryBounds | None = None,
     plans: PlanBounds = DEFAULT_PLAN_BOUNDS,
+    dagster_url: str = "",
 ) -> RestApp:
     """An ASGI application that serves a catalog (REST catalog: rest-catalog-open-api.yaml).
 
@@ -67,6 +70,10 @@ def rest_app(
         memory: what is kept in memory, at most; None: as `DEFAULT_BOUNDS` has it. Given, it
             bounds what the catalogs of this process share, too.
         plans: what plans of scans may ask for, and take.
+        dagster_url: where Dagster's pages are, for links of ours to assets and runs.
+
+    Raises:
+        InvalidInputError: `dagster_url` is not the address of a server.
     """
     doorkeeper = None if rules is None else Doorkeeper(rules, lake.name, lake.environment)
     told = {**_store_of(lake.catalog), **(config or {})}
@@ -75,7 +82,7 @@ def rest_app(
     bounds = memory or DEFAULT_BOUNDS
     if memory is not None:
         memory.bound_process()
-    served = Served.of(lake, doorkeeper, files, bounds)
+    served = Served.of(lake, doorkeeper, files, bounds, _page_url(dagster_url))
     operations = operations_of(lake.catalog, access, bounds, plans)
     answers = RequestAnswers(served, bounds)
     configuration = Operation(
@@ -134,6 +141,17 @@ def operations_of(
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
     others = (*access_operations(access), *SEMANTICS_OPERATIONS, *FUNCTION_OPERATIONS)
     return (*served, *planning, *together, *appends, *others)
+
+
+def _page_url(text: str) -> str:
+    """An address that pages may link to, without a slash at its end. Raises InvalidInputError."""
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username):
+        raise InvalidInputError(
+            f"Dagster's address is http://HOST or https://HOST, without a password; not "
+            f"{hide_in_urls(text)!r}."
+        )
+    return text.rstrip("/")
 
 
 def _store_of(catalog: Catalog) -> dict[str, str]:

@@ -36,6 +36,7 @@ class Served:
         files: hands out access to the files of tables; None: clients have their own.
         caller: of the request that is answered.
         request: that is carried out once; None where it has no key.
+        dagster_url: where Dagster's pages are, for links; empty: nobody said.
     """
 
     lake: Lakehouse
@@ -47,6 +48,7 @@ class Served:
     files: FileAccess | None = None
     caller: Caller = ANYONE
     request: Request | None = None
+    dagster_url: str = ""
 
     @classmethod
     def of(
@@ -55,12 +57,14 @@ class Served:
         doorkeeper: Doorkeeper | None = None,
         files: FileAccess | None = None,
         memory: MemoryBounds = DEFAULT_BOUNDS,
+        dagster_url: str = "",
     ) -> Served:
         """Serve a catalog."""
         tables, meters = ServedTables(lake.catalog, memory.tables - memory.written), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
         appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
-        return cls(lake, tables, commits, appends, meters, doorkeeper, files)
+        told = (doorkeeper, files)
+        return cls(lake, tables, commits, appends, meters, *told, dagster_url=dagster_url)
 
     def for_caller(self, caller: Caller) -> Served:
         """The same, as one caller has it."""

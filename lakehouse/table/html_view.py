@@ -32,8 +32,8 @@ def table_html(name: str, metadata: TableMetadata) -> str:
         "format version": lambda: str(metadata.format_version),
         "snapshot": lambda: _moment(metadata.current_snapshot()),
         "size": lambda: _size(metadata.current_snapshot()),
-        "partitioned by": lambda: _partitioning(metadata),
-        "sorted by": lambda: _order(metadata),
+        "partitioned by": lambda: partitioning(metadata),
+        "sorted by": lambda: sorting(metadata),
         "branches and tags": lambda: ", ".join(
             f"{ref} ({found.type})" for ref, found in metadata.refs.items()
         ),
@@ -42,7 +42,7 @@ def table_html(name: str, metadata: TableMetadata) -> str:
     return (
         f"<div><strong>{_cell(name)}</strong>"
         + html_table((), [(fact, text) for fact, text in told if text])
-        + html_table(("id", "column", "type", "", "comment"), _columns(metadata))
+        + html_table(("id", "column", "type", "", "comment"), column_rows(metadata))
         + "</div>"
     )
 
@@ -74,7 +74,8 @@ def _said(tell: Callable[[], str]) -> str:
         return f"unknown: {error}"
 
 
-def _columns(metadata: TableMetadata) -> Sequence[Sequence[str]]:
+def column_rows(metadata: TableMetadata) -> Sequence[Sequence[str]]:
+    """Field id, name, type, `required`, comment of each column, as text."""
     try:
         fields = metadata.schema().fields
     except LakehouseError as error:
@@ -91,11 +92,13 @@ def _columns(metadata: TableMetadata) -> Sequence[Sequence[str]]:
     ]
 
 
-def _partitioning(metadata: TableMetadata) -> str:
+def partitioning(metadata: TableMetadata) -> str:
+    """The terms of the partition spec, such as `day(event_ts)`; empty: there is none."""
     return _terms(metadata, ((one.transform, one.source_id) for one in metadata.spec().fields))
 
 
-def _order(metadata: TableMetadata) -> str:
+def sorting(metadata: TableMetadata) -> str:
+    """The columns of the sort order; empty: there is none."""
     fields = metadata.sort_order().fields
     return _terms(metadata, ((one.transform, one.source_id) for one in fields))
 

@@ -23,7 +23,6 @@ from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.assets.staleness import (
-    REFRESH_STATE,
     RefreshState,
     Staleness,
     days_of,
@@ -33,6 +32,7 @@ from lakehouse.orchestration.assets.staleness import (
 from lakehouse.orchestration.automation.landing_state import stale
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE
 from lakehouse.table import Table
 from tests.seeds import seeds
 

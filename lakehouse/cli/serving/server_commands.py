@@ -75,6 +75,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="A bound of plans (docs/rest_reference.md)."),
     ] = None,
+    dagster_url: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Where Dagster's UI is, for links of the web pages."),
+    ] = "",
 ) -> None:
     """Serve the catalog over HTTP, by the Iceberg REST protocol.
 
@@ -105,6 +109,7 @@ def serve(
         access=access and app.AccessRules(*access),
         memory=app.MemoryBounds.parse(memory or ()),
         plans=app.PlanBounds.parse(plans or ()),
+        dagster_url=dagster_url,
     )
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:

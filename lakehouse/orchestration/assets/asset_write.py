@@ -16,8 +16,8 @@ from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.assets.frames import as_stored, rows_of_frame
-from lakehouse.orchestration.assets.staleness import REFRESH_STATE, RefreshState
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.orchestration.assets.staleness import RefreshState
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot
 from lakehouse.table import Table, TableScan
 
 PARTITION_ROWS = "dagster/partition_row_count"

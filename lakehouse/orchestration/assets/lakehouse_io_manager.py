@@ -27,10 +27,10 @@ from lakehouse.orchestration.assets.blocking_checks import (
 )
 from lakehouse.orchestration.assets.frames import loader_for
 from lakehouse.orchestration.assets.partition_filter import partition_filter
-from lakehouse.orchestration.assets.staleness import REFRESH_STATE, RefreshState
+from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot
 from lakehouse.table import Table
 
 

@@ -27,11 +27,10 @@ from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
 
-REFRESH_STATE = "lakehouse.refresh-state"
 _EPOCH = date(1970, 1, 1)
 
 

@@ -1,188 +1,201 @@
-"""Pages for people: what is in the catalog. They need no script, and change nothing."""
+"""Pages for people: what is in the catalog, and search over it. They change nothing.
+
+The work of a page is bounded: it reads the metadata of so many tables, and the next page goes on.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterable
-from typing import Any
-from urllib.parse import quote
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from urllib.parse import urlencode
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.catalog_walk import walk_namespaces
 from lakehouse.catalog.redaction import hide_in_urls
-from lakehouse.curation.checkup import statements_about
-from lakehouse.errors import InvalidIdentifierError, LakehouseError, NoSuchTableError
-from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of, reads
+from lakehouse.errors import LakehouseError, NoSuchNamespaceError
+from lakehouse.maintenance.reachability.reachable_files import in_parallel
+from lakehouse.server.access.asked_privileges import path_of
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
+from lakehouse.server.watching.page_rendering import age, html_page, table_path
+from lakehouse.server.watching.table_state import TableState
 from lakehouse.spec.identifier import Identifier, dotted
-from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
-TABLES_MAX = 1000
-"""Of the first page; further ones are counted."""
-SNAPSHOTS_MAX = 100
-"""Of a table's page, the newest."""
-_HEADERS = {
-    # nothing is run, loaded from elsewhere, framed or kept
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-_SUMMARY = (
-    ("rows", "total-records"),
-    ("files", "total-data-files"),
-    ("bytes", "total-files-size"),
-    ("committed by", PRINCIPAL),
-)
+TABLES_MAX = 100
+NAMESPACES_MAX = 200
+"""Of one page."""
+SEARCHED_MAX = 500
+"""Tables whose metadata one page of a search reads."""
+_WORDS_MAX, _PLACES_MAX = 200, 8
+_OF_PROGRAMS = ("lakehouse.", "write.", "read.", "commit.", "history.", "schema.")
+"""Properties that nobody looks for begin so."""
+Row = dict[str, object]
+Position = tuple[tuple[str, ...], str]
 
 
-def _visible(value: Any) -> Any:
-    """Text whose invisible characters are written out: they could turn a line around."""
-    if not isinstance(value, str) or hasattr(value, "__html__"):
-        return value
-    return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in value)
-
-
-_pages = Environment(
-    loader=PackageLoader("lakehouse.server.watching"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=_visible,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-
-
-def catalog_page(served: Served, _call: Call) -> Answer:
-    """Namespaces and their tables."""
-    spaces: list[tuple[str, list[tuple[str, str]]]] = []
-    shown = left = 0
-    for namespace in sorted(walk_namespaces(served.catalog)):
-        if not served.caller.sees(namespace):
-            continue
-        tables = [
-            one for one in served.catalog.list_tables(namespace) if served.caller.sees(path_of(one))
-        ]
-        taken = tables[: max(TABLES_MAX - shown, 0)]
-        shown, left = shown + len(taken), left + len(tables) - len(taken)
-        spaces.append((dotted(namespace), [(one.name, _path(one)) for one in taken]))
-    return _page(
+def catalog_page(served: Served, call: Call) -> Answer:
+    """Namespaces and their tables, or those that have the words of `q`."""
+    after = _position(call.query.get("after", ""))
+    words = call.query.get("q", "")[:_WORDS_MAX].casefold().split()
+    if words:
+        return _search_page(served, " ".join(words), words, after)
+    spaces: list[tuple[str, list[Row]]] = []
+    left, following = TABLES_MAX, ""
+    for count, namespace in enumerate(_namespaces(served, after)):
+        if count == NAMESPACES_MAX:
+            following = SEPARATOR.join((*namespace, ""))
+            break
+        names = _tables(served, namespace, after)
+        if not left and names:
+            break
+        taken = names[:left]
+        left -= len(taken)
+        spaces.append((dotted(namespace), _rows(served, taken)))
+        if len(taken) < len(names):
+            following = _next(taken[-1])
+            break
+        following = _next(taken[-1]) if taken else following
+    else:
+        following = ""
+    return html_page(
         "catalog.html",
-        catalog=served.lake.name,
+        served,
         warehouse=hide_in_urls(served.lake.warehouse),
         namespaces=spaces,
-        left=left,
+        words="",
+        more=f"?{urlencode({'after': following})}" if following else "",
     )
 
 
-def table_page(served: Served, call: Call) -> Answer:
-    """A table: its columns, snapshots, and what is said of it."""
+def _search_page(served: Served, text: str, words: Sequence[str], after: Position | None) -> Answer:
+    every = _every_table(served)
+    named = [one for one in every if _has_all(str(one), words)]
+    first = [] if after else list(islice(named, TABLES_MAX))
+    rest = [
+        one
+        for one in every
+        if _may_read(served, one) and (after is None or (one.namespace, one.name) > after)
+    ]
+    looked = rest[:SEARCHED_MAX]
+    known = set(named)
+    found = [
+        {**_row(served, name, version), "places": places}
+        for name, version in versions(served, [one for one in looked if one not in known])
+        if isinstance(version, TableVersion)
+        and (places := _places(version.metadata, str(name), words))
+    ]
+    more = urlencode({"q": text, "after": _next(looked[-1])}) if len(looked) < len(rest) else ""
+    return html_page(
+        "search.html",
+        served,
+        words=text,
+        rows=[*({**row, "places": ()} for row in _rows(served, first)), *found],
+        unlisted=0 if after else len(named) - len(first),
+        left=len(rest) - len(looked),
+        more=f"?{more}" if more else "",
+    )
+
+
+def _places(metadata: TableMetadata, name: str, words: Sequence[str]) -> list[tuple[str, str]]:
+    """Where a table has the words, if it has all of them: what it is, and its text."""
+    texts = [
+        (key, value)
+        for key, value in metadata.properties.items()
+        if not key.startswith(_OF_PROGRAMS)
+    ]
+    with suppress(LakehouseError):
+        schema = metadata.schema()
+        docs = {field.field_id: field.doc or "" for field in schema.fields}
+        texts += [
+            ("column", f"{schema.find_column_name(one)} {docs.get(one, '')}".strip())
+            for one in schema.field_ids
+        ]
+    if not _has_all(" ".join([name, *(f"{what} {text}" for what, text in texts)]), words):
+        return []
+    places = [(what, text) for what, text in texts if any(one in text.casefold() for one in words)]
+    return [(what, text[:200]) for what, text in places[:_PLACES_MAX]] or [("name", name)]
+
+
+def _has_all(text: str, words: Iterable[str]) -> bool:
+    folded = text.casefold()
+    return all(one in folded for one in words)
+
+
+def _namespaces(served: Served, after: Position | None) -> Iterator[tuple[str, ...]]:
+    for namespace in sorted(walk_namespaces(served.catalog)):
+        if served.caller.sees(namespace) and (after is None or namespace >= after[0]):
+            yield namespace
+
+
+def _tables(served: Served, namespace: tuple[str, ...], after: Position | None) -> list[Identifier]:
     try:
-        version = served.tables.newest(call.table())
-    except (NoSuchTableError, InvalidIdentifierError) as error:
-        return _page("missing.html", 404, catalog=served.lake.name, message=error.message)
-    metadata = version.metadata
-    ordered = sorted(metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
-    return _page(
-        "table.html",
-        catalog=served.lake.name,
-        table=str(version.identifier),
-        facts=_facts(version),
-        columns=_columns(metadata),
-        refs=[(name, ref.type, ref.snapshot_id) for name, ref in sorted(metadata.refs.items())],
-        properties=sorted(metadata.properties.items()),
-        labels=[label for label, _ in _SUMMARY],
-        snapshots=[_snapshot(one, metadata) for one in ordered[:SNAPSHOTS_MAX]],
-        more_snapshots=max(len(ordered) - SNAPSHOTS_MAX, 0),
-        statements=_statements(served, version),
-    )
-
-
-def style_sheet(_served: Served, _call: Call) -> Answer:
-    """Of all pages."""
-    text = _pages.get_template("style.css").render()
-    return Answer(200, text.encode(), _HEADERS, "text/css; charset=utf-8")
-
-
-def _page(template: str, status: int = 200, **values: object) -> Answer:
-    text = _pages.get_template(template).render(values)
-    return Answer(status, text.encode(), _HEADERS, "text/html; charset=utf-8")
-
-
-def _path(identifier: Identifier) -> str:
-    namespace = quote(SEPARATOR.join(identifier.namespace), safe="")
-    return f"/tables/{namespace}/{quote(identifier.name, safe='')}"
-
-
-def _facts(version: TableVersion) -> list[tuple[str, str]]:
-    metadata = version.metadata
-    facts = [
-        ("comment", metadata.properties.get("comment", "")),
-        ("location", metadata.location),
-        ("metadata file", version.metadata_location),
-        ("format version", str(metadata.format_version)),
-        ("uuid", metadata.table_uuid),
-        ("partitioned by", _terms(metadata, metadata.spec().fields)),
-        ("sorted by", _terms(metadata, metadata.sort_order().fields)),
-    ]
-    return [(name, text) for name, text in facts if text]
-
-
-def _terms(metadata: TableMetadata, fields: Iterable[Any]) -> str:
-    schema = metadata.schema()
-    shown = []
-    for field in fields:
-        column = schema.find_column_name(field.source_id) or f"field {field.source_id}"
-        name = str(field.transform)
-        shown.append(column if name == "identity" else f"{name}({column})")
-    return ", ".join(shown)
-
-
-def _columns(metadata: TableMetadata) -> list[tuple[str, str, str, str, str]]:
+        names = sorted(served.catalog.list_tables(namespace))
+    except NoSuchNamespaceError:  # dropped meanwhile
+        return []
     return [
-        (
-            str(one.field_id),
-            one.name,
-            str(one.field_type),
-            "required" if one.required else "",
-            one.doc or "",
-        )
-        for one in metadata.schema().fields
+        one
+        for one in names
+        if served.caller.sees(path_of(one)) and (after is None or (one.namespace, one.name) > after)
     ]
 
 
-def _snapshot(snapshot: Snapshot, metadata: TableMetadata) -> dict[str, Any]:
-    at = dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC)
+def _every_table(served: Served) -> list[Identifier]:
+    return [one for each in _namespaces(served, None) for one in _tables(served, each, None)]
+
+
+def readable_tables(served: Served) -> list[Identifier]:
+    """Every table that the caller may read, by name."""
+    return sorted((one for one in _every_table(served) if _may_read(served, one)), key=str)
+
+
+def _rows(served: Served, names: Sequence[Identifier]) -> list[Row]:
+    return [_row(served, name, version) for name, version in versions(served, names)]
+
+
+def _row(served: Served, name: Identifier, version: TableVersion | str | None) -> Row:
+    if not isinstance(version, TableVersion):
+        state = TableState(problem=version or "")
+    else:
+        state = TableState.of(version)
     return {
-        "id": str(snapshot.snapshot_id),
-        "current": snapshot.snapshot_id == metadata.current_snapshot_id,
-        "at": at.isoformat(sep=" ", timespec="seconds"),
-        "operation": snapshot.operation or "",
-        "summary": [snapshot.summary.get(key, "") for _, key in _SUMMARY],
+        "name": name.name,
+        "full": str(name),
+        "path": table_path(name) if version is not None else "",
+        "state": state,
+        "changed": "" if state.changed_ms is None else age(served, state.changed_ms),
     }
 
 
-def _statements(served: Served, version: TableVersion) -> dict[str, Any]:
-    """What is said of the table, with states; or that it cannot be told."""
-    try:
-        table = served.lake.load_table(version.identifier)
-        stated = statements_about(served.lake, table, reads(served.caller))
-    except LakehouseError as error:
-        return {"failure": error.message, "rows": []}
-    rows = [
-        {
-            "state": str(one.standing.state),
-            "kind": str(one.draft.kind),
-            "column": one.draft.column or "",
-            "text": one.draft.text
-            or ", ".join(f"{key} {value}" for key, value in one.draft.claim.items()),
-            "reason": one.standing.reason,
-            "author": one.draft.author,
-        }
-        for one in stated
-    ]
-    return {"failure": "", "rows": rows}
+def versions(
+    served: Served, names: Sequence[Identifier]
+) -> Iterator[tuple[Identifier, TableVersion | str | None]]:
+    """The newest version of each, or why it cannot be had; None: the caller may not read it."""
+
+    def version(name: Identifier) -> TableVersion | str | None:
+        if not _may_read(served, name):
+            return None
+        try:
+            return served.tables.newest(name)
+        except LakehouseError as error:
+            return error.message
+
+    return zip(names, in_parallel(version, names), strict=True)
+
+
+def _may_read(served: Served, name: Identifier) -> bool:
+    return served.caller.may(Privilege.READ, path_of(name))
+
+
+def _position(text: str) -> Position | None:
+    """What `_next` gave; anything else is a place in the order of names, too."""
+    if not text:
+        return None
+    levels = text.split(SEPARATOR)
+    return tuple(levels[:-1]), levels[-1]
+
+
+def _next(last: Identifier) -> str:
+    return SEPARATOR.join((*last.namespace, last.name))

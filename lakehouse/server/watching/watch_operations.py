@@ -13,7 +13,15 @@ from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.meters import CONTENT_TYPE
 from lakehouse.server.rest_operation import Operation, Served
-from lakehouse.server.watching.catalog_pages import catalog_page, style_sheet, table_page
+from lakehouse.server.watching.catalog_pages import catalog_page
+from lakehouse.server.watching.page_rendering import style_sheet
+from lakehouse.server.watching.table_pages import (
+    lineage_page,
+    sample_page,
+    schema_page,
+    snapshots_page,
+    table_page,
+)
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +66,21 @@ WATCH_OPERATIONS = (
     Operation("GET", "/metrics", metrics, root="", listed=False, asks=nothing),
     Operation("GET", "/", catalog_page, root="", listed=False, asks=nothing),
     Operation("GET", "/style.css", style_sheet, root="", listed=False, for_anybody=True),
-    Operation(
-        "GET",
-        "/tables/{namespace}/{table}",
-        table_page,
-        root="",
-        listed=False,
-        asks=on_table(Privilege.READ),
+    *(
+        Operation(
+            "GET",
+            f"/tables/{{namespace}}/{{table}}{ending}",
+            page,
+            root="",
+            listed=False,
+            asks=on_table(Privilege.READ),
+        )
+        for ending, page in (
+            ("", table_page),
+            ("/snapshots", snapshots_page),
+            ("/schema", schema_page),
+            ("/sample", sample_page),
+            ("/lineage", lineage_page),
+        )
     ),
 )

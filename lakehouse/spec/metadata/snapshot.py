@@ -113,6 +113,10 @@ OPERATION_DELETE = "delete"
 
 RUN_ID = "dagster.run-id"
 """Summary key of the Dagster run that wrote a snapshot."""
+ASSET_KEY = "dagster.asset-key"
+"""Summary key of the Dagster asset, slash-separated, whose run wrote a snapshot."""
+REFRESH_STATE = "lakehouse.refresh-state"
+"""Summary key of what a derived table was computed from: `inputs`, table -> snapshot, as JSON."""
 
 _KEYS = frozenset(
     {

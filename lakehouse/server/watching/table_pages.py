@@ -1,0 +1,439 @@
+"""Pages about one table: what it is, what changed it, its columns over time, rows, lineage.
+
+Each reads the table's metadata; those of lineage and of what is said also read that of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from itertools import islice
+from typing import Any
+
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.redaction import hide_in_urls
+from lakehouse.curation.checkup import check
+from lakehouse.curation.statement_store import DIGEST
+from lakehouse.curation.survey import Survey, survey
+from lakehouse.errors import InvalidIdentifierError, LakehouseError, NoSuchTableError
+from lakehouse.maintenance.shown_plan import human_bytes
+from lakehouse.semantics.claims import Kind
+from lakehouse.semantics.statements import Draft
+from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of, reads
+from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.rest_operation import Served
+from lakehouse.server.watching.catalog_pages import readable_tables, versions
+from lakehouse.server.watching.page_rendering import (
+    age,
+    clock,
+    dagster_asset,
+    dagster_run,
+    html_page,
+    number,
+    table_path,
+)
+from lakehouse.server.watching.sample_rows import sample_rows
+from lakehouse.server.watching.table_state import TableState, newer_than
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.snapshot import ASSET_KEY, OPERATION_REPLACE, RUN_ID, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.table.html_view import column_rows, partitioning, sorting
+
+SNAPSHOTS_MAX = 100
+"""Of a page, the newest first."""
+SNAPSHOTS_SHOWN = 5
+"""Of the page of a table, which has a link to the others."""
+COLUMNS_MAX = 1000
+SCHEMAS_MAX = 100
+_COMMENTS_MAX = 3
+INPUTS_MAX, DEPTH_MAX = 50, 8
+"""Tables that are followed upstream, and how far."""
+READERS_MAX = 500
+"""Tables whose metadata a page reads to find out whether they read this one."""
+JUDGED_FILES_MAX = 100_000
+"""Data files of the tables that statements are about, for these to be judged on a page."""
+_QUARANTINE, _LANDING = "_quarantine", "_landing"
+"""What the names of a source's tables end with, beside that of its rows."""
+_WRITERS = ("engine-name", "spark.app.id")
+Page = Callable[[Served, TableVersion, Call], Answer]
+
+
+def _of_table(page: Page) -> Callable[[Served, Call], Answer]:
+    """Load the table of the path; 404 with a page where there is none."""
+
+    @wraps(page)
+    def load(served: Served, call: Call) -> Answer:
+        try:
+            version = served.tables.newest(call.table())
+        except (NoSuchTableError, InvalidIdentifierError) as error:
+            return html_page("missing.html", served, 404, message=error.message)
+        return page(served, version, call)
+
+    return load
+
+
+def _table_html(template: str, served: Served, version: TableVersion, **values: Any) -> Answer:
+    here = template.removesuffix(".html")
+    tabs = [
+        (name, table_path(version.identifier, "" if name == "table" else name), name == here)
+        for name in ("table", "snapshots", "schema", "sample", "lineage")
+    ]
+    return html_page(template, served, table=str(version.identifier), tabs=tabs, **values)
+
+
+@_of_table
+def table_page(served: Served, version: TableVersion, _call: Call) -> Answer:
+    """What it is, how fresh, whether what is said of it holds, where it is from, how to read it."""
+    metadata, state = version.metadata, TableState.of(version)
+    statements = _statements(served, version)
+    columns = column_rows(metadata)
+    ordered = _newest_first(metadata)
+    return _table_html(
+        "table.html",
+        served,
+        version,
+        state=state,
+        summary=_summary(served, version, state, statements["rows"]),
+        facts=_facts(version),
+        columns=columns[:COLUMNS_MAX],
+        more_columns=max(len(columns) - COLUMNS_MAX, 0),
+        refs=[(name, ref.type, ref.snapshot_id) for name, ref in sorted(metadata.refs.items())],
+        properties=sorted(metadata.properties.items()),
+        snapshots=_changes(served, metadata, ordered[:SNAPSHOTS_SHOWN]),
+        count=len(ordered),
+        statements=statements,
+        inputs=_inputs(served, state),
+        asset=(state.asset, dagster_asset(served, state.asset)),
+        beside=_beside(served, version.identifier, state),
+        pages={name: table_path(version.identifier, name) for name in ("snapshots", "sample")},
+    )
+
+
+@_of_table
+def snapshots_page(served: Served, version: TableVersion, call: Call) -> Answer:
+    """What each snapshot changed, the newest first, so many from the one numbered `from`."""
+    text = call.query.get("from", "0")
+    first = int(text) if text.isdecimal() and len(text) < 10 else 0
+    ordered = _newest_first(version.metadata)
+    shown = ordered[first : first + SNAPSHOTS_MAX]
+    following = first + len(shown)
+    return _table_html(
+        "snapshots.html",
+        served,
+        version,
+        snapshots=_changes(served, version.metadata, shown),
+        count=len(ordered),
+        first=first + 1 if shown else 0,
+        last=following,
+        more=f"?from={following}" if following < len(ordered) else "",
+    )
+
+
+@_of_table
+def schema_page(served: Served, version: TableVersion, _call: Call) -> Answer:
+    """What each schema changed of the one before, the newest first."""
+    metadata = version.metadata
+    used: dict[int | None, Snapshot] = {}
+    for snapshot in sorted(metadata.snapshots, key=lambda one: one.timestamp_ms):
+        used.setdefault(snapshot.schema_id, snapshot)
+    ordered = sorted(metadata.schemas, key=lambda one: one.schema_id)
+    pairs = list(zip([None, *ordered], ordered, strict=False))[::-1]
+    rows = [
+        {
+            "id": schema.schema_id,
+            "current": schema.schema_id == metadata.current_schema_id,
+            "since": clock(first.timestamp_ms) if (first := used.get(schema.schema_id)) else "",
+            "changes": [f"{len(schema.field_ids)} fields"]
+            if before is None
+            else _schema_changes(before, schema),
+        }
+        for before, schema in pairs[:SCHEMAS_MAX]
+    ]
+    return _table_html(
+        "schema.html", served, version, schemas=rows, left=max(len(pairs) - SCHEMAS_MAX, 0)
+    )
+
+
+@_of_table
+def sample_page(served: Served, version: TableVersion, _call: Call) -> Answer:
+    """The first rows of one of its newest files."""
+    sample, problem = None, ""
+    try:
+        storage = served.catalog.storage(version.metadata.location)
+        sample = sample_rows(version.metadata, storage)
+    except LakehouseError as error:
+        problem = error.message
+    return _table_html("sample.html", served, version, sample=sample, problem=problem)
+
+
+@_of_table
+def lineage_page(served: Served, version: TableVersion, call: Call) -> Answer:
+    """What it was computed from, however far up, and what was computed from it."""
+    name = str(version.identifier)
+    every = [one for one in readable_tables(served) if one != version.identifier]
+    after = call.query.get("after", "")
+    rest = [one for one in every if str(one) > after]
+    looked = rest[:READERS_MAX]
+    readers = [
+        {
+            "name": str(reader),
+            "path": table_path(reader, "lineage"),
+            "asset": state.asset,
+            "dagster": dagster_asset(served, state.asset),
+            "behind": newer_than(version.metadata, state.inputs[name]),
+        }
+        for reader, found in versions(served, looked)
+        if isinstance(found, TableVersion)
+        and (state := TableState.of(found)).inputs
+        and name in state.inputs
+    ]
+    state = TableState.of(version)
+    return _table_html(
+        "lineage.html",
+        served,
+        version,
+        name=name,
+        asset=state.asset,
+        dagster=dagster_asset(served, state.asset),
+        upstream=list(_upstream(served, version)),
+        beside=_beside(served, version.identifier, state),
+        readers=readers,
+        looked=len(every) - len(rest) + len(looked),
+        every=len(every),
+        more=str(looked[-1]) if len(looked) < len(rest) else "",
+    )
+
+
+def _newest_first(metadata: TableMetadata) -> list[Snapshot]:
+    return sorted(metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
+
+
+def _summary(
+    served: Served, version: TableVersion, state: TableState, stated: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """The first lines: how much, how fresh, whose, whether what is said holds."""
+    written = version.metadata.last_updated_ms
+    counts = dict.fromkeys(("verified", "unverified", "contradicted", "expired"), 0)
+    for one in stated:
+        if one["state"] in counts:
+            counts[one["state"]] += 1
+    changed = state.changed_ms
+    lines = [
+        ("rows", state.rows),
+        (
+            "size",
+            f"{state.size} in {_count(state.files, 'file')}" if state.size and state.files else "",
+        ),
+        (
+            "rows changed",
+            "never" if changed is None else f"{age(served, changed)} ({clock(changed)} UTC)",
+        ),
+        ("last commit", f"{age(served, written)} ({clock(written)} UTC)"),
+        ("owner", state.owner),
+        (
+            "freshness",
+            "; ".join(
+                f"{one['text']}: {one['state']}" for one in stated if one["kind"] == Kind.FRESHNESS
+            ),
+        ),
+        ("behind its inputs", ", ".join(state.behind[:10]) + (" …" if state.behind[10:] else "")),
+        (
+            "what is said of it",
+            ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+        ),
+    ]
+    return [(name, text) for name, text in lines if text]
+
+
+def _count(number_text: str, noun: str) -> str:
+    return f"{number_text} {noun}{'' if number_text == '1' else 's'}"
+
+
+def _facts(version: TableVersion) -> list[tuple[str, str]]:
+    metadata = version.metadata
+    facts = [
+        ("partitioned by", partitioning(metadata)),
+        ("sorted by", sorting(metadata)),
+        ("location", hide_in_urls(metadata.location)),
+        ("metadata file", hide_in_urls(version.metadata_location)),
+        ("format version", str(metadata.format_version)),
+        ("uuid", metadata.table_uuid),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _changes(
+    served: Served, metadata: TableMetadata, snapshots: Sequence[Snapshot]
+) -> list[dict[str, Any]]:
+    return [_change(served, metadata, snapshot) for snapshot in snapshots]
+
+
+def _change(served: Served, metadata: TableMetadata, snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot, and what it changed, as its summary says (specification: Snapshot Summary)."""
+    told = snapshot.summary
+    parent = metadata.snapshot_or_none(snapshot.parent_snapshot_id or -1)
+    run = told.get(RUN_ID, "")
+    size = told.get("added-files-size", "")
+    return {
+        "id": str(snapshot.snapshot_id),
+        "current": snapshot.snapshot_id == metadata.current_snapshot_id,
+        "at": clock(snapshot.timestamp_ms),
+        "operation": snapshot.operation or "",
+        "same_rows": snapshot.operation == OPERATION_REPLACE,
+        "added_rows": number(told.get("added-records")),
+        "removed_rows": number(told.get("deleted-records")),
+        "added_files": number(told.get("added-data-files")),
+        "removed_files": number(told.get("deleted-data-files")),
+        "added_size": human_bytes(int(size)) if size.isdecimal() and len(size) < 20 else size,
+        "rows": number(told.get("total-records")),
+        "new_schema": parent is not None and parent.schema_id != snapshot.schema_id,
+        "by": next((told[key] for key in (PRINCIPAL, ASSET_KEY, *_WRITERS) if key in told), ""),
+        "run": run,
+        "run_page": dagster_run(served, run) if run else "",
+    }
+
+
+def _schema_changes(before: Any, after: Any) -> list[str]:
+    """What became of the fields, by their ids."""
+    old = {one: before.find_field(one) for one in before.field_ids}
+    new = {one: after.find_field(one) for one in after.field_ids}
+
+    def path(schema: Any, field_id: int) -> str:
+        return schema.find_column_name(field_id) or f"field {field_id}"
+
+    changes = [
+        f"{path(after, one)} was added: {new[one].field_type}" for one in new if one not in old
+    ]
+    changes += [f"{path(before, one)} was dropped" for one in old if one not in new]
+    for one in sorted(old.keys() & new.keys()):
+        was, now = path(before, one), path(after, one)
+        if was != now:
+            changes.append(f"{was} was renamed to {now}")
+        if old[one].field_type.is_primitive and str(old[one].field_type) != str(
+            new[one].field_type
+        ):
+            changes.append(f"{now} was {old[one].field_type} and is {new[one].field_type}")
+        if old[one].required != new[one].required:
+            changes.append(f"{now} became {'required' if new[one].required else 'optional'}")
+    said = [one for one in old.keys() & new.keys() if (old[one].doc or "") != (new[one].doc or "")]
+    if len(said) > _COMMENTS_MAX:
+        changes.append(f"the comments of {len(said)} columns were changed")
+    else:
+        changes += [f"{path(after, one)}: {(new[one].doc or 'no comment')[:200]}" for one in said]
+    order = [one.field_id for one in after.fields]
+    if not changes and order != [one.field_id for one in before.fields]:
+        changes.append("columns were moved")
+    return changes or ["nothing but its number"]
+
+
+def _found(served: Served, name: str) -> TableVersion | None:
+    """A table by its dotted name, if there is one that the caller may read."""
+    try:
+        identifier = Identifier.parse(name)
+        if not served.caller.may(Privilege.READ, path_of(identifier)):
+            return None
+        return served.tables.newest(identifier)
+    except LakehouseError:  # dropped, damaged, or no name
+        return None
+
+
+def _inputs(served: Served, state: TableState) -> list[dict[str, Any]]:
+    """What a table was computed from; of what the caller may not read, that there is something."""
+    rows = []
+    for name, snapshot_id in islice((state.inputs or {}).items(), INPUTS_MAX):
+        version = _found(served, name)
+        rows.append(
+            {
+                "name": name if version is not None else "a table that you cannot read",
+                "path": "" if version is None else table_path(version.identifier, "lineage"),
+                "snapshot": "" if snapshot_id is None or version is None else str(snapshot_id),
+                "newer": version is not None and newer_than(version.metadata, snapshot_id),
+                "version": version,
+            }
+        )
+    return rows
+
+
+def _upstream(served: Served, version: TableVersion) -> Iterator[dict[str, Any]]:
+    """What a table was computed from, and what that was computed from; each table once."""
+    seen = {version.identifier}
+    level = [version]
+    for depth in range(1, DEPTH_MAX + 1):
+        following = []
+        for table in level:
+            for one in _inputs(served, TableState.of(table)):
+                found = one["version"]
+                if found is not None and found.identifier in seen:
+                    continue
+                if len(seen) > INPUTS_MAX:
+                    return
+                state = TableState() if found is None else TableState.of(found)
+                yield {
+                    **one,
+                    "depth": depth,
+                    "of": str(table.identifier),
+                    "asset": state.asset,
+                    "dagster": dagster_asset(served, state.asset),
+                }
+                if found is not None:
+                    seen.add(found.identifier)
+                    following.append(found)
+        level = following
+
+
+def _beside(
+    served: Served, identifier: Identifier, state: TableState
+) -> list[tuple[str, str, str]]:
+    """The other tables of its source: what they hold, their path and rows."""
+    if state.inputs is not None:
+        return []
+    name = str(identifier)
+    found = []
+    for ending, what in ((_LANDING, "ledger of landed files"), (_QUARANTINE, "quarantine")):
+        version = None if name.endswith((_LANDING, _QUARANTINE)) else _found(served, name + ending)
+        if version is not None:
+            rows = TableState.of(version).rows
+            found.append((what, table_path(version.identifier), _count(rows, "row")))
+    return found
+
+
+def _statements(served: Served, version: TableVersion) -> dict[str, Any]:
+    """What is said of the table, with states; or that it cannot be told."""
+    if DIGEST not in version.metadata.properties:
+        return {"failure": "", "rows": []}
+    try:
+        seen = survey(served.lake, [str(version.identifier)]).restricted(reads(served.caller))
+        files = _files(seen)
+        if files > JUDGED_FILES_MAX:
+            reason = f"{files:,} files are too many to judge it here: lakehouse semantics check"
+            stated = [(seen.draft(one), "unverified", reason) for one in seen.statements]
+        else:
+            checked, _ = check(seen, run_evidence=False)
+            stated = [(one.draft, str(one.standing.state), one.standing.reason) for one in checked]
+    except LakehouseError as error:
+        return {"failure": error.message, "rows": []}
+    rows = [
+        {
+            "state": state,
+            "kind": str(draft.kind),
+            "column": draft.column or "",
+            "text": draft.text or _claimed(draft),
+            "reason": reason,
+            "author": draft.author,
+        }
+        for draft, state, reason in stated
+    ]
+    return {"failure": "", "rows": rows}
+
+
+def _claimed(draft: Draft) -> str:
+    evidence = {} if draft.evidence is None else draft.evidence.to_json()
+    return ", ".join(f"{key} {value}" for key, value in (draft.claim or evidence).items())
+
+
+def _files(seen: Survey) -> int:
+    """Data files of the tables that are looked at, as their newest snapshots say."""
+    heads = [one.metadata.current_snapshot() for one in seen.tables.values()]
+    told = [one.summary.get("total-data-files", "") for one in heads if one is not None]
+    return sum(int(one) for one in told if one.isdecimal())
