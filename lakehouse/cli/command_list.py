@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import Any, NamedTuple
 
@@ -157,6 +158,16 @@ class CommandsByName(TyperGroup):
         app.callback()(_no_options)
         importlib.import_module(COMMANDS[cmd_name].module).register(app)
         return typer.main.get_group(app).commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named; a name that is none gets those that are spelled alike."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            near = difflib.get_close_matches(args[0], COMMANDS)
+            if near and hasattr(error, "message"):
+                error.message = f"{error.message.rstrip('.')}. Did you mean {' or '.join(near)}?"
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Names and help, as click prints them."""

@@ -28,6 +28,16 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("tabels", "Did you mean tables?"), ("remove-orphan", "Did you mean remove-orphans?")],
+)
+def test_a_mistyped_command_is_told_which_was_meant(run, typed, told):
+    answer = run(typed)
+    assert told in answer.err
+    assert answer.code == 2
+
+
 def test_tables_lists_name_rows_files_bytes_and_snapshot(run, table):
     (line,) = run("tables", "--json").json
     sizes = table.inspect.files()["file_size_in_bytes"].to_pylist()

@@ -30,6 +30,13 @@ def test_the_readme_names_the_commands_of_the_makefile():
     assert all(re.search(rf"^{command}:", makefile, flags=re.MULTILINE) for command in commands)
 
 
+def test_recipes_hold_for_the_make_of_macos():
+    """GNU Make 3.81 runs each line in a shell of its own, and knows neither of these."""
+    makefile = (README.parent / "Makefile").read_text()
+    later = re.compile(r"^\.(?:ONESHELL|SHELLFLAGS)|!=|^\t@?(?:export|\w+=\S*$)", re.MULTILINE)
+    assert not later.findall(makefile)
+
+
 def test_the_installation_page_names_the_extras_and_versions_of_the_project():
     project = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]
     page = (README.parent / "docs/install.md").read_text()
