@@ -56,7 +56,8 @@ dev: .venv/archive ## The Dagster UI on http://localhost:3000
 	@$(RUN) python -c "from pathlib import Path; from lakehouse.orchestration.dagster_instance \
 		import prepare_home; prepare_home(Path.cwd())"
 	@echo "Dagster UI: http://localhost:3000  (Ctrl-C stops it)"
-	@$(RUN) dagster dev -w workspace.yaml
+	@$(RUN) dagster dev -w workspace.yaml || (echo "Dagster has ended. 'make dev' starts it again:" \
+		"sensors take up what landed and what was under way meanwhile."; exit 1)
 
 TEST := $(RUN) pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12
 

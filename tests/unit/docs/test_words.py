@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -65,3 +69,45 @@ def test_removed_wording_stays_out(texts) -> None:
         for match in re.finditer(phrase, re.sub(r"\s+", " ", text))
     ]
     assert not found, "\n".join(found)
+
+
+def documented_commands() -> Iterator[tuple[str, list[str]]]:
+    """Command lines of `lakehouse`, fenced or inline, as words, with the page that has them."""
+    for page in PAGES:
+        text = page.read_text()
+        fenced = "\n".join(re.findall(r"(?ms)^```[^\n`]*\n(.*?)^```", text)).replace("\\\n", " ")
+        lines = [*fenced.splitlines(), *re.findall(r"(?s)(?<!`)`(lakehouse [^`]+)`", text)]
+        for line in lines:
+            found = re.match(
+                r"\s*(?:[$>] |[A-Z_]+=\S+ )*(?:uv run )?lakehouse\s+(.+)", line, re.DOTALL
+            )
+            if found:
+                lexer = shlex.shlex(found[1], posix=True, punctuation_chars="|;&<>")
+                lexer.whitespace_split, lexer.quotes = True, "\"'"
+                with contextlib.suppress(ValueError):  # a quote goes on in the next line
+                    words = list(itertools.takewhile(lambda word: word[0] not in "|;&#", lexer))
+                    yield page.name, words
+
+
+def test_every_documented_command_has_what_it_is_given() -> None:
+    group = typer.main.get_group(app)
+    seen, wrong = 0, []
+    for page, words in documented_commands():
+        command: Any = group
+        for word in () if "..." in words else words:
+            if word.startswith("-") and word != "-":
+                known = [name for option in command.params for name in option.opts]
+                known += [name for option in command.params for name in option.secondary_opts]
+                if word.partition("=")[0] not in [*known, "--help"]:
+                    wrong.append(f"{page}: lakehouse {' '.join(words)}: {word}")
+            elif hasattr(command, "list_commands"):
+                if not re.fullmatch(r"[a-z-]+", word):
+                    continue  # an option's value
+                inner = command.get_command(typer.Context(command), word)
+                if inner is None:
+                    wrong.append(f"{page}: lakehouse {' '.join(words)}: {word}")
+                    break
+                command = inner
+        seen += 1
+    assert seen > 100
+    assert wrong == []
