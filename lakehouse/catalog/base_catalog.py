@@ -18,8 +18,7 @@ from lakehouse.catalog.catalog_protocol import (
 from lakehouse.catalog.confinement import namespace_folder
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.table_properties import full_uri
+from lakehouse.spec.identifier import Identifier, full_uri
 from lakehouse.storage.storage_protocol import Storage
 
 

@@ -12,7 +12,7 @@ from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
-from lakehouse.spec.table_properties import full_uri
+from lakehouse.spec.identifier import full_uri
 from lakehouse.storage.location import canonical
 
 _REST = ("http", "https")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -131,7 +132,9 @@ class CatalogDecorator:
         return self.inside.requests
 
     def during(self, *requests: Request) -> Catalog:
-        return self.inside.during(*requests)
+        same = copy.copy(self)
+        same.inside = self.inside.during(*requests)
+        return same
 
     def appender(self, identifier: Identifier) -> ServerAppender | None:
         return self.inside.appender(identifier)

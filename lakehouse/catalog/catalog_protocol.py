@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.catalog.view_protocol import Views
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, RequestRepeatedError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -61,6 +61,10 @@ class Request:
     fingerprint: str
     at_ms: int
     told: str | None = None
+
+    def repeated(self) -> RequestRepeatedError:
+        """The error of carrying it out a second time."""
+        return RequestRepeatedError(f"Request {self.key} was carried out before.", key=self.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.maintenance.shown_plan import human_bytes, listing
+from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.partitioning.partition_terms import partition_path
-from lakehouse.spec.table_properties import full_uri
 from lakehouse.table import Table, TableScan
 from lakehouse.table.times import moment_ms
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from lakehouse.data.writing.foreign_file import ForeignRequest, describe_file
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.planner import ScanRequest, plan_scan
+from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import is_hidden, partition_texts
 from lakehouse.spec.schema.name_mapping import covering
-from lakehouse.spec.table_properties import NAME_MAPPING, full_uri
+from lakehouse.spec.table_properties import NAME_MAPPING
 from lakehouse.storage.location import canonical
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 from lakehouse.transaction.transaction import Transaction

@@ -13,7 +13,7 @@ from lakehouse.ingestion.feeds.feed_run import (
 )
 from lakehouse.ingestion.landing_listing import digest, landed
 from lakehouse.orchestration.asset_results import RETRY, explained, pool, stamp
-from lakehouse.orchestration.automation.asked_again import next_attempt
+from lakehouse.orchestration.automation.attempts import next_attempt
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.spec.identifier import split_name

@@ -21,7 +21,7 @@ from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.confinement import ReadableFiles
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RequestRepeatedError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
 from lakehouse.server.received_append import ReceivedAppend
@@ -166,10 +166,7 @@ class GroupedAppends:
             log = self._catalog.requests
             for waiting in group:
                 if log is not None and log.find(waiting.request.key) is not None:
-                    raise RequestRepeatedError(
-                        f"Request {waiting.request.key} was carried out before.",
-                        key=waiting.request.key,
-                    )
+                    raise waiting.request.repeated()
 
     def _commit_together(
         self, identifier: Identifier, branch: str, group: Sequence[_Waiting]

@@ -1,4 +1,4 @@
-r"""Names of tables and namespaces.
+r"""Names of tables and namespaces, and locations as metadata has them.
 
 A name as text is its levels with dots between them; a dot that belongs to a level is written `\.`,
 so that `raw.v1\.2` is the table `v1.2` of the namespace `raw`, and nothing else.
@@ -131,3 +131,22 @@ def _parts(value: object) -> tuple[str, ...]:
     raise InvalidIdentifierError(
         f"A name must be a string or a sequence of strings, not {type(value).__name__}: {value!r}."
     )
+
+
+_LOCAL = re.compile(r"(?:file:(?!//)|file://(?:localhost)?)?/+([^#?]*)", re.IGNORECASE)
+
+
+def full_uri(location: str) -> str:
+    """A location as metadata has it: what a local path is called with its scheme.
+
+    >>> full_uri("/data/my lake"), full_uri("file:/data"), full_uri("s3://bucket/data")
+    ('file:///data/my lake', 'file:///data', 's3://bucket/data')
+
+    Nothing is percent-encoded: Iceberg's readers take locations literally. Readers that take URLs
+    apart cut one at `#` and `?`: a path with these stays as it is.
+
+    >>> full_uri("/data/#1")
+    '/data/#1'
+    """
+    local = _LOCAL.fullmatch(location)
+    return location if local is None else f"file:///{local[1]}"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from lakehouse.errors import InvalidPropertyError
+from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.property_types import (
     LONG_MAX,
     Property,
@@ -605,25 +606,6 @@ def _below(location: str, path: str | None, default: str) -> str:
     if path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
         return full_uri(path)
     return full_uri(f"{location.rstrip('/')}/{path}")
-
-
-_LOCAL = re.compile(r"(?:file:(?!//)|file://(?:localhost)?)?/+([^#?]*)", re.IGNORECASE)
-
-
-def full_uri(location: str) -> str:
-    """A location as metadata has it: what a local path is called with its scheme.
-
-    >>> full_uri("/data/my lake"), full_uri("file:/data"), full_uri("s3://bucket/data")
-    ('file:///data/my lake', 'file:///data', 's3://bucket/data')
-
-    Nothing is percent-encoded: Iceberg's readers take locations literally. Readers that take URLs
-    apart cut one at `#` and `?`: a path with these stays as it is.
-
-    >>> full_uri("/data/#1")
-    '/data/#1'
-    """
-    local = _LOCAL.fullmatch(location)
-    return location if local is None else f"file:///{local[1]}"
 
 
 def parse_format_version(text: str) -> int:

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
-from lakehouse.catalog.rest.posted_reports import commit_report
+from lakehouse.catalog.rest.server_side import commit_report
 from lakehouse.errors import CommitConflictError, NoSuchTableError, TableAlreadyExistsError
 from lakehouse.lake import Lakehouse
 from lakehouse.scan.reports.catalog_reports import scan_report

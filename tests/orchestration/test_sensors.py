@@ -27,7 +27,7 @@ from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.asset_results import remove_dead_branches
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
-from lakehouse.orchestration.automation.asked_again import next_attempt
+from lakehouse.orchestration.automation.attempts import next_attempt
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
 from lakehouse.orchestration.automation.maintenance_sensors import (

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import NoSuchTableError
 import lakehouse as lh
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.sql import sql_database
-from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
+from lakehouse.catalog.sql.sql_database import SqliteChanges
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.location import local_path

@@ -172,9 +172,7 @@ class RequestFiles:
         """Raise RequestRepeatedError for what was answered, and for the key of another request."""
         is_another = any(one.fingerprint != request.fingerprint for one in entries)
         if is_another or self.answered(request.key, entries) is not None:
-            raise RequestRepeatedError(
-                f"Request {request.key} was carried out before.", key=request.key
-            )
+            raise request.repeated()
 
     def done(self, request: Request, entries: list[_Entry], told: str | None) -> None:
         """Say that it is done, so that nobody has to look for what it did. Never fails."""

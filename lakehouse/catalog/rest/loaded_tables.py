@@ -15,7 +15,6 @@ from requests import Response
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.confinement import table_folders
-from lakehouse.catalog.rest.late_list import LateList
 from lakehouse.environment import Environment
 from lakehouse.errors import NoSuchTableError
 from lakehouse.rest.refusals import TABLE, refusal
@@ -152,7 +151,7 @@ class LoadedTables:
         known = self._loaded.get(identifier)
         metadata = parse(orjson.dumps(document.get("metadata")), location)
         if few:
-            late = LateList(metadata.snapshots, partial(self._snapshots, identifier))
+            late = JsonList.late(metadata.snapshots, partial(self._snapshots, identifier))
             metadata = replace(metadata, snapshots=late)
         version = TableVersion(identifier, metadata, location)
         etag = answer.headers.get("ETag")
@@ -182,17 +181,17 @@ class LoadedTables:
         log = metadata.metadata_log
         is_next = bool(log) and log[-1].metadata_file == base.metadata_location
         is_only = metadata.last_sequence_number == before.last_sequence_number + 1
-        if is_next and is_only and not isinstance(before.snapshots, LateList):
+        if is_next and is_only and not before.snapshots.is_late:
             snapshots = before.snapshots.append(*entry)
         else:
             few = metadata.snapshots
             few = few if few.has(snapshot.snapshot_id) else few.append(*entry)
-            snapshots = LateList(few, partial(self._snapshots, identifier))
+            snapshots = JsonList.late(few, partial(self._snapshots, identifier))
         metadata = replace(
             metadata,
             snapshots=snapshots,
-            snapshot_log=LateList(snapshot_log(), partial(self._snapshot_log, identifier)),
-            metadata_log=LateList(metadata_log(), partial(self._metadata_log, identifier)),
+            snapshot_log=JsonList.late(snapshot_log(), partial(self._snapshot_log, identifier)),
+            metadata_log=JsonList.late(metadata_log(), partial(self._metadata_log, identifier)),
         )
         version = TableVersion(identifier, metadata, location)
         known = self._loaded.get(identifier)

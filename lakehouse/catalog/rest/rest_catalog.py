@@ -28,15 +28,19 @@ from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.confinement import allowed_roots, check_locations
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.redaction import hide_in_urls
-from lakehouse.catalog.rest.first_updates import first_updates, requirements_on
 from lakehouse.catalog.rest.loaded_tables import LoadedTables
-from lakehouse.catalog.rest.posted_reports import PostedReports, commit_report
-from lakehouse.catalog.rest.rest_appender import ENDPOINT as APPEND_ENDPOINT
-from lakehouse.catalog.rest.rest_appender import MODE as APPEND_MODE
-from lakehouse.catalog.rest.rest_appender import RestAppender, append_mode
-from lakehouse.catalog.rest.rest_planner import ENDPOINT as PLAN_ENDPOINT
-from lakehouse.catalog.rest.rest_planner import MODE, RestPlanner
 from lakehouse.catalog.rest.rest_views import RestViews
+from lakehouse.catalog.rest.server_side import (
+    APPEND_ENDPOINT,
+    APPEND_MODE,
+    PLAN_ENDPOINT,
+    PLANNING_MODE,
+    PostedReports,
+    RestAppender,
+    RestPlanner,
+    append_mode,
+    commit_report,
+)
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -54,9 +58,35 @@ from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier, dotted, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_str, string_map
 from lakehouse.spec.metadata.metadata_json import parse
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import AssertCreate, Requirement
-from lakehouse.spec.metadata.table_updates import AddSchema, AddSnapshot, Update
+from lakehouse.spec.metadata.table_requirements import (
+    AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    Requirement,
+)
+from lakehouse.spec.metadata.table_updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
+    AssignUUID,
+    RemoveSnapshotRef,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetProperties,
+    SetSnapshotRef,
+    Update,
+    UpgradeFormatVersion,
+)
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.storage.s3_client import S3_ENDPOINT, s3_endpoint
@@ -135,12 +165,14 @@ class RestCatalog(BaseCatalog):
 
         Raises UnsupportedFeatureError: the server does not plan.
         """
-        mode = self._tables.access(identifier).get(MODE) or self._properties.get(MODE, "client")
+        mode = self._tables.access(identifier).get(PLANNING_MODE) or self._properties.get(
+            PLANNING_MODE, "client"
+        )
         if mode.lower() != "server":
             return None
         if not self._session.offers(PLAN_ENDPOINT):
             raise UnsupportedFeatureError(
-                f"Table {identifier}: {MODE} is server, and the server does not plan scans."
+                f"Table {identifier}: {PLANNING_MODE} is server, and the server plans no scans."
             )
         return RestPlanner(self._session, identifier, self._environment)
 
@@ -461,3 +493,57 @@ def _named(identifier: Identifier) -> dict[str, Any]:
 
 def _path(session: RestSession, identifier: Identifier) -> str:
     return session.path(identifier.namespace, "tables", identifier.name)
+
+
+def first_updates(metadata: TableMetadata) -> list[Update]:
+    """Updates that make this table from nothing."""
+    schemas = [AddSchema(one) for one in metadata.schemas]
+    specs = [AddPartitionSpec(one) for one in metadata.partition_specs]
+    orders = [AddSortOrder(one) for one in metadata.sort_orders]
+    refs = [
+        SetSnapshotRef(
+            name,
+            ref.snapshot_id,
+            ref.type,
+            ref.min_snapshots_to_keep,
+            ref.max_snapshot_age_ms,
+            ref.max_ref_age_ms,
+        )
+        for name, ref in metadata.refs.items()
+    ]
+    return [
+        AssignUUID(metadata.table_uuid),
+        UpgradeFormatVersion(metadata.format_version),
+        SetLocation(metadata.location),
+        *schemas,
+        SetCurrentSchema(metadata.current_schema_id),
+        *specs,
+        SetDefaultSpec(metadata.default_spec_id),
+        *orders,
+        SetDefaultSortOrder(metadata.default_sort_order_id),
+        *([SetProperties(dict(metadata.properties))] if metadata.properties else []),
+        *(AddSnapshot(one) for one in metadata.snapshots),
+        *refs,
+    ]
+
+
+def requirements_on(base: TableMetadata, updates: Sequence[Update]) -> list[Requirement]:
+    """That nothing which decides about the updates changed since `base`.
+
+    Properties apart, for which the protocol has no requirement. A table without snapshots has no
+    ref that says so: `main` is asked for by its name.
+    """
+    named = {one.ref_name for one in updates if isinstance(one, SetSnapshotRef | RemoveSnapshotRef)}
+    refs = sorted({MAIN_BRANCH, *base.refs, *named})
+    return [
+        AssertTableUUID(base.table_uuid),
+        *(
+            AssertRefSnapshotId(name, None if found is None else found.snapshot_id)
+            for name, found in ((name, base.refs.get(name)) for name in refs)
+        ),
+        AssertLastAssignedFieldId(base.last_column_id),
+        AssertCurrentSchemaId(base.current_schema_id),
+        AssertLastAssignedPartitionId(base.last_partition_id),
+        AssertDefaultSpecId(base.default_spec_id),
+        AssertDefaultSortOrderId(base.default_sort_order_id),
+    ]

@@ -39,11 +39,10 @@ from lakehouse.catalog.metadata_files import (
     numbered_name,
     read_metadata,
 )
-from lakehouse.catalog.sql.commit_errors import TABLE, VIEW, lost
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
-from lakehouse.catalog.sql.sql_pointers import PointerMove, SqlPointers
+from lakehouse.catalog.sql.sql_pointers import TABLE, VIEW, PointerMove, SqlPointers, lost
 from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.catalog.sql.sql_views import SqlViews
 from lakehouse.environment import Environment
@@ -53,11 +52,10 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.patience import patience
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, full_uri
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
-from lakehouse.spec.table_properties import full_uri
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage

@@ -9,7 +9,6 @@ from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request
 from lakehouse.catalog.sql.sql_database import Database
-from lakehouse.errors import RequestRepeatedError
 
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS lakehouse_requests (catalog_name VARCHAR(255) NOT NULL, "
@@ -111,6 +110,4 @@ class SqlRequests:
                 at_ms=request.at_ms,
             )
         except IntegrityError as error:
-            raise RequestRepeatedError(
-                f"Request {request.key} was carried out before.", key=request.key
-            ) from error
+            raise request.repeated() from error

@@ -20,8 +20,7 @@ from lakehouse.catalog.sql.sql_pointers import PointerMove, SqlPointers
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
-from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.table_properties import full_uri
+from lakehouse.spec.identifier import Identifier, full_uri
 from lakehouse.spec.views.view_metadata import ViewMetadata
 from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
 from lakehouse.storage.location import is_within, join

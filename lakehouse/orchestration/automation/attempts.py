@@ -1,4 +1,4 @@
-"""What to ask for next, decided from what waits and how the last request ended. Pure.
+"""What to ask for next, decided from what waits and how the last runs ended.
 
 A source has one run at a time. What a run is asked for, and what is known of earlier attempts, is
 kept with the run itself (`Request.to_json` is one of its tags): a request and the count of its
@@ -13,15 +13,20 @@ attempts are written in one step, and survive a daemon that dies and a cursor th
   up to ten minutes.
 - What failed alone `GIVE_UP_AFTER` times is named as given up. It is still asked for now and then:
   no wait is longer than the trouble has lasted, so what an outage broke comes back after it.
+
+A cause that is not part of a source (a feed, a check of statements) has a run of its own, which is
+asked for again by the same waits (`next_attempt`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import dagster as dg
 import orjson
 
 GIVE_UP_AFTER = 8
@@ -278,3 +283,38 @@ def doubled(times: int, most_ms: int) -> int:
 def clock(at_ms: int) -> str:
     """A time for people, UTC."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+CAUSE_TAG = "lakehouse/cause"
+"""Run tag: why the run was asked for, the same in each attempt."""
+
+
+def next_attempt(
+    instance: dg.DagsterInstance, cause: str, now_ms: int | None = None
+) -> dg.RunRequest | dg.SkipReason:
+    """The next run for a cause, with its run key and tag; none while one is in flight.
+
+    A cause is asked for once, and again when its run failed, after a wait that doubles from a
+    minute to a day.
+
+    Args:
+        instance: where runs are recorded.
+        cause: of the run; it changes when there is something else to do.
+        now_ms: milliseconds since the epoch; None: now.
+    """
+    name = hashlib.blake2b(cause.encode(), digest_size=12).hexdigest()
+    runs = instance.get_run_records(dg.RunsFilter(tags={CAUSE_TAG: name}))
+    if runs:
+        newest = runs[0].dagster_run
+        if not newest.is_finished:
+            return dg.SkipReason(f"run {newest.run_id} is in flight")
+        if newest.status == dg.DagsterRunStatus.SUCCESS:
+            return dg.SkipReason(f"run {newest.run_id} did what could be done")
+        ended_ms = int((runs[0].end_time or runs[0].create_timestamp.timestamp()) * 1000)
+        next_ms = Attempts(len(runs), 1, ended_ms, cause).next_ms(cause)
+        if (int(time.time() * 1000) if now_ms is None else now_ms) < next_ms:
+            return dg.SkipReason(
+                f"run {newest.run_id} failed, the {len(runs)}. of its kind: asked for again at "
+                f"{clock(next_ms)}"
+            )
+    return dg.RunRequest(run_key=f"{name}:{len(runs)}", tags={CAUSE_TAG: name})

@@ -13,7 +13,7 @@ import dagster as dg
 
 from lakehouse.curation.checkup import Checked, check_statements
 from lakehouse.curation.survey import survey
-from lakehouse.orchestration.automation.asked_again import next_attempt
+from lakehouse.orchestration.automation.attempts import next_attempt
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.semantics.states import State

@@ -8,6 +8,7 @@ of the file.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -188,6 +189,38 @@ class _Segment(Generic[T]):
         return self._decode(document, f"{self._where} {item_id}")
 
 
+class _LateSegment(_Segment[T]):
+    """Items of which a few are there, and all are fetched when one is asked for that is not."""
+
+    def __init__(self, few: JsonList[T], fetch: Callable[[], JsonList[T]]) -> None:
+        self._fetched: bytes | None = None
+        self._few, self._fetch, self._lock = few, fetch, threading.RLock()
+        super().__init__(b"", *few.kind())
+
+    @property
+    def raw(self) -> bytes:
+        with self._lock:
+            if self._fetched is None:
+                self._fetched = b",".join(self._fetch().raw_parts())
+            return self._fetched
+
+    @raw.setter
+    def raw(self, text: bytes) -> None:
+        if text:  # before the first look there is none
+            self._fetched = text
+
+    def find(self, item_id: int) -> T | None:
+        found = self._few.find(item_id)
+        return found if found is not None else super().find(item_id)
+
+    def held_bytes(self) -> int:
+        few = self._few.held_bytes()
+        return few if self._fetched is None else few + super().held_bytes()
+
+    def __bool__(self) -> bool:
+        return bool(self._few) or bool(self.raw)
+
+
 class JsonList(Sequence[T]):
     """An immutable list over shared JSON text.
 
@@ -221,9 +254,24 @@ class JsonList(Sequence[T]):
         segments = (_Segment(raw, id_key, decode, where),) if raw.strip() else ()
         return cls(segments, (), id_key, decode, where)
 
-    def parts(self) -> tuple[Any, ...]:
-        """What another list of the same items is made of: the arguments of `JsonList`."""
-        return (self._segments, self._tail, self._id_key, self._decode, self._where)
+    @classmethod
+    def late(cls, few: JsonList[T], fetch: Callable[[], JsonList[T]]) -> JsonList[T]:
+        """A list of which a few items are there; what is sent elsewhere is complete.
+
+        Args:
+            few: those that are, such as snapshots that a branch or tag names.
+            fetch: gives all, when an item is asked for that is not there; called once.
+        """
+        return cls((_LateSegment(few, fetch),), (), *few.kind())
+
+    @property
+    def is_late(self) -> bool:
+        """Whether items are still to be fetched when they are asked for."""
+        return any(isinstance(one, _LateSegment) for one in self._segments)
+
+    def kind(self) -> tuple[str, Callable[[Any, str], T], str]:
+        """The key of ids, how an item is decoded, and where the list is."""
+        return self._id_key, self._decode, self._where
 
     def append(self, item_id: int, item: T, document: Any) -> JsonList[T]:
         """A list with one more item; `document` is its JSON object."""
@@ -279,7 +327,8 @@ class JsonList(Sequence[T]):
 
     def raw_parts(self) -> list[bytes]:
         """The JSON text, to be joined with commas."""
-        return [segment.raw for segment in self._segments] + [text for _, _, text in self._tail]
+        texts = [segment.raw for segment in self._segments] + [text for _, _, text in self._tail]
+        return [text for text in texts if text]
 
     def held_bytes(self) -> int:
         """What it takes in memory, with the items that somebody looked at."""
@@ -294,7 +343,7 @@ class JsonList(Sequence[T]):
         return sum(len(segment.spans()) for segment in self._segments) + len(self._tail)
 
     def __bool__(self) -> bool:
-        return bool(self._segments) or bool(self._tail)
+        return bool(self._tail) or any(map(bool, self._segments))
 
     def __iter__(self) -> Iterator[T]:
         for segment in self._segments:

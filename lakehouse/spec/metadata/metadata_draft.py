@@ -19,6 +19,7 @@ from lakehouse.errors import (
     InvalidSchemaError,
     NoSuchSnapshotError,
 )
+from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.metadata.snapshot import (
     MAIN_BRANCH,
     MetadataLogEntry,
@@ -51,7 +52,7 @@ from lakehouse.spec.schema.schema_json import (
     schema_to_json,
     with_unknown_keys,
 )
-from lakehouse.spec.table_properties import TableProperties, check_property_texts, full_uri
+from lakehouse.spec.table_properties import TableProperties, check_property_texts
 
 # The numbers that a snapshot brings: those of versions and of rows, as the format version says.
 

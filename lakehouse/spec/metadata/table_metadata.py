@@ -20,6 +20,7 @@ from lakehouse.errors import (
     UnsupportedFeatureError,
 )
 from lakehouse.kept_by_bytes import MadeOnce, bytes_of
+from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.metadata.lazy_json_list import JsonList, json_list
 from lakehouse.spec.metadata.snapshot import (
     MAIN_BRANCH,
@@ -35,12 +36,7 @@ from lakehouse.spec.partitioning.compatibility import (
 )
 from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
 from lakehouse.spec.schema.iceberg_types import FieldTypes, field_types, schema_bytes
-from lakehouse.spec.table_properties import (
-    ENCRYPTION_KEY,
-    TableProperties,
-    check_property_texts,
-    full_uri,
-)
+from lakehouse.spec.table_properties import ENCRYPTION_KEY, TableProperties, check_property_texts
 
 DEFAULT_FORMAT_VERSION = 2
 FORMAT_VERSIONS = (1, 2, 3)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pyiceberg.schema import Schema
 
 from lakehouse.errors import CommitConflictError, InvalidViewError
+from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.metadata.table_updates import (
     LAST_ADDED,
     AddSchema,
@@ -18,7 +19,7 @@ from lakehouse.spec.metadata.table_updates import (
     SetProperties,
     UpgradeFormatVersion,
 )
-from lakehouse.spec.table_properties import check_property_texts, full_uri
+from lakehouse.spec.table_properties import check_property_texts
 from lakehouse.spec.views.view_json import FORMAT_VERSION, version_to_json
 from lakehouse.spec.views.view_metadata import (
     SqlRepresentation,

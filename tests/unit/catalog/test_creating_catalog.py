@@ -9,6 +9,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakehouse as lh
+from lakehouse.catalog.catalog_decorator import CatalogDecorator
+from lakehouse.catalog.catalog_protocol import Request
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.environment import Environment
@@ -187,3 +189,17 @@ def test_a_namespace_dropped_meanwhile_is_said(lake, tmp_path):
     with pytest.raises(LakehouseError, match="raw"):
         staged.append(ROWS)
     assert parquet_files(tmp_path) == []
+
+
+def test_a_catalog_shown_differently_notes_requests_and_stays_what_it_is(lake):
+    class Heard(CatalogDecorator):
+        def drop_namespace(self, namespace):
+            heard.append(namespace)
+            self.inside.drop_namespace(namespace)
+
+    heard, request = [], Request("k1", "drop raw", 1)
+    shown = Heard(lake.catalog)
+    shown.during(request).drop_namespace(("raw",))
+    assert heard == [("raw",)]
+    assert "k1" in lake.catalog.requests.begun(["k1", "k2"])
+    assert shown.inside is lake.catalog

@@ -15,7 +15,7 @@ from pyiceberg.table import StaticTable
 import lakehouse as lh
 from lakehouse.cli.catalog_settings import catalog_options
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.spec import table_properties
+from lakehouse.spec import identifier
 from lakehouse.storage.location import local_path
 
 ROWS = pa.table({"id": pa.array(range(8), pa.int64()), "p": ["a", "b/ä"] * 4})
@@ -135,7 +135,7 @@ def test_a_warehouse_of_paths_is_kept_by_code_that_writes_uris(tmp_path, kind, v
         return lh.load_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=folder)
 
     with pytest.MonkeyPatch.context() as before:
-        before.setattr(table_properties, "_LOCAL", re.compile("(?!)"))
+        before.setattr(identifier, "_LOCAL", re.compile("(?!)"))
         old = opened().create_table(
             "a.t",
             ROWS.schema,

@@ -117,3 +117,28 @@ def test_a_snapshot_that_is_its_own_ancestor_is_corrupt():
     )
     with pytest.raises(CorruptMetadataError, match="ancestor"):
         list(parse(text, "m").ancestors(2))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_list_that_is_fetched_late_is_the_list(count):
+    items = [snapshot(number + 1) for number in range(count)]
+    whole, asked = snapshot_list(items), []
+
+    def late():
+        asked.clear()
+        return JsonList.late(snapshot_list(items[-1:]), lambda: asked.append(1) or whole)
+
+    if items:
+        assert late().find(items[-1].snapshot_id) == items[-1]
+        assert late()
+        assert late().held_bytes() > 0
+        assert not asked
+    for look in (list, len, bool, JsonList.ids, JsonList.raw_parts, lambda one: one == whole):
+        assert look(late()) == look(whole)
+    added = snapshot(count + 1)
+    grown_late = late().append(added.snapshot_id, added, added.to_json(2))
+    grown_whole = whole.append(added.snapshot_id, added, added.to_json(2))
+    assert not asked
+    assert b",".join(grown_late.raw_parts()) == b",".join(grown_whole.raw_parts())
+    assert list(pickle.loads(pickle.dumps(grown_late))) == [*items, added]  # noqa: S301 - our own
+    assert asked == [1]
