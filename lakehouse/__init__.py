@@ -44,12 +44,12 @@ from lakehouse.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakehouse.dml.changes.debezium_events import debezium_changes
     from lakehouse.lake import Lakehouse, load_catalog
     from lakehouse.maintenance.compaction.file_groups import CompactionOptions
     from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
     from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
     from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
+    from lakehouse.row_changes.change_data.debezium_events import debezium_changes
     from lakehouse.spec.metadata.snapshot import Snapshot
     from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
     from lakehouse.view import View
@@ -94,7 +94,7 @@ __all__ = [
 _LOADED_WHEN_USED = {
     "Lakehouse": "lakehouse.lake",
     "load_catalog": "lakehouse.lake",
-    "debezium_changes": "lakehouse.dml.changes.debezium_events",
+    "debezium_changes": "lakehouse.row_changes.change_data.debezium_events",
     "Changelog": "lakehouse.table",
     "CompactionOptions": "lakehouse.maintenance.compaction.file_groups",
     "ExpiryOptions": "lakehouse.maintenance.retention.snapshot_expiry",

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField, TimestamptzNanoType, TimestamptzType
 
-from lakehouse.dml.merge.merge_binding import bind_update
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.lake import Lakehouse
 from lakehouse.queries import QueryEngine
+from lakehouse.row_changes.merge.merge_binding import bind_update
 from lakehouse.spec.types.arrow_types import type_to_arrow
 from lakehouse.spec.types.type_text import type_from_text
 from lakehouse.table import Table

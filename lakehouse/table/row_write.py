@@ -9,14 +9,14 @@ from types import TracebackType
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.held_version import HeldVersion
-from lakehouse.dml.merge.target_rows import TargetRows
-from lakehouse.dml.row_change import Command, RowChange, RowWriter
 from lakehouse.errors import (
     CommitStateUnknownError,
     LakehouseError,
     SnapshotExpiredError,
     ValidationConflictError,
 )
+from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.row_change import Command, RowChange, RowWriter
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.dml.merge.target_rows import TargetRows, delete_rows
-from lakehouse.dml.row_change import RowWriter
 from lakehouse.errors import (
     CommitStateUnknownError,
     LakehouseError,
@@ -20,6 +18,8 @@ from lakehouse.expressions.filter_binding import bind
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
+from lakehouse.row_changes.row_change import RowWriter
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,

@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.dml.row_change import RowChange
+from lakehouse.row_changes.row_change import RowChange
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakehouse.dml.changes.debezium_events import debezium_changes
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.ingestion.reading.formats.record_chunks import Records
@@ -15,6 +14,7 @@ from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.value_kinds import inferred
+from lakehouse.row_changes.change_data.debezium_events import debezium_changes
 
 
 def change_records(stream: pa.NativeFile, path: str, feed: ChangeFeed) -> pa.Table:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from lakehouse.dml.row_change import Command, change_mode
 from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, disjunction
+from lakehouse.row_changes.row_change import Command, change_mode
 from lakehouse.scan.scan_tasks import FileScanTask, SplitOptions, combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only

@@ -9,14 +9,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.dml.merge.target_rows import TargetRows, delete_rows
-from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.errors import (
     InvalidInputError,
     UnsupportedFeatureError,
     ValidationConflictError,
 )
 from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
+from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.merged_columns import GivenColumns

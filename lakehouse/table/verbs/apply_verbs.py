@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.data.writing.untyped_columns import without_untyped
-from lakehouse.dml.changes.change_batch import ChangeBatch, last_changes
-from lakehouse.dml.changes.change_merge import merge_changes, room_for
-from lakehouse.dml.merge.source_rows import whole_source
-from lakehouse.dml.merge.target_rows import TargetRows
-from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
+from lakehouse.row_changes.change_data.change_batch import ChangeBatch, last_changes
+from lakehouse.row_changes.change_data.change_merge import merge_changes, room_for
+from lakehouse.row_changes.merge.source_rows import whole_source
+from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.table.merge_result import ApplyResult

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
-from lakehouse.dml.merge.merge_rows import merge_rows
-from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement, read_clause
-from lakehouse.dml.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
-from lakehouse.dml.merge.target_rows import TargetRows, update_rows
-from lakehouse.dml.row_change import Command, RowChange, RowWriter
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.row_changes.merge.merge_binding import bind_merge, bind_update
+from lakehouse.row_changes.merge.merge_rows import merge_rows
+from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement, read_clause
+from lakehouse.row_changes.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
+from lakehouse.row_changes.merge.target_rows import TargetRows, update_rows
+from lakehouse.row_changes.row_change import Command, RowChange, RowWriter
 from lakehouse.table.merge_result import MergePlan, MergeResult
 from lakehouse.table.row_write import Changed, Decide, RowWrite, layout
 from lakehouse.table.rows import RowsAgain

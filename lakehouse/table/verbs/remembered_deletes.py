@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestamptzType
 
-from lakehouse.dml.changes.change_batch import ChangeBatch
-from lakehouse.dml.changes.change_merge import older_than
-from lakehouse.dml.merge.target_rows import TargetRows
 from lakehouse.errors import InvalidInputError, TableAlreadyExistsError, ValidationConflictError
+from lakehouse.row_changes.change_data.change_batch import ChangeBatch
+from lakehouse.row_changes.change_data.change_merge import older_than
+from lakehouse.row_changes.merge.target_rows import TargetRows
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, refuse_v1
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from lakehouse.data.writing.data_file_writer import write_all
-from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
-from lakehouse.dml.added_rows import refuse_other_rows
-from lakehouse.dml.merge.target_rows import TargetRows, delete_rows
-from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.engines import engine_for
 from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.row_changes.add_files import AddedFiles, describe_hive, describe_paths
+from lakehouse.row_changes.added_rows import refuse_other_rows
+from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
+from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
@@ -84,7 +84,7 @@ class WriteVerbs(LoadedTable):
         one any more, expiry deletes it. Files elsewhere are never deleted.
 
         Raises:
-            InvalidInputError | InvalidSchemaError: see `dml.add_files`.
+            InvalidInputError | InvalidSchemaError: see `row_changes.add_files`.
             ValidationConflictError: another writer has added one of the files since this version.
         """
         return self._take_in(partial(describe_paths, list(paths)), branch, summary, commit_id)

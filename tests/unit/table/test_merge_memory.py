@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.dml.merge import source_rows
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, StorageError
+from lakehouse.row_changes.merge import source_rows
 from tests.table_census import take_census
 
 FORMS = [("copy-on-write", 2), ("merge-on-read", 2), ("merge-on-read", 3), ("copy-on-write", 3)]

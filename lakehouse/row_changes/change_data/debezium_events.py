@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from lakehouse.dml.changes.connect_types import (
+from lakehouse.errors import InvalidInputError, InvalidSchemaError
+from lakehouse.row_changes.change_data.connect_types import (
     UNKNOWN,
     ConnectType,
     arrow_type,
     counted,
     row_types,
 )
-from lakehouse.dml.changes.unchanged_values import is_placeholder, left_out
-from lakehouse.errors import InvalidInputError, InvalidSchemaError
+from lakehouse.row_changes.change_data.unchanged_values import is_placeholder, left_out
 
 OP = "__op"
 _ROW_OPS = ("c", "u", "r", "d")

@@ -13,8 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from lakehouse.data.statistics.key_filters import key_hashes, keys_as
-from lakehouse.dml.merge.merge_binding import BoundClause, BoundMerge
-from lakehouse.dml.merge.source_match import (
+from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.row_changes.merge.merge_binding import BoundClause, BoundMerge
+from lakehouse.row_changes.merge.source_match import (
     Hashes,
     KeyColumns,
     KeyFilter,
@@ -27,12 +29,10 @@ from lakehouse.dml.merge.source_match import (
     hashes,
     key_test,
 )
-from lakehouse.dml.merge.source_rows import SourceRows, SpillFile, SpillFolder
-from lakehouse.dml.merge.target_rows import TargetRows, empty_rows
-from lakehouse.dml.merge.term_columns import PairedRows
-from lakehouse.dml.row_change import RowChange, RowWriter, positions_of
-from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.row_changes.merge.source_rows import SourceRows, SpillFile, SpillFolder
+from lakehouse.row_changes.merge.target_rows import TargetRows, empty_rows
+from lakehouse.row_changes.merge.term_columns import PairedRows
+from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.transaction.decided_rows import KeyTest, Positions

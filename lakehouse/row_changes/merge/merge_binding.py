@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from lakehouse.dml.merge.merge_statement import Action, Matched, MergeClause, MergeStatement
 from lakehouse.errors import InvalidExpressionError, InvalidInputError
 from lakehouse.expressions.bound_filter import (
     TRUE,
@@ -26,6 +25,7 @@ from lakehouse.expressions.filter_binding import Names, to_bound
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter
 from lakehouse.expressions.typed_literals import cast_literal
+from lakehouse.row_changes.merge.merge_statement import Action, Matched, MergeClause, MergeStatement
 
 Resolve = Callable[[str], Column]
 

@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, IntegerType, LongType
 
-from lakehouse.dml.merge.merge_binding import BoundMerge, KeyPair
-from lakehouse.dml.merge.target_rows import empty_rows, top_level
-from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import TRUE, Bound, Call, Column, Term, Value, conjunction
 from lakehouse.expressions.filter_binding import to_bound
 from lakehouse.expressions.functions.sql_functions import type_of
 from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.sql import typed_calls as sql
+from lakehouse.row_changes.merge.merge_binding import BoundMerge, KeyPair
+from lakehouse.row_changes.merge.target_rows import empty_rows, top_level
+from lakehouse.row_changes.merge.term_columns import PairedRows
 from lakehouse.scan.key_pruning import may_hold_key, sorted_keys, tasks_with_keys
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask

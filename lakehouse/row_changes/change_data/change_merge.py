@@ -14,18 +14,18 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, IcebergType, NestedField
 
 from lakehouse.data.writing.input_columns import coerce
-from lakehouse.dml.changes.change_batch import ChangeBatch
-from lakehouse.dml.merge.merge_binding import bind_merge
-from lakehouse.dml.merge.merge_rows import merge_rows
-from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
-from lakehouse.dml.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
-from lakehouse.dml.merge.source_rows import SourceRows
-from lakehouse.dml.merge.target_rows import TargetRows
-from lakehouse.dml.merge.term_columns import PairedRows
-from lakehouse.dml.row_change import RowChange, RowWriter
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.row_changes.change_data.change_batch import ChangeBatch
+from lakehouse.row_changes.merge.merge_binding import bind_merge
+from lakehouse.row_changes.merge.merge_rows import merge_rows
+from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
+from lakehouse.row_changes.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
+from lakehouse.row_changes.merge.source_rows import SourceRows
+from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.merge.term_columns import PairedRows
+from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 

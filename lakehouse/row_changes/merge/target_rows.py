@@ -14,9 +14,9 @@ from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
-from lakehouse.dml.merge.term_columns import PairedRows
-from lakehouse.dml.row_change import POSITION, RowChange, RowWriter, positions_of
 from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term
+from lakehouse.row_changes.merge.term_columns import PairedRows
+from lakehouse.row_changes.row_change import POSITION, RowChange, RowWriter, positions_of
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import DataFile

@@ -28,11 +28,11 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.conversion.row_codes import row_codes
-from lakehouse.dml.changes.unchanged_values import left_out
-from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import columns
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.row_changes.change_data.unchanged_values import left_out
+from lakehouse.row_changes.merge.term_columns import PairedRows
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 _ORDERED = (
