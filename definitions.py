@@ -49,6 +49,7 @@ defs = dg.Definitions(
         ingest.index_wiki_edits,
         ingest.ingest_wiki_edits,
         ingest.retry_quarantine,
+        ingest.fill_columns,
         marts.refresh_marts,
         maintain.compact,
         maintain.rewrite_manifests,

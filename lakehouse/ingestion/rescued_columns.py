@@ -80,7 +80,13 @@ class FilledColumns(Report):
         }
 
 
-def fill_columns(lake: Lakehouse, source: Source, *, dry_run: bool = False) -> FilledColumns:
+def fill_columns(
+    lake: Lakehouse,
+    source: Source,
+    *,
+    dry_run: bool = False,
+    summary: Mapping[str, str] | None = None,
+) -> FilledColumns:
     """Take values that the raw table's columns take today out of the rest; a commit for each day.
 
     Columns that the source declares and the table has not are added. A value is judged as ingestion
@@ -90,6 +96,7 @@ def fill_columns(lake: Lakehouse, source: Source, *, dry_run: bool = False) -> F
         lake: the tables.
         source: as it is defined now.
         dry_run: count only.
+        summary: entries for the summaries of the snapshots.
 
     Raises:
         InvalidInputError: the source rescues nothing.
@@ -121,7 +128,7 @@ def fill_columns(lake: Lakehouse, source: Source, *, dry_run: bool = False) -> F
         if changed.num_rows:
             written.append(day)
             if not dry_run:
-                table.upsert(changed, keys=list(_KEYS))
+                table.upsert(changed, keys=list(_KEYS), summary=summary)
     shown = dict(filled.most_common()), dict(left.most_common())
     return FilledColumns(source, rest, *shown, tuple(written), dry_run)
 

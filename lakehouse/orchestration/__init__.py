@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         maintenance_sensors,
     )
     from lakehouse.orchestration.automation.nightly_schedules import nightly_schedule
-    from lakehouse.orchestration.automation.quarantine_retry import retry_job
+    from lakehouse.orchestration.automation.quarantine_retry import fill_job, retry_job
     from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
     from lakehouse.orchestration.checks.expectations import Suite, expect
     from lakehouse.orchestration.checks.statement_checks import (
@@ -59,6 +59,7 @@ __all__ = [
     "discover",
     "expect",
     "failure_alerts",
+    "fill_job",
     "landing_checks",
     "landing_sensor",
     "maintenance_jobs",
@@ -96,6 +97,7 @@ _HOMES = {
     "discover": "orchestration.discovery",
     "expect": "orchestration.checks.expectations",
     "failure_alerts": "orchestration.automation.failure_alerts",
+    "fill_job": "orchestration.automation.quarantine_retry",
     "landing_checks": "orchestration.automation.landing_sensors",
     "landing_sensor": "orchestration.automation.landing_sensors",
     "maintenance_jobs": "orchestration.automation.maintenance_jobs",

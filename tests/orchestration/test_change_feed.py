@@ -17,7 +17,13 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.feeds import feed_run
 from lakehouse.ingestion.stamp import RunStamp
-from lakehouse.orchestration import ChangeFeed, LakehouseResource, LakehouseSpark, Pipeline
+from lakehouse.orchestration import (
+    ChangeFeed,
+    LakehouseResource,
+    LakehouseSpark,
+    Pipeline,
+    ReadOptions,
+)
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.feed_assets import feed_assets, feed_sensor
 
@@ -193,6 +199,49 @@ def test_mistakes_of_a_definition_are_told() -> None:
         replace(USERS, delete_when="x")
     with pytest.raises(InvalidInputError, match="the name must match"):
         ChangeFeed(name="My Users", keys=("id",), sequence_by=("lsn",))
+
+
+def test_a_feed_is_read_by_its_options(feed) -> None:
+    """CSV as a European office writes it; oracle: the values that were written."""
+    read = ReadOptions(
+        encoding="latin-1", delimiter=";", decimal_separator=",", thousands=".", null_values=("-",)
+    )
+    one = feed(replace(ROWS, read=read))
+    text = "id;lsn;op;name;price\n1;1;u;Müller;1.234,5\n2;2;u;-;7\n3;3;u;x;0,25\n3;4;d;x;-\n"
+    (one.folder / "1.csv").write_bytes(text.encode("latin-1"))
+    one.run()
+    assert one.rows("id", "name", "price") == [(1, "Müller", 1234.5), (2, None, 7.0)]
+    (one.folder / "2.csv").write_bytes("id;lsn;op;name;price\n4;5;u;y;1,2,3\n".encode("latin-1"))
+    one.run(fails=True)  # a price that is no number is none of the table's
+    assert len(one.rows("id")) == 2
+
+
+def test_events_of_debezium_have_an_encoding(feed) -> None:
+    one = feed(replace(USERS, read=ReadOptions(encoding="utf-16")))
+    (one.folder / "1.jsonl").write_bytes(event("c", 1, id=1, name="Ü").decode().encode("utf-16"))
+    one.run()
+    assert one.rows("id", "name") == [(1, "Ü")]
+
+
+@pytest.mark.parametrize(
+    ("feed_of", "told"),
+    [
+        (lambda: replace(ROWS, rescue="rest"), "rescue='rest': a change whose values"),
+        (lambda: replace(ROWS, read=ReadOptions(date_format="dd.MM.yyyy")), "date_format='dd.MM"),
+        (lambda: replace(ROWS, read=ReadOptions(timestamp_format="yyyy")), "timestamp_format="),
+        (lambda: replace(ROWS, read=ReadOptions(header=False)), "header=False: it is about"),
+        (lambda: replace(USERS, read=ReadOptions(delimiter=";")), "delimiter=';': events of"),
+        (lambda: replace(USERS, read=ReadOptions(thousands="'")), 'thousands="\'": events of'),
+        (
+            lambda: replace(ROWS, format="jsonl", read=ReadOptions(quote="'")),
+            "it is of CSV, and format is 'jsonl'",
+        ),
+    ],
+)
+def test_options_that_cannot_hold_are_refused(feed_of, told) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        feed_of()
+    assert told in str(refused.value)
 
 
 def test_the_deletes_that_a_feed_remembers_are_maintained(tmp_path):

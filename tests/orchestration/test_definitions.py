@@ -42,7 +42,7 @@ def test_the_definitions_load_and_are_these() -> None:
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact",
         "expire",
         "rewrite_manifests", "remove_orphans", "lakehouse_state", "check_statements",
-        "refresh_marts", "retry_quarantine",
+        "refresh_marts", "retry_quarantine", "fill_columns",
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import date
@@ -25,7 +26,15 @@ from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.rescued_columns import fill_columns
 from lakehouse.ingestion.source_tables import raw_table, source_columns
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration import Column, EventTime, ReadOptions, Source
+from lakehouse.orchestration import (
+    Column,
+    EventTime,
+    LakehouseResource,
+    Pipeline,
+    ReadOptions,
+    Source,
+    fill_job,
+)
 from tests.orchestration.conftest import Pipe, event, june
 
 DAY = date(2026, 6, 1)
@@ -225,6 +234,55 @@ def test_columns_declared_later_are_what_they_would_have_been(form: str, lake: L
     assert lake.load_table("raw.fed").current_snapshot() == again
     with pytest.raises(InvalidInputError, match="keeps no rest"):
         fill_columns(lake, replace(late, rescue=None))
+
+
+def fed_early(folder: Path) -> tuple[Lakehouse, Source]:
+    """A raw table with a field in its rest, and its source, which declares that by now."""
+    lake = lh.load_catalog(str(folder / "warehouse"))
+    table = raw_table(lake, FED, Drift(), print)
+    lines = [{"id": str(n), "ts": "2026-06-02T00:00:00Z", "n": n} for n in range(4)]
+    lines[1] |= {"coupon": "a'b"}
+    lines[2] |= {"coupon": "\u00fc", "other": 1}
+    rows, _ = read("\n".join(map(json.dumps, lines)).encode(), FED, "a.jsonl")
+    table.append(pa.Table.from_pylist(rows, table.scan().to_arrow().schema))
+    return lake, replace(FED, columns=(*FED.columns, Column("coupon", "string")))
+
+
+def test_the_job_fills_columns(tmp_path: Path) -> None:
+    lake, late = fed_early(tmp_path)
+    beside = replace(FED, name="beside", rescue=None)  # neither rescues nor was ingested
+    job = fill_job(Pipeline((late, beside, replace(FED, name="new")), (), str(tmp_path)))
+    resources = {"lakehouse": LakehouseResource(catalog=str(tmp_path / "warehouse"))}
+
+    def coupons(**tags: str) -> tuple[str, list[object]]:
+        done = job.execute_in_process(
+            resources=resources, tags={f"lakehouse/{k}": v for k, v in tags.items()}
+        )
+        table = lake.load_table("raw.fed")
+        names = table.schema().column_names
+        rows = table.scan().to_arrow().sort_by("id").to_pylist() if "coupon" in names else []
+        assert not rows or table.current_snapshot().summary["dagster.run-id"] == done.run_id
+        return done.run_id, [row["coupon"] for row in rows]
+
+    assert coupons(**{"dry-run": "true"})[1] == []
+    assert coupons(tables="raw.new")[1] == []
+    assert coupons()[1] == [None, "a'b", "\u00fc", None]
+
+
+@pytest.mark.spark
+def test_spark_fills_a_column_by_the_documented_statement(tmp_path: Path, spark: object) -> None:
+    """The statement of docs/ingestion.md gives what `fill_columns` gives."""
+    page = Path(__file__).parents[2] / "docs" / "ingestion.md"
+    (statement,) = re.findall(r"```sql\n(UPDATE .*?rest.*?)```", page.read_text(), re.DOTALL)
+    lake, late = fed_early(tmp_path)
+    raw_table(lake, late, Drift(added=late.columns[-1:]), print)
+    lh.spark.attach(spark, lake, name="filled")
+    spark.sql(statement.replace("lake.raw.shop", "filled.raw.fed"))
+    found = lake.load_table("raw.fed").scan().to_arrow().sort_by("id")["coupon"].to_pylist()
+    other, same = fed_early(tmp_path / "other")
+    fill_columns(other, same)
+    wanted = other.load_table("raw.fed").scan().to_arrow().sort_by("id")["coupon"].to_pylist()
+    assert found == wanted == [None, "a'b", "\u00fc", None]
 
 
 @pytest.mark.spark

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.source import EventTime, Format, Source
 
 Envelope = Literal["rows", "debezium"]
 DEBEZIUM_DELETES = "__op = 'd'"
+_OF_COLUMNS = ("header", "date_format", "timestamp_format")
+"""Read options that say something of declared columns, which a feed has none of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,13 @@ class ChangeFeed:
         delete_when: for rows: SQL that is true for a change that deletes its row; None: none does.
         pattern: which files below the folder belong to it (`fnmatch`).
         format: of files that are text, as of a source.
+        read: how text is read: encoding, dialect of CSV, spelling of numbers; of Debezium's events
+            the encoding alone.
+        rescue: None: a change is applied as a whole or not at all.
         max_line_bytes: of a line.
+
+    Raises:
+        InvalidInputError: a value that no feed has; it says which and why.
     """
 
     name: str
@@ -48,6 +57,8 @@ class ChangeFeed:
     delete_when: str | None = None
     pattern: str = "*"
     format: Format = "auto"
+    read: ReadOptions = field(default_factory=ReadOptions)
+    rescue: str | None = None
     max_line_bytes: int = 8 << 20
 
     def __post_init__(self) -> None:
@@ -56,7 +67,23 @@ class ChangeFeed:
             raise InvalidInputError(f"{where}: it needs keys and sequence_by")
         if self.envelope == "debezium" and self.delete_when is not None:
             raise InvalidInputError(f"{where}: events of Debezium say themselves what is deleted")
+        if self.rescue is not None:
+            raise InvalidInputError(
+                f"{where}: rescue={self.rescue!r}: a change whose values were set aside would "
+                "leave a row that never was, so a file with such a value is left alone as a whole"
+            )
+        self._check_read(where)
         self.reading()
+
+    def _check_read(self, where: str) -> None:
+        for name, value in self.read.used.items():
+            why = None
+            if self.envelope == "debezium" and name != "encoding":
+                why = "events of Debezium are JSON and have types of their own"
+            elif name in _OF_COLUMNS:
+                why = "it is about declared columns, and a change feed declares none"
+            if why is not None:
+                raise InvalidInputError(f"{where}: read option {name}={value!r}: {why}")
 
     @property
     def table(self) -> str:
@@ -94,5 +121,6 @@ class ChangeFeed:
             bucket="",
             pattern=self.pattern,
             format=self.format,
+            read=self.read,
             max_line_bytes=self.max_line_bytes,
         )

@@ -12,6 +12,7 @@ from lakehouse.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.ingestion.reading.formats.record_chunks import Records
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.value_kinds import inferred
 from lakehouse.row_changes.change_data.debezium_events import debezium_changes
@@ -37,7 +38,7 @@ def change_records(stream: pa.NativeFile, path: str, feed: ChangeFeed) -> pa.Tab
         if chunk.records is not None:
             found.append(chunk.records)
     if feed.envelope == "rows":
-        return _rows(found, path)
+        return _rows(found, path, SpelledText(feed.read))
     events = [one.text(position) for one in found for position in range(len(one.lines))]
     try:
         return debezium_changes(events, list(feed.keys), add_fields=list(feed.sequence_by))
@@ -45,20 +46,20 @@ def change_records(stream: pa.NativeFile, path: str, feed: ChangeFeed) -> pa.Tab
         raise InvalidInputError(f"{path}: {error.message}") from error
 
 
-def _rows(found: Sequence[Records], path: str) -> pa.Table:
+def _rows(found: Sequence[Records], path: str, spelled: SpelledText) -> pa.Table:
     kinds: dict[str, Counter[str]] = {}
     for records in found:
         for name, values in records.fields().items():
             of = kinds.setdefault(name, Counter())
-            of.update(column_kinds(values, untyped=records.untyped))
+            of.update(column_kinds(values, untyped=records.untyped, spelled=spelled))
     types = {name: kind for name, of in kinds.items() if (kind := inferred(of)) is not None}
     tables = []
     for records in found:
         columns = {}
         for name, kind in types.items():
-            values = records.column(name)
+            values, misspelled = spelled.usual(records.column(name), kind)
             columns[name], bad = typed_column(values, kind, from_text=records.untyped)
-            for position, why in sorted(bad.items()):
+            for position, why in sorted((bad | misspelled).items()):
                 raise InvalidInputError(
                     f"{path}, line {records.lines[position]}: {name} is a {kind} in the other "
                     f"lines: {why}"

@@ -7,7 +7,7 @@ import dagster as dg
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
 from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
-from lakehouse.orchestration.automation.quarantine_retry import retry_job
+from lakehouse.orchestration.automation.quarantine_retry import fill_job, retry_job
 from lakehouse.orchestration.feed_assets import feed_sensor
 from lakehouse.orchestration.project import Pipeline
 
@@ -19,12 +19,12 @@ def event_definitions(pipeline: Pipeline) -> dg.Definitions:
         InvalidInputError: the pipeline's tables contradict each other.
     """
     jobs = ingestion_jobs(pipeline)
-    retries = [retry_job(pipeline)] if pipeline.sources else []
+    again = [retry_job(pipeline), fill_job(pipeline)] if pipeline.sources else []
     conditions = [table.key for table in pipeline.derived if table.automation is not None]
     return dg.Definitions(
         assets=pipeline.assets(),
         asset_checks=landing_checks(pipeline),
-        jobs=[*jobs, *retries],
+        jobs=[*jobs, *again],
         sensors=[
             *landing_sensors(pipeline, jobs),
             *(feed_sensor(feed) for feed in pipeline.feeds),

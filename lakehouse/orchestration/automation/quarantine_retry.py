@@ -1,6 +1,9 @@
-"""Quarantined lines are taken again: the ledger calls them pending, and the next run reads them."""
+"""What a changed definition takes afterwards: quarantined lines, and values that were rescued.
 
-from collections.abc import Iterator, Mapping
+Quarantined lines are taken again: the ledger calls them pending, and the next run reads them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -195,45 +198,62 @@ def retry(
 
 def retry_job(pipeline: Pipeline) -> dg.JobDefinition:
     """The job `retry_quarantine`: one step for each source, which runs `retry`."""
-    sources = pipeline.sources
-    steps = [_step(source, [one.table for one in sources]) for source in sources]
+
+    def again(lakehouse: LakehouseResource, source: Source, run_id: str, **how: bool) -> str:
+        lake = lakehouse.lake()
+        if not lake.table_exists(source.ledger_table):
+            return f"nothing of {source.name} was indexed yet"
+        return as_text(retry(lake, lakehouse.landing, source, summary={RUN_ID: run_id}, **how))
+
+    what = "Have the next run judge quarantined lines by the present definitions."
+    return _job(pipeline, "retry_quarantine", what, again)
+
+
+def fill_job(pipeline: Pipeline) -> dg.JobDefinition:
+    """The job `fill_columns`: one step for each source, which runs `fill_columns`."""
+
+    def fill(lakehouse: LakehouseResource, source: Source, run_id: str, **how: bool) -> str:
+        lake = lakehouse.lake()
+        if source.rescue is None:
+            return f"{source.name} rescues nothing that columns could be filled from"
+        if not lake.table_exists(source.table):
+            return f"nothing of {source.name} was ingested yet"
+        return as_text(fill_columns(lake, source, summary={RUN_ID: run_id}, **how))
+
+    what = "Fill columns that were declared late from what their source rescued."
+    return _job(pipeline, "fill_columns", what, fill)
+
+
+def _job(pipeline: Pipeline, name: str, what: str, act: Callable[..., str]) -> dg.JobDefinition:
+    """A job with a step for each source, which does what `act` does, and logs what it says."""
+    tables = [source.table for source in pipeline.sources]
+
+    def step_of(source: Source) -> dg.OpDefinition:
+        @dg.op(
+            name=f"{name}__{source.name}",
+            pool=pool(source.table),
+            out=dg.Out(dg.Nothing),
+            description=f"{source.table}: {what}",
+        )
+        def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
+            with explained():
+                if source.table not in chosen_tables(tables, context.run_tags):
+                    context.log.info(f"{source.table} is not among {context.run_tags[TABLES_TAG]}")
+                    return
+                dry_run = context.run_tags.get(DRY_RUN_TAG, "") == "true"
+                context.log.info(act(lakehouse, source, context.run_id, dry_run=dry_run))
+
+        return step
+
+    steps = [step_of(source) for source in pipeline.sources]
 
     @dg.job(
-        name="retry_quarantine",
-        description="Have the next run judge quarantined lines by the present definitions. Tag "
-        f"`{TABLES_TAG}` with raw tables to choose some, `{DRY_RUN_TAG}` with `true` to see what "
-        "would be taken.",
+        name=name,
+        description=f"{what} Tag `{TABLES_TAG}` with raw tables to choose some, `{DRY_RUN_TAG}` "
+        "with `true` to see what would be done.",
     )
-    def retry_quarantine_job() -> None:
+    def job() -> None:
         for step in steps:
             step()
 
-    return retry_quarantine_job
-
-
-def _step(source: Source, tables: list[str]) -> dg.OpDefinition:
-    @dg.op(
-        name=f"retry_quarantine__{source.name}",
-        pool=pool(source.table),
-        out=dg.Out(dg.Nothing),
-        description=f"Have lines of {source.quarantine_table} taken again.",
-    )
-    def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
-        with explained():
-            lake = lakehouse.lake()
-            if source.table not in chosen_tables(tables, context.run_tags):
-                context.log.info(f"{source.table} is not among {context.run_tags[TABLES_TAG]}")
-            elif not lake.table_exists(source.ledger_table):
-                context.log.info(f"nothing of {source.name} was indexed yet")
-            else:
-                dry_run = context.run_tags.get(DRY_RUN_TAG, "") == "true"
-                found = retry(
-                    lake,
-                    lakehouse.landing,
-                    source,
-                    dry_run=dry_run,
-                    summary={RUN_ID: context.run_id},
-                )
-                context.log.info(as_text(found))
-
-    return step
+    return job
