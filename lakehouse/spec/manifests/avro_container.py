@@ -328,11 +328,11 @@ def _checked_schema(text: bytes, location: str) -> Any:
     def make() -> Any:
         try:
             schema = json.loads(text)
+            _check_schema(schema, location)
         except (ValueError, RecursionError) as error:
             raise CorruptMetadataError(
                 f"{location} has no readable Avro schema: {error}", location=location
             ) from error
-        _check_schema(schema, location)
         return schema
 
     return _SCHEMAS.of((), text, make, lambda _: AVRO_SCHEMA * len(text))

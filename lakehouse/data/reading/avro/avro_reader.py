@@ -213,13 +213,19 @@ def avro_columns(schema: Any, location: str) -> list[AvroColumn]:
     """The top-level columns of an Avro file.
 
     Raises:
-        UnsupportedFeatureError: a union of more than null and one type, or a type that Arrow has
-            not.
+        CorruptMetadataError: the schema is nested too deeply.
+        UnsupportedFeatureError: a union of more than null and one type, a record that contains
+            itself, or a type that Arrow has not.
     """
     reader = _Types(location)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise UnsupportedFeatureError(f"file {location} holds no Avro records", file=location)
-    return reader.column("", None, schema).children
+    try:
+        return reader.column("", None, schema).children
+    except RecursionError:
+        raise CorruptMetadataError(
+            f"file {location} has an Avro schema that is nested too deeply", file=location
+        ) from None
 
 
 def without_logical_types(schema: Any) -> Any:
@@ -243,6 +249,7 @@ class _Types:
     def __init__(self, location: str) -> None:
         self._location = location
         self._named: dict[str, Any] = {}
+        self._open: set[int] = set()  # records whose fields are being read
 
     def column(self, name: str, field_id: int | None, schema: Any) -> AvroColumn:
         if isinstance(schema, list):
@@ -252,6 +259,8 @@ class _Types:
             return self.column(name, field_id, kinds[0])
         if isinstance(schema, str):
             if schema in self._named:
+                if id(self._named[schema]) in self._open:
+                    raise self._refused(name, f"{schema}, which contains itself")
                 return self.column(name, field_id, self._named[schema])
             schema = {"type": schema}
         kind = schema["type"]
@@ -261,10 +270,12 @@ class _Types:
             space = schema.get("namespace", "")
             self._named |= {schema["name"]: schema, f"{space}.{schema['name']}": schema}
         if kind == "record":
+            self._open.add(id(schema))
             children = [
                 self.column(one["name"], one.get("field-id"), one["type"])
                 for one in schema["fields"]
             ]
+            self._open.remove(id(schema))
             return AvroColumn(
                 name, field_id, pa.struct([one.arrow() for one in children]), children=children
             )
