@@ -22,7 +22,8 @@ class ReadOptions:
     detail names the option.
 
     Attributes:
-        encoding: of text files, as Python names it: `utf-8`, `latin-1`, `cp1252`, `utf-16`.
+        encoding: of text files without a byte order mark, as Python names it: `utf-8`, `latin-1`,
+            `cp1252`, `utf-16`.
         delimiter: of CSV, one character; None: the one of `,`, `;`, tab and `|` that the first line
             of each file has most of.
         quote: what encloses fields of CSV, one character; empty: nothing does.

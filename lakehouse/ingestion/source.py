@@ -69,7 +69,8 @@ class EventTime:
     Attributes:
         column: top-level field of the record.
         zone: IANA zone of values that carry no offset.
-        unit: ISO 8601 text, or a number of seconds, milliseconds or microseconds since the epoch.
+        unit: ISO 8601 text, or a number of seconds, milliseconds or microseconds since the epoch,
+            beside which text that is no number is ISO 8601, too.
         format: how text spells it otherwise, such as `dd.MM.yyyy HH:mm`, in Spark's letters as
             `ReadOptions.timestamp_format`; without a time of day it is midnight. None: ISO 8601.
     """

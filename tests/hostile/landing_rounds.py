@@ -254,27 +254,23 @@ def _instant(file: Landed, value: object) -> tuple[object, str]:
         value, verdict = _from_nanoseconds(value, cut=True)
     if isinstance(value, str) and source.event_time.format is not None:
         value = _by_format(value, source.event_time.format)
-    if isinstance(value, datetime) and unit == "iso":
-        moment = value
-    elif unit == "iso":
-        if not isinstance(value, str):
-            return None, NO
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return None, NO
-        verdict = ROW if _ISO.fullmatch(value) else ANY
-        if len(value) < len("2026-06-02T10"):
-            return None, NO
-    else:
-        text = value.text if isinstance(value, Number) else value
-        if not isinstance(text, str) or not _LOOSE.fullmatch(text):
-            return None, NO
+    text = value.text if isinstance(value, Number) else value
+    if unit != "iso" and isinstance(text, str) and _LOOSE.fullmatch(text):
         micros = Decimal(text) * {"s": 10**6, "ms": 10**3, "us": 1}[unit]
         if abs(micros) > 10**17:
             return None, NO
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(micros))
         verdict = ROW if _PLAIN.fullmatch(text) else ANY
+    elif isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, str) and len(value) >= len("2026-06-02T10"):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None, NO
+        verdict = ROW if _ISO.fullmatch(value) else ANY
+    else:
+        return None, NO
     if moment.tzinfo is None:
         local = moment.replace(tzinfo=zone)
         if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != moment:

@@ -85,6 +85,35 @@ def test_text_of_an_encoding_is_that_of_its_codec(encoding: str, form: str, pack
 
 
 @pytest.mark.parametrize(
+    ("encoding", "mark"),
+    [("cp1252", "utf-8-sig"), ("shift_jis", "utf-8-sig"), ("utf-16", "utf-8-sig"),
+     ("utf-16-le", "utf-16-be"), ("utf-16-be", "utf-32-le")],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["csv", "jsonl", "json"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_byte_order_mark_says_more_than_the_option(
+    encoding: str, mark: str, form: str, packed: bool
+) -> None:
+    """Beside Python's codec. Files of one feed have marks, others have none."""
+    record = {"id": "M\u00fcller \u20ac", "ts": "2026-06-02T10:00:00"}
+    texts = {
+        "csv": f"id,ts\n{record['id']},{record['ts']}\n",
+        "jsonl": json.dumps(record, ensure_ascii=False) + "\n",
+        "json": json.dumps([record], ensure_ascii=False),
+    }
+    text = texts[form] if mark == "utf-8-sig" else "\ufeff" + texts[form]
+    data = gzip.compress(text.encode(mark)) if packed else text.encode(mark)
+    assert read(data, source(encoding=encoding), f"a.{form}") == ([record], {})
+
+
+def test_bytes_that_a_marked_text_has_not_reject_their_line() -> None:
+    lines = b"\xef\xbb\xbfid,ts\na,2026-06-02T10:00:00\nM\xed\xb2,2026-06-02T10:00:00\n"
+    rows, rejects = read(lines, source(encoding="cp1252"))
+    assert [row["id"] for row in rows] == ["a"]
+    assert rejects == {3: ("malformed CSV", "not UTF-8: invalid continuation byte at byte 2")}
+
+
+@pytest.mark.parametrize(
     ("encoding", "odd"), [("cp1252", b"\x81"), ("ascii", b"\xc3\xa9"), ("shift_jis", b"\xfd")]
 )
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

@@ -500,8 +500,20 @@ def test_event_times_as_numbers(unit: str, value: object) -> None:
     event_time = EventTime("ts", unit=unit)  # type: ignore[arg-type]
     parse = instant_parser(event_time, date(2013, 1, 1), date(2013, 12, 31))
     assert parse(value) == datetime(2013, 7, 1, 5, 30, tzinfo=UTC)
-    assert isinstance(parse(True), BadEventTime)
-    assert isinstance(parse(10**30), BadEventTime)
+    for odd in (True, 10**30, "soon", "2013-07-01", {"a": 1}, float("nan"), "2013-07-01T25:00:00"):
+        assert isinstance(parse(odd), BadEventTime), odd
+    # devices of two makes write one feed: text that is no number needs no unit
+    mixed: list[object] = [value, "2013-07-01T07:30:00+02:00", "2013-07-01T05:30:00", "soon", None]
+    clock = EventClock(event_time, date(2013, 1, 1), date(2013, 12, 31))
+    texts = [None if one is None else str(one) for one in mixed]
+    for column in (mixed, texts, pa.array(texts)):
+        found, bad = clock.instants(column)
+        assert found[:3].tolist() == [1_372_656_600_000_000] * 3
+        assert {at: one.reason for at, one in bad.items()} == {
+            3: "event time malformed", 4: "event time missing",
+        }  # fmt: skip
+    times = pa.array([1_372_656_600_000_000_000] * 2, pa.timestamp("ns"))
+    assert clock.instants(times)[0].tolist() == [1_372_656_600_000_000] * 2
 
 
 def test_a_source_says_what_is_wrong_with_it() -> None:

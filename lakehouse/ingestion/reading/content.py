@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -57,7 +58,8 @@ _FOREIGN = (
     (b"SQLite format 3", "a SQLite database"),
     (b"%PDF", "a PDF"),
 )
-_WIDE_MARKS = (
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe\x00\x00", "utf-32"),
     (b"\x00\x00\xfe\xff", "utf-32"),
     (b"\xff\xfe", "utf-16"),
@@ -148,11 +150,16 @@ def refuse_binary(head: bytes, name: str) -> None:
         raise UnreadableContentError("unsupported file", "it is no text")
 
 
+def marked_encoding(head: bytes) -> str | None:
+    """The encoding that a byte order mark tells; None without one."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
+
+
 def wide_encoding(head: bytes) -> str | None:
     """The encoding of text whose characters have two or four bytes each; None for other text."""
-    for magic, name in _WIDE_MARKS:
-        if head.startswith(magic):
-            return name
+    marked = marked_encoding(head)
+    if marked is not None:
+        return None if marked == "utf-8" else marked
     if not _is_wide(head):
         return None
     first, second = head[::2].count(0), head[1::2].count(0)
@@ -189,15 +196,29 @@ def _marked(error: UnicodeError) -> tuple[str, int]:
 
 
 _MARK, _ERRORS = 0xDC00, "lakehouse.marked"
+# what `as_utf8` makes of such a byte
+_MARKED = re.compile(rb"\xed[\xb2\xb3][\x80-\xbf]")
 codecs.register_error(_ERRORS, _marked)
 
 
 def as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     """Text of an encoding as UTF-8; bytes that the encoding has not stay apart from all text.
 
+    The encoding that a byte order mark tells is that of the text. Text in UTF-8 is given as it is.
+
+    Args:
+        blocks: the text; the first block holds all of the mark.
+        encoding: of text without a mark.
+
     Raises:
         UnreadableContentError: what reading the blocks raises.
     """
+    first = next(blocks, b"")
+    encoding = marked_encoding(first) or encoding
+    blocks = chain([first], blocks)
+    if encoding == "utf-8":
+        yield from blocks
+        return
     decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
     for block in blocks:
         if text := decoder.decode(block):
@@ -212,7 +233,7 @@ def not_in_encoding(text: bytes, encoding: str) -> str | None:
         text.decode()
     except UnicodeDecodeError as error:
         odd = text[error.start : error.start + 3]
-        if encoding == "utf-8" or odd[:1] != b"\xed":
+        if encoding == "utf-8" or not _MARKED.match(odd):
             return f"not UTF-8: {error.reason} at byte {error.start + 1}"
         byte = ord(odd.decode("utf-8", "surrogatepass")) - _MARK
         return f"not {encoding} (encoding): byte 0x{byte:02x}"

@@ -48,12 +48,14 @@ def instant_parser(
 ) -> Callable[[object], datetime | BadEventTime]:
     """A function from a record's value to its instant in UTC.
 
+    Where numbers have a unit, text that is no number is ISO 8601, as without one.
+
     Values outside `first_day` to `last_day` (days of UTC, inclusive), values that are missing, of
     another type or malformed, offsets that do not exist, and local times that the zone skips are a
     `BadEventTime`. A local time that the zone has twice is its first.
     """
     zone = ZoneInfo(event_time.zone)
-    unit_us = _UNIT_US.get(event_time.unit)
+    unit_us = _UNIT_US.get(event_time.unit, 0)
     low = datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC)
     high = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
 
@@ -61,7 +63,8 @@ def instant_parser(
         if value is None:
             return BadEventTime("event time missing", event_time.column)
         try:
-            instant = _from_number(value, unit_us) if unit_us else _from_text(value, zone)
+            number = _number(value) if unit_us else None
+            instant = _from_text(value, zone) if number is None else _from_number(number, unit_us)
         except (ValueError, OverflowError, TypeError) as error:
             return BadEventTime("event time malformed", f"{str(value)[:100]!r}: {error}")
         if not low <= instant < high:
@@ -96,6 +99,9 @@ class EventClock:
         """Microseconds since the epoch; positions without a usable time, with the reason."""
         values, misfits = self._usual(values)
         found, sure = self._numbers(values) if self._unit_us else self._texts(values)
+        if self._unit_us and not sure.all():
+            times, known = self._texts(values)
+            found, sure = np.where(sure, found, times), sure | known
         sure &= (found >= self._low) & (found < self._high)
         bad: dict[int, BadEventTime] = {}
         unsure = np.flatnonzero(~sure)
@@ -193,14 +199,14 @@ def _nothing(count: int) -> tuple[Micros, npt.NDArray[np.bool_]]:
     return np.zeros(count, np.int64), np.zeros(count, np.bool_)
 
 
-def _from_number(value: object, unit_us: int) -> datetime:
-    if isinstance(value, str):
-        if not NUMBER.fullmatch(value):
-            raise ValueError("not a number")
-        value = int(value) if INTEGER.fullmatch(value) else float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("not a number")
-    return _EPOCH + round(value * unit_us) * _MICROSECOND
+def _number(value: object) -> int | float | None:
+    if isinstance(value, str) and NUMBER.fullmatch(value):
+        return int(value) if INTEGER.fullmatch(value) else float(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _from_number(number: float, unit_us: int) -> datetime:
+    return _EPOCH + round(number * unit_us) * _MICROSECOND
 
 
 def _from_text(value: object, zone: ZoneInfo) -> datetime:
