@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_the_definition_is_written_and_found(command, tmp_path: Path) -> None:
         ]
     )  # fmt: skip
     assert "carry no offset" in done.output
-    assert "empty has no value" in done.output
+    assert "'empty' has no value" in done.output
     again = command("clicks", sample)
     assert again.exit_code == 1
     assert "exists already" in again.output
@@ -283,6 +284,61 @@ def test_a_feed_of_another_country_is_read(
     source = defined(tmp_path / "checkout" / "assets" / "payments.py")
     assert source.read.used == found["read"]
     assert (source.event_time.format, source.rescue) == ("dd.MM.yyyy HH:mm", "rest")
+
+
+def test_files_with_a_mark_are_utf8_beside_files_that_are_not(command, tmp_path: Path) -> None:
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    for name, encoding in (("a.csv", "cp1252"), ("b.csv", "utf-8-sig")):
+        (folder / name).write_bytes("\n".join(payments(60)).encode(encoding))
+    found = json.loads(command("payments", folder, "--dry-run", "--json").stdout)
+    assert found["read"]["encoding"] == "cp1252"
+    assert found["columns"].keys() == {"id", "gebucht", "empf\u00e4nger", "betrag", "valuta"}
+    assert (found["rows"], found["duplicates"], found["rejected"]) == (120, 60, {})
+
+
+def test_few_values_that_are_no_time_do_not_hide_the_format(command, tmp_path: Path) -> None:
+    """`########` and 31 February are kept, or quarantined; the others are times."""
+    *some, last = payments(60)
+    odd = ["98;########;x;1,50;01.06.2024", "99;01.06.2024 10:00;x;1,50;31.02.2024"]
+    sample = tmp_path / "a.csv"
+    sample.write_text("\n".join([*some, last, *odd]))
+    found = json.loads(command("payments", sample, "--dry-run", "--json").stdout)
+    assert found["event_time"]["format"] == "dd.MM.yyyy HH:mm"
+    assert found["columns"]["valuta"] == "date"
+    assert found["rejected"] == {"event time malformed": 1}
+    assert found["rescued"] == {"valuta": 1}
+    assert "valuta: date leaves values such as '31.02.2024' to the rest" in " ".join(found["notes"])
+    assert "########" not in " ".join(found["notes"])
+    # a twentieth is the most, and a time in another format is no stranger
+    for few in ([odd[1]] * 4, ["99;01.06.2024 10:00;x;1,50;02/01/2024"]):
+        sample.write_text("\n".join([*some, last, *few]))
+        found = json.loads(command("payments", sample, "--dry-run", "--json").stdout)
+        assert found["columns"]["valuta"] == "string"
+
+
+def test_event_times_of_two_spellings_are_one_field(command, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.jsonl"
+    moments = [1_717_228_800_000, "2024-06-01T10:00:00+02:00", "2024-06-01T08:00:00Z"] * 20
+    sample.write_bytes(lines([{"n": n, "ts": one} for n, one in enumerate(moments)]))
+    found = json.loads(command("events", sample, "--dry-run", "--json").stdout)
+    assert found["event_time"] == {"column": "ts", "zone": "UTC", "unit": "ms"}
+    assert (found["rows"], found["columns"]["ts"], found["rescued"]) == (60, "json", {})
+
+
+def test_json_takes_times_and_decimals_of_parquet(command, tmp_path: Path) -> None:
+    """Files of one feed whose types differ; the note says json takes all of it."""
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    moment = datetime(2024, 6, 1, 10, tzinfo=UTC)
+    naive = pa.array([moment.replace(tzinfo=None)] * 5, pa.timestamp("ns"))
+    amounts = pa.array([Decimal("1.50")] * 5)
+    for name, ts, x in (("a", naive, amounts), ("b", pa.array([moment] * 5), pa.array(["?"] * 5))):
+        table = pa.table({"n": range(5), "ts": ts, "x": x, "who": [name] * 5})
+        pq.write_table(table, folder / f"{name}.parquet")
+    found = json.loads(command("events", folder, "--dry-run", "--json").stdout)
+    assert (found["columns"]["ts"], found["columns"]["x"]) == ("json", "json")
+    assert (found["rows"], found["rescued"], found["rejected"]) == (10, {}, {})
 
 
 def test_a_decimal_comma_that_not_all_values_have_is_told(command, tmp_path: Path) -> None:

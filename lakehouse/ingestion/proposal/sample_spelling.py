@@ -12,6 +12,7 @@ from datetime import date
 from itertools import product
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.ingestion.proposal.sampled_records import Field, Sample
@@ -21,6 +22,7 @@ from lakehouse.ingestion.reading.content import (
     UnreadableContentError,
     as_utf8,
     kind_of,
+    marked_encoding,
     plain_blocks,
     wide_encoding,
 )
@@ -140,11 +142,14 @@ def _some(blocks: Iterable[bytes], most: int) -> bytes:
 
 
 def _encoding(text: bytes) -> str:
-    """`ascii`, `utf-8`, a wide one, else `cp1252` or, where that has not all bytes, `latin-1`."""
+    """`ascii`, `utf-8`, a wide one, else `cp1252` or, where that has not all bytes, `latin-1`.
+
+    Text that a mark tells to be UTF-8 is read so under any encoding: it is as good as `ascii`.
+    """
     wide = wide_encoding(text[:HEAD_BYTES])
     if wide is not None:
         return wide
-    if text.isascii():
+    if text.isascii() or marked_encoding(text) is not None:
         return "ascii"
     readable = text.decode("utf-8", "replace")
     invalid = readable.count("\ufffd")
@@ -166,7 +171,7 @@ def _delimiter(lines: Sequence[bytes], options: ReadOptions) -> str | None:
     return usual if usual in DELIMITERS else None
 
 
-_SIGN, _DIGITS = "[+-]?", "[0-9]"
+_SIGN, _DIGITS, _DIGIT = "[+-]?", "[0-9]", re.compile("[0-9]")
 _COMMA = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+),[0-9]+")
 
 
@@ -219,25 +224,34 @@ def _grouped(texts: Mapping[str, Sequence[str]], names: Sequence[str], group: st
 
 
 def formats_of(field: Field) -> dict[str, list[str]]:
-    """Formats that all values of a field fit: `day` or `month` first -> the closest ones first.
+    """Formats that the values of a field fit: `day` or `month` first -> the closest ones first.
 
-    A format without a time of day comes only where there is none.
+    A twentieth of the values may be times in none of them (`########`, the 31st of February); what
+    is a time in one is a time in all that are given. A format without a time of day comes only
+    where there is none.
     """
     if not field.distinct or any(type(one) is not str for one in field.distinct):
         return {}
     texts = pa.array([str(one) for one in field.distinct])
-    first = texts[0].as_py()
-    found: dict[str, list[str]] = {}
+    # formats begin with a digit, and which digit one is matters to none
+    shapes = {_DIGIT.sub("1", str(one)) for one in field.distinct if str(one)[:1].isdigit()}
+    times: dict[str, pa.Array] = {}
     for form in (*_DATES, *(map("".join, product(_DATES, _CLOCKS)))):
         if form == "yyyy-MM-dd" or form.startswith("yyyy-MM-dd'T'"):
             continue  # that is ISO 8601
         pattern = TimePattern.parsed("timestamp_format", form)
-        if not re.fullmatch(pattern.regex, first):
-            continue
-        iso = pattern.iso(texts)
-        if iso.null_count or typed_column(iso, "timestamp", from_text=True)[1]:
-            continue
-        found.setdefault("month" if form.lstrip("'")[0] == "M" else "day", []).append(form)
+        if any(re.fullmatch(pattern.regex, one) for one in shapes):
+            times[form] = typed_column(pattern.iso(texts), "timestamp", from_text=True)[0]
+    if not times:
+        return {}
+    most = pc.coalesce(*times.values())
+    strangers = set(texts.filter(most.is_null()).to_pylist())
+    if sum(one in strangers for one in field.values) * 20 > len(field.values):
+        return {}
+    found: dict[str, list[str]] = {}
+    for form, instants in times.items():
+        if instants.null_count == most.null_count:
+            found.setdefault("month" if form.lstrip("'")[0] == "M" else "day", []).append(form)
     return found
 
 

@@ -357,7 +357,7 @@ def _columns(
         lost = f"{name!r} cannot be a column: {field.count:,} records keep it among the rest"
         spelling = commonest[name.casefold()]
         if not field.kinds:
-            notes.append(f"{name} has no value: it becomes a column with its first one")
+            notes.append(f"{name!r} has no value: it becomes a column with its first one")
         elif spelling != name:
             notes.append(f"{lost}; it differs from {spelling!r} by case alone")
         elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
@@ -366,6 +366,12 @@ def _columns(
             fitting = {one for forms in formats.get(name, {}).values() for one in forms}
             if {read.date_format, read.timestamp_format} & fitting:
                 kind = "date" if read.date_format in fitting else "timestamp"
+                # without an event time there is no row, and no rest
+                if name != time and (odd := _misfits(kind, field, read)):
+                    notes.append(
+                        f"{name}: {kind} leaves values such as {min(map(str, odd))!r} to the rest, "
+                        "string would take them"
+                    )
             else:
                 kind = _fitting(name, field, read, notes)
             columns.append(Column(name, kind))
@@ -402,9 +408,15 @@ def _takes(column_type: str, field: Field, read: ReadOptions) -> bool:
         return False
     if len(field.kinds) == 1 and not {"large", "huge"} & field.kinds.keys():
         return True
+    return not _misfits(column_type, field, read)
+
+
+def _misfits(column_type: str, field: Field, read: ReadOptions) -> list[object]:
+    """Values that were seen and that a column of this type does not hold."""
     seen = list(field.values if field.distinct is None else field.distinct)
     usual, misspelled = SpelledText(read).usual(seen, column_type)
-    return not misspelled and not typed_column(usual, column_type, from_text=field.untyped)[1]
+    odd = {*misspelled, *typed_column(usual, column_type, from_text=field.untyped)[1]}
+    return [seen[at] for at in sorted(odd)]
 
 
 def _decimal(field: Field) -> list[str]:
