@@ -463,8 +463,8 @@ def round_of(seed: int, *_: object) -> None:
         judge_left_out(draw.choice(list(TOASTED)), containers, with_schema=with_schema)
 
 
-_TYPES = "dml.changes.connect_types:connect_type"
-_LEFT_OUT = "dml.changes.unchanged_values:_placeholders"
+_TYPES = "row_changes.change_data.connect_types:connect_type"
+_LEFT_OUT = "row_changes.change_data.unchanged_values:_placeholders"
 MUTANTS = [
     Mutant(
         "9: times of day are modulo 24 hours",

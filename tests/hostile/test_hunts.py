@@ -53,6 +53,10 @@ def test_a_fault_that_we_had_is_found(request, name, number):
 
 
 def test_each_number_is_planted():
+    """And each mutant still has its place."""
     known = [*MUTANTS, *LANDING_MUTANTS, *OF_HISTORIES, *OF_KILLED_RUNS]
     known += [mutant for hunt in HUNTS.values() for mutant in hunt.mutants]
     assert {mutant.fault.partition(":")[0] for mutant in known} >= NUMBERS
+    for mutant in known:
+        with mutant.planted_in():
+            pass
