@@ -3,9 +3,10 @@
 With `--foreign`, tables that strangers write take their place: legal ones and bent ones, the right
 answer or a typed error. With `--landing`, landing files do: each record becomes the row that it
 says, or none, and each line is counted once. With `--killed`, runs of assets die at each change of
-the storage, and what the next ones leave is looked at. With `--planted` (alone, or beside
-`--landing` or `--killed`), faults that we had are planted again, one at a time, and each has to be
-found within so many rounds.
+the storage, and what the next ones leave is looked at. With `--hunt NAME`, one of `HUNTS`. With
+`--planted` (alone, or beside `--landing`, `--killed` or `--hunt`), faults that we had are planted
+again, one at a time, and each has to be found within so many rounds. `--faults` lists these faults
+by number, and the command that finds each.
 
 Prints what came of it, the slowest verb and the most memory; ends with 1 if anything came that must
 not: an error that is not ours, a wrong answer where a checksum stands guard, a file outside the
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import functools
 import multiprocessing
+import re
 import resource
 import sys
 import tempfile
@@ -28,8 +30,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.spark import build_session
 from tests.hostile import killed_runs, landing_rounds
-from tests.hostile.foreign_mutants import MUTANTS, OF_KILLED_RUNS
+from tests.hostile.foreign_mutants import MUTANTS, OF_HISTORIES, OF_KILLED_RUNS, Mutant
 from tests.hostile.foreign_rounds import Found, Strangers, rounds_of
+from tests.hostile.hunts import HUNTS, Hunt
 from tests.hostile.landing_mutants import LANDING_MUTANTS
 from tests.hostile.world import Tally, World
 from tests.spark_config import BRIEF
@@ -53,15 +56,23 @@ def say_each(faults: Sequence[str]) -> None:
 def main() -> int:
     """Run the rounds; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, help="1000, or those of the hunt")
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--foreign", action="store_true", help="tables that strangers write")
     parser.add_argument("--landing", action="store_true", help="landing files of the public")
     parser.add_argument("--killed", action="store_true", help="runs that die at each change")
+    parser.add_argument("--hunt", choices=HUNTS, help="another kind of round")
+    parser.add_argument("--faults", action="store_true", help="list those that are planted")
     parser.add_argument("--planted", action="store_true", help="find faults that we had")
     parser.add_argument("--processes", type=int, default=1, help="of --foreign")
     arguments = parser.parse_args()
-    seeds = range(arguments.seed, arguments.seed + arguments.rounds)
+    if arguments.faults:
+        return list_faults()
+    hunt = HUNTS.get(arguments.hunt)
+    rounds = arguments.rounds or (hunt.rounds if hunt else 1000)
+    seeds = range(arguments.seed, arguments.seed + rounds)
+    if hunt is not None:
+        return planted_hunt(hunt, seeds) if arguments.planted else hunted(hunt, seeds)
     if arguments.landing:
         return planted_landing(seeds) if arguments.planted else landing(seeds)
     if arguments.killed:
@@ -78,7 +89,7 @@ def main() -> int:
     mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     for (kind, outcome), count in sorted(tally.outcomes.items()):
         say(f"{kind:22} {outcome:28} {count:8,}")
-    say(f"{arguments.rounds:,} rounds, {sum(tally.outcomes.values()):,} verbs")
+    say(f"{rounds:,} rounds, {sum(tally.outcomes.values()):,} verbs")
     say(f"slowest: {tally.seconds_max:.2f} s ({tally.slowest}); most memory: {mib:,} MiB")
     say(f"{len(tally.faults)} faults")
     for fault in tally.faults[:20]:
@@ -118,6 +129,50 @@ def killed(seeds: range) -> int:
         killed_runs.story(seed, session, sorted(killed_runs.WORLDS), found)
         say_each(found.faults[known:])
     return told(found, sum(found.outcomes.values()), "runs")
+
+
+def hunted(hunt: Hunt, seeds: range) -> int:
+    """Rounds of a hunt; the exit code."""
+    faults = 0
+    for seed in seeds:
+        fault = hunt.fault(seed, session)
+        if fault is not None:
+            faults += 1
+            say_each([fault])
+    say(f"{len(seeds):,} rounds, {faults} faults")
+    return int(faults > 0)
+
+
+def planted_hunt(hunt: Hunt, seeds: range) -> int:
+    """In which round each planted fault is found; the exit code is 1 if one is not."""
+    missed = 0
+    for mutant in hunt.mutants:
+        with mutant.planted_in():
+            found = next((seed for seed in seeds if hunt.fault(seed, session)), None)
+        missed += found is None
+        when = "not found" if found is None else f"round {found - seeds.start + 1}"
+        say(f"{mutant.fault:78} {when}")
+    return int(missed > 0)
+
+
+def list_faults() -> int:
+    """Each fault by its number, and the command that finds it."""
+    hunts: dict[str, Sequence[Mutant]] = {
+        "tests.hostile --planted": MUTANTS,
+        "tests.hostile --landing --planted": LANDING_MUTANTS,
+        "tests.hostile --killed --planted": OF_KILLED_RUNS,
+        "tests.conformance.java --planted": OF_HISTORIES,
+        **{f"tests.hostile --hunt {name} --planted": one.mutants for name, one in HUNTS.items()},
+    }
+    found = [(mutant.fault, command) for command, some in hunts.items() for mutant in some]
+    for fault, command in sorted(found, key=lambda one: _number(one[0])):
+        say(f"{fault:88} {command}")
+    return 0
+
+
+def _number(fault: str) -> tuple[int, str]:
+    number, letter = re.match(r"(\d+)([a-z]?):", fault).groups()  # type: ignore[union-attr]
+    return int(number), letter
 
 
 @functools.cache

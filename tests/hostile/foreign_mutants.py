@@ -174,7 +174,7 @@ MUTANTS = [
     ),
     Mutant(
         "2: fields of structs in Avro files have no ids",
-        "data.reading.avro.avro_record_columns:_Types.column",
+        "data.reading.avro.avro_reader:_Types.column",
         'one.get("field-id"), one["type"]',
         'one.get("field-id") if field_id is None else None, one["type"]',
     ),
@@ -195,14 +195,14 @@ MUTANTS = [
     ),
     Mutant(
         "3: inverted bounds prune",
-        "scan.pruning.column_statistics:_in_order",
+        "scan.pruning.entry_pruning:_in_order",
         "if lower is None or upper is None:",
         "if True:",
         ("bounds that are inverted",),
     ),
     Mutant(
         "3: counts that contradict the rows prune",
-        "scan.pruning.column_statistics:statistics_of_files",
+        "scan.pruning.entry_pruning:statistics_of_files",
         "is not None:",
         "is ...:",
         ("counts that contradict the rows", "more nulls than values"),

@@ -195,6 +195,27 @@ def test_a_column_of_nulls_alone_waits_for_its_first_value(run, first, second):
     assert run.lake.load_table("q.rows").scan().to_arrow().to_pylist() == expected
 
 
+@pytest.mark.parametrize("values", [[], [None]], ids=["no rows", "nulls alone"])
+def test_a_column_of_partitions_without_a_type_is_told_as_such(run, values):
+    given = iter([None, "string"])
+
+    @dg.asset(
+        key_prefix="q",
+        partitions_def=dg.StaticPartitionsDefinition(["a"]),
+        metadata={"partition_expr": "p"},
+    )
+    def rows() -> pd.DataFrame:
+        kind = next(given)
+        frame = pd.DataFrame({"p": pd.Series(values[:1] if kind is None else [], dtype="object")})
+        frame["n"] = range(len(frame))
+        return frame if kind is None else frame.astype({"p": kind})
+
+    with pytest.raises(dg.Failure, match=r"has no type.*astype\('string'\)"):
+        run(rows, "a")
+    assert run(rows, "a").success
+    assert run.lake.load_table("q.rows").scan().count() == 0
+
+
 @pytest.mark.parametrize("at", [dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999_999)])
 def test_times_of_day_of_polars_are_stored(run, at):
     @dg.asset(key_prefix="q")

@@ -130,7 +130,8 @@ def _type(schema: Schema, column: str, asset: str) -> IcebergType:
     except ValueError as error:
         raise InvalidSchemaError(
             f"asset {asset}: {PARTITION_EXPR} names {column!r}, which is no column; there are "
-            f"{', '.join(schema.column_names)}",
+            f"{', '.join(schema.column_names)}. A column of nulls alone has no type, and one of no "
+            "rows has none in pandas: give it one, such as astype('string')",
             asset=asset,
             column=column,
         ) from error
