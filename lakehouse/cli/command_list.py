@@ -131,6 +131,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Show the inputs of a materialization and the snapshots that were read.",
     ),
+    "undo": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Return every table that a run wrote to what it was before the run.",
+    ),
     "spark-archive": Listed(
         "lakehouse.cli.pipeline_commands",
         "Archive Spark's classes, so that sessions start in half the time.",

@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     command(app, "retry-quarantine")(retry_quarantine)
     command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
+    command(app, "undo")(undo)
     command(app, "spark-archive")(spark_archive)
 
 
@@ -91,6 +92,36 @@ def lineage(
     module: Any = load_module("lakehouse.orchestration.lineage.replay", "dagster")
     found = module.lineage(session.lake, asset, partition=partition, replay=replay)
     session.show(found.to_dict(), found)
+
+
+def undo(
+    session: Session,
+    run: Annotated[str, typer.Argument(help="Run of Dagster, or the beginning of its id.")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="Only these tables; repeatable. Else all that it wrote."),
+    ] = None,
+    take_again: Annotated[
+        bool,
+        typer.Option(
+            "--take-again/--no-take-again",
+            help="Whether the landing files that it ingested are pending again.",
+        ),
+    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
+) -> None:
+    """Return every table that a run wrote to what it was before the run.
+
+    Refused if anybody has changed rows of one of them since. Nothing is deleted.
+
+    Example: lakehouse undo 3f2a91c4 --dry-run
+    """
+    module: Any = load_module("lakehouse.orchestration.lineage.undo", "dagster")
+    session.report(
+        module.undo(session.lake, run, tables or (), take_again=take_again, dry_run=dry_run)
+    )
+    if dry_run:
+        session.confirm_dry_run()
 
 
 def spark_archive(

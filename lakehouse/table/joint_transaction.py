@@ -28,6 +28,7 @@ class TableInTransaction:
         self.append, self.overwrite, self.delete = table.append, table.overwrite, table.delete
         self.update, self.upsert, self.merge = table.update, table.upsert, table.merge
         self.apply_changes = table.apply_changes
+        self.rollback_to = table.rollback_to
         self.set_properties, self.remove_properties = table.set_properties, table.remove_properties
         self.update_schema, self.update_sort_order = table.update_schema, table.update_sort_order
         self.update_partition_spec = table.update_partition_spec

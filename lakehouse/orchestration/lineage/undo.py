@@ -1,0 +1,367 @@
+"""Undo a run: every table that it wrote is again what it was.
+
+A table moves back to the snapshot before the run's. Its ledger, which other runs write all the
+time, gets the rows back that the run changed, so that the landing files are taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import TypeAlias
+
+import dagster as dg
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, In
+from rich.console import RenderableType
+
+from lakehouse.errors import InvalidInputError, NotFoundError, ValidationConflictError
+from lakehouse.ingestion.landing_ledger import (
+    LEDGER_SCHEMA,
+    LedgerRow,
+    ledger_from_arrow,
+    ledger_to_arrow,
+)
+from lakehouse.ingestion.source import LANDING_FILE
+from lakehouse.ingestion.source_tables import read_ledger
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.shown_plan import Report, listing
+from lakehouse.orchestration.dagster_instance import open_instance
+from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
+from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.table import Table
+
+UNDONE_TAG = "lakehouse/undone"
+"""Tag of a run that was undone: when."""
+_LEDGER = "_landing"
+_Place: TypeAlias = tuple[str, date | None]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneTable:
+    """What undoing a run does to a table.
+
+    Attributes:
+        name: dotted.
+        head: its current snapshot, the run's or a compaction of it.
+        target: the snapshot that becomes current again; None: there was none, its rows are deleted.
+        snapshots: of the run, newest first.
+        compactions: snapshots since, which changed no row, and go with the run's.
+        files_given_back: of a ledger: landing files that are again as before the run; it does not
+            move back.
+        files_left: of a ledger: landing files that another run has taken since.
+    """
+
+    name: str
+    head: int
+    target: int | None
+    snapshots: tuple[int, ...]
+    compactions: tuple[int, ...] = ()
+    files_given_back: int | None = None
+    files_left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Undo(Report):
+    """A run that is undone.
+
+    Attributes:
+        run_id: of Dagster.
+        tables: what becomes of each table that it wrote.
+        together: whether they change in one transaction; else one after another, what is derived
+            first.
+        dry_run: nothing was changed.
+    """
+
+    run_id: str
+    tables: tuple[UndoneTable, ...]
+    together: bool
+    dry_run: bool
+
+    def title(self) -> str:
+        """Which run."""
+        would = "would be" if self.dry_run else "is"
+        how = "in one transaction" if self.together else "one table after another"
+        return f"Run {self.run_id} {would} undone, {how}"
+
+    def facts(self) -> Iterator[tuple[str, object]]:
+        """How to go on."""
+        yield "tables", len(self.tables)
+        if not self.dry_run:
+            for table in self.tables:
+                if table.files_given_back is None and table.target is not None:
+                    yield "to redo", f"lakehouse rollback {table.name} {table.head} --force"
+
+    def detail(self) -> RenderableType:
+        """A line for each table."""
+        lines = [
+            (
+                one.name,
+                one.head,
+                f"{one.files_given_back:,} landing files as before the run"
+                + (f", {len(one.files_left):,} taken since by others" if one.files_left else "")
+                if one.files_given_back is not None
+                else "no rows, as before the run"
+                if one.target is None
+                else f"snapshot {one.target}",
+                f"{len(one.snapshots)}"
+                + (f" and {len(one.compactions)} compactions" if one.compactions else ""),
+            )
+            for one in self.tables
+        ]
+        return listing(("table", "#snapshot", "becomes", "undone"), lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it."""
+        return {
+            "run_id": self.run_id,
+            "together": self.together,
+            "dry_run": self.dry_run,
+            "tables": [
+                {
+                    "table": one.name,
+                    "snapshot_id": one.head,
+                    "becomes_snapshot_id": one.target,
+                    "undone_snapshot_ids": list(one.snapshots),
+                    "undone_compaction_ids": list(one.compactions),
+                    "files_given_back": one.files_given_back,
+                    "files_left": list(one.files_left),
+                }
+                for one in self.tables
+            ],
+        }
+
+
+def undo(
+    lake: Lakehouse,
+    run: str,
+    tables: Sequence[str] = (),
+    *,
+    take_again: bool = True,
+    dry_run: bool = False,
+) -> Undo:
+    """Return every table that a run wrote to what it was.
+
+    In a catalog on a database it is one transaction. Nothing is deleted: the run's snapshots stay
+    until they expire. The run gets the tag `lakehouse/undone`, its assets an observation.
+
+    Args:
+        lake: the catalog that the pipeline writes to.
+        run: Dagster's run id, or its first characters.
+        tables: that it wrote; none: those that it materialized, and the ledgers of raw ones.
+        take_again: whether ledgers are to forget it, so that landing files are taken again.
+        dry_run: say what would be done, change nothing.
+
+    Raises:
+        NotFoundError: no such run, or no instance of Dagster.
+        InvalidInputError: it wrote no table that is still as it left it.
+        ValidationConflictError: somebody changed rows of one of the tables since; nothing was done.
+    """
+    with open_instance() as instance:
+        found = _run(instance, run)
+        keys = _materialized(instance, found.run_id)
+        names = list(tables) or _with_ledgers(lake, keys.values(), take_again=take_again)
+        planned = plan(lake, found.run_id, names)
+        done = replace(planned, dry_run=dry_run)
+        if not dry_run:
+            execute(lake, planned)
+            now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            instance.add_run_tags(found.run_id, {UNDONE_TAG: now})
+            written = {one.name: one for one in planned.tables}
+            for key, name in keys.items():
+                if name in written:
+                    _observe(instance, key, found.run_id, written[name])
+    return done
+
+
+def plan(lake: Lakehouse, run_id: str, names: Iterable[str]) -> Undo:
+    """What undoing a run would do to tables; those that it did not write are left out.
+
+    Raises:
+        InvalidInputError: it wrote none of them.
+        ValidationConflictError: somebody changed rows of one of them since.
+    """
+    found = []
+    for name in names:
+        if lake.table_exists(name):
+            table = lake.load_table(name)
+            one = _ledger_plan(table, run_id) if _is_ledger(table) else _table_plan(table, run_id)
+            found += [] if one is None else [one]
+    if not found:
+        raise InvalidInputError(
+            f"run {run_id} wrote none of {', '.join(names) or 'the tables'}, or its snapshots are "
+            "rolled back or expired: there is nothing to undo"
+        )
+    order = sorted(found, key=lambda one: one.name.startswith("raw."))
+    return Undo(run_id, tuple(order), lake.catalog.commits_together, dry_run=True)
+
+
+def execute(lake: Lakehouse, planned: Undo) -> None:
+    """Do what was planned.
+
+    Raises:
+        ValidationConflictError | CommitConflictError: somebody committed to one of the tables
+            meanwhile; in a catalog on a database nothing was done.
+    """
+    with ExitStack() as stack:
+        together = stack.enter_context(lake.transaction()) if planned.together else None
+        for one in planned.tables:
+            table = lake.load_table(one.name) if together is None else together.table(one.name)
+            head = table.current_snapshot()
+            if head is None or head.snapshot_id != one.head:
+                raise ValidationConflictError(
+                    f"{one.name} was at snapshot {one.head} when this was planned, and is at "
+                    f"{None if head is None else head.snapshot_id} now: plan it again",
+                    table=one.name,
+                )
+            if one.files_given_back is not None:
+                rows, files = _given_back(lake.load_table(one.name), planned.run_id)[:2]
+                if files:
+                    of_files = In(term=LANDING_FILE, literals=set(files))
+                    table.overwrite(ledger_to_arrow(rows), of_files)
+            elif one.target is None:
+                table.delete(AlwaysTrue())
+            else:
+                table.rollback_to(one.target)
+
+
+def _table_plan(table: Table, run_id: str) -> UndoneTable | None:
+    metadata = table.metadata
+    line = _since_run(metadata, run_id)
+    if not line:
+        return None
+    others = [one for one in line if one.summary.get(RUN_ID) != run_id]
+    changed = [one for one in others if one.operation != "replace"]
+    if changed:
+        raise ValidationConflictError(
+            f"{table.name} was changed since run {run_id}: {_told(changed)}. Nothing was undone. "
+            "Undo that first, or name the tables to undo with --table and mend the rows of "
+            f"{table.name} by SQL",
+            table=table.name,
+            snapshots=[one.snapshot_id for one in changed],
+        )
+    return UndoneTable(
+        table.name,
+        line[0].snapshot_id,
+        line[-1].parent_snapshot_id,
+        tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id),
+        tuple(one.snapshot_id for one in others),
+    )
+
+
+def _since_run(metadata: TableMetadata, run_id: str) -> list[Snapshot]:
+    """The snapshots of main from the newest to the first that the run wrote; empty: none of it."""
+    line = list(metadata.ancestors(metadata.current_snapshot_id))
+    written = [at for at, one in enumerate(line) if one.summary.get(RUN_ID) == run_id]
+    return line[: written[-1] + 1] if written else []
+
+
+def _ledger_plan(table: Table, run_id: str) -> UndoneTable | None:
+    line = _since_run(table.metadata, run_id)
+    if not line:
+        return None
+    _, files, left = _given_back(table, run_id)
+    return UndoneTable(
+        table.name,
+        line[0].snapshot_id,
+        None,
+        tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id),
+        files_given_back=len(files),
+        files_left=tuple(left),
+    )
+
+
+def _given_back(ledger: Table, run_id: str) -> tuple[list[LedgerRow], list[str], list[str]]:
+    """Rows of landing files as they were before a run, these files, and files changed since."""
+    names = LEDGER_SCHEMA.names
+    before: dict[_Place, LedgerRow | None] = {}
+    after: dict[_Place, LedgerRow | None] = {}
+    for snapshot in reversed(_since_run(ledger.metadata, run_id)):
+        if snapshot.summary.get(RUN_ID) != run_id:
+            continue
+        changes = ledger.changelog(
+            snapshot.parent_snapshot_id, snapshot.snapshot_id, net=True
+        ).to_arrow()
+        gone, new = (
+            ledger_from_arrow(changes.filter(pc.equal(changes["_change_type"], kind)).select(names))
+            for kind in ("DELETE", "INSERT")
+        )
+        for row in gone:
+            before.setdefault((row.landing_file, row.event_day), row)
+            after[row.landing_file, row.event_day] = None
+        for row in new:
+            before.setdefault((row.landing_file, row.event_day), None)
+            after[row.landing_file, row.event_day] = row
+    files = {file for file, _ in before}
+    if not files:
+        return [], [], []
+    now = {
+        (row.landing_file, row.event_day): row
+        for row in read_ledger(ledger, In(term=LANDING_FILE, literals=files))
+    }
+    left = {key[0] for key in before if now.get(key) != after.get(key)}
+    restored = {key: before.get(key, now.get(key)) for key in now.keys() | before.keys()}
+    found = [row for key, row in restored.items() if key[0] not in left and row is not None]
+    return found, sorted(files - left), sorted(left)
+
+
+def _is_ledger(table: Table) -> bool:
+    return table.name.endswith(_LEDGER) and table.schema().column_names == LEDGER_SCHEMA.names
+
+
+def _told(snapshots: Sequence[Snapshot]) -> str:
+    texts = [
+        f"{one.operation} {one.snapshot_id} of "
+        f"{datetime.fromtimestamp(one.timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC by "
+        + (f"run {one.summary[RUN_ID]}" if RUN_ID in one.summary else "no run of Dagster")
+        for one in snapshots
+    ]
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return f"{', '.join(texts[:3])}{more}"
+
+
+def _run(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
+    found = instance.get_run_by_id(run)
+    if found is not None:
+        return found
+    near = [one for one in instance.get_runs(limit=1000) if one.run_id.startswith(run)]
+    if len(near) != 1:
+        what = "no run" if not near else f"{len(near)} of the last 1,000 runs"
+        raise NotFoundError(f"{what} of this instance has an id that begins with {run!r}")
+    return near[0]
+
+
+def _materialized(instance: dg.DagsterInstance, run_id: str) -> dict[dg.AssetKey, str]:
+    """The tables that a run materialized, by asset."""
+    found: dict[dg.AssetKey, str] = {}
+    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        event = entry.dagster_event
+        made = None if event is None else event.step_materialization_data.materialization
+        if made is not None and SNAPSHOT_ID in made.metadata:
+            found[made.asset_key] = str(made.metadata["dagster/table_name"].value)
+    return found
+
+
+def _with_ledgers(lake: Lakehouse, names: Iterable[str], *, take_again: bool) -> list[str]:
+    known = list(dict.fromkeys(names))
+    ledgers = [f"{name}{_LEDGER}" for name in known if lake.table_exists(f"{name}{_LEDGER}")]
+    found = [*known, *ledgers]
+    return [name for name in dict.fromkeys(found) if take_again or not name.endswith(_LEDGER)]
+
+
+def _observe(
+    instance: dg.DagsterInstance, key: dg.AssetKey, run_id: str, undone: UndoneTable
+) -> None:
+    instance.report_runless_asset_event(
+        dg.AssetObservation(
+            key,
+            description=f"Run {run_id} was undone.",
+            metadata={
+                "lakehouse/undone_run": run_id,
+                SNAPSHOT_ID: "none" if undone.target is None else str(undone.target),
+            },
+        )
+    )
