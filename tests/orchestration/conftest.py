@@ -113,11 +113,14 @@ class Pipe:
         stamp = RunStamp(run_id or f"run{next(_run_numbers)}", "raw/events")
         return Workplace(self.lake, self.spark, self.landing, TODAY, stamp)
 
-    def index(self) -> IndexOutcome:
-        return index_landing(self.work(), self.source)
+    def index(self, run_id: str | None = None) -> IndexOutcome:
+        return index_landing(self.work(run_id), self.source)
 
     def ingest(self, days: Sequence[date], mode: Mode = "replace") -> IngestOutcome:
-        return ingest_days(self.work(), self.source, days, mode, lambda snapshot, days: ())
+        return self.ingest_as(None, days, mode)
+
+    def ingest_as(self, run_id: str | None, days: Sequence[date], mode: Mode) -> IngestOutcome:
+        return ingest_days(self.work(run_id), self.source, days, mode, lambda snapshot, days: ())
 
     def rows(self, *columns: str) -> list[tuple[object, ...]]:
         names = list(columns or ("id",))
