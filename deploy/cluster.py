@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import yaml
+from psycopg import sql
 from rich.console import Console
 
 from deploy.cluster_rounds import Rounds
@@ -69,6 +71,20 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def env_names() -> list[str]:
+    """The secrets that `.env.example` asks for."""
+    return re.findall(r"^(\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+
+
+def first_start(environment: Mapping[str, str]) -> list[str]:
+    """The statements of deploy/create-databases.sql, with what psql takes from the environment."""
+    file = (ROOT / "deploy/create-databases.sql").read_text()
+    text = re.sub(r"^(--|\\).*\n", "", file, flags=re.MULTILINE)
+    for name, variable in re.findall(r"^\\getenv (\w+) (\w+)$", file, re.MULTILINE):
+        text = text.replace(f":'{name}'", sql.quote(environment[variable]))
+    return [statement for statement in text.split(";\n") if statement]
+
+
 class Cluster:
     """The services of the compose file on this machine.
 
@@ -83,8 +99,7 @@ class Cluster:
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder, self._say = folder, say
-        names = ("POSTGRES_PASSWORD", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY")
-        given = {name: secrets.token_hex(16) for name in names}
+        given = {name: secrets.token_hex(16) for name in env_names()}
         self._home = folder / "dagster"
         for one in (self._home, folder / "logs", folder / "data/s3", folder / "data/landing"):
             one.mkdir(parents=True)
@@ -150,11 +165,9 @@ class Cluster:
 
     def _create_databases(self, service: Service) -> None:
         """What the image does at its first start."""
-        user, database = (service.environment[f"POSTGRES_{name}"] for name in ("USER", "DB"))
         with psycopg.connect(self._database.dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE ROLE "{user}" SUPERUSER LOGIN')
-            connection.execute(f'CREATE DATABASE "{database}" OWNER "{user}"')
-            connection.execute((ROOT / "deploy/create-dagster-database.sql").read_text())
+            for statement in first_start(service.environment):
+                connection.execute(statement)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """A daemon of standalone Spark: `deploy.spark master OPTIONS`, `worker MASTER_URL OPTIONS`.
 
-The options are Spark's own (`--port`, `--webui-port`, `--cores`, `--memory`, `--work-dir`).
+The options are Spark's own (`--port`, `--webui-port`, `--cores`, `--memory`, `--work-dir`). With a
+secret in `_SPARK_AUTH_SECRET`, which Spark reads by itself, the daemon talks only to those who have
+it, and encrypts what it says.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
@@ -31,7 +34,16 @@ def command(arguments: list[str]) -> list[str]:
     return [spark_class, MAIN[arguments[0]], *arguments[1:]]
 
 
+def daemon_options(environment: Mapping[str, str]) -> str:
+    """Java options of a daemon, after those that somebody gave."""
+    options = environment.get("SPARK_DAEMON_JAVA_OPTS", "").split()
+    if environment.get("_SPARK_AUTH_SECRET"):
+        options += ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
+    return " ".join(options)
+
+
 if __name__ == "__main__":
     prepare_environment(local=False)
+    os.environ["SPARK_DAEMON_JAVA_OPTS"] = daemon_options(os.environ)
     call = command(sys.argv[1:])
     os.execv(call[0], call)  # noqa: S606 - the container's main process is Spark itself

@@ -20,6 +20,8 @@ from lakehouse.spark.jvm.spark_versions import newest_java
 
 CONFIG_VARIABLE = "LAKEHOUSE_SPARK_CONFIG"
 """Names Spark settings of every session of this process, a JSON object of strings."""
+AUTHENTICATION_VARIABLE = "_SPARK_AUTH_SECRET"
+"""Spark's daemons and executors take their secret from it, drivers only from a setting."""
 _GIB = 1 << 30
 _MIB = 1 << 20
 
@@ -69,7 +71,11 @@ def spark_config(
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
         }
-    return settings | _configured(os.environ.get(CONFIG_VARIABLE) or "{}") | dict(config or {})
+    settings |= _configured(os.environ.get(CONFIG_VARIABLE) or "{}") | dict(config or {})
+    secret = os.environ.get(AUTHENTICATION_VARIABLE)
+    if secret and settings.get("spark.authenticate") == "true":
+        settings.setdefault("spark.authenticate.secret", secret)
+    return settings
 
 
 def build_session(

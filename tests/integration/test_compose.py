@@ -77,6 +77,58 @@ def test_what_is_mounted_or_built_or_waited_for_exists(service):
         assert wanted != "service_completed_successfully" or SERVICES[dependency]["restart"] == "no"
 
 
+def test_each_service_has_the_secrets_that_it_needs_and_no_others():
+    asked = {
+        name: set(re.findall(r"\$\{(\w+):\?", str(service.get("environment", {}))))
+        for name, service in SERVICES.items()
+    }
+    store = {"S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"}
+    assert asked == {
+        "postgres": {"POSTGRES_PASSWORD", "CATALOG_DB_PASSWORD", "DAGSTER_DB_PASSWORD"},
+        "s3": store,
+        "bucket": store,
+        "spark-master": {"SPARK_SECRET"},
+        "spark-worker": {"SPARK_SECRET", *store},
+        "migrate": {"DAGSTER_DB_PASSWORD"},
+        "webserver": {"DAGSTER_DB_PASSWORD"},
+        "daemon": {"DAGSTER_DB_PASSWORD"},
+        "code": {"DAGSTER_DB_PASSWORD", "CATALOG_DB_PASSWORD", "SPARK_SECRET", *store},
+        "rest": {"CATALOG_DB_PASSWORD", *store},
+    }
+    told = re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    assert {name for name, _ in told} == set().union(*asked.values())
+    assert {value for _, value in told} == {""}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_has_bounds_of_memory_and_logs_and_no_rights(name):
+    service = SERVICES[name]
+    assert service["mem_limit"]
+    assert service["logging"]["options"]["max-size"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    # PostgreSQL's image begins as root, to give its folder to its user
+    assert (service.get("cap_drop") == ["ALL"]) == (name != "postgres")
+    assert name not in ("postgres", "code", "daemon") or service["stop_grace_period"]
+
+
+def test_a_line_of_python_installs_nothing_again():
+    """What takes minutes stands before the project's own files are copied."""
+    lines = [
+        line
+        for line in (ROOT / "deploy/Dockerfile").read_text().replace("\\\n", " ").splitlines()
+        if not line.startswith("#")
+    ]
+    first = next(n for n, line in enumerate(lines) if line.startswith("COPY lakehouse"))
+    for slow in ("apt-get", "--no-install-project", "pyspark/jars", "versitygw /usr"):
+        assert any(slow in line for line in lines[:first]), slow
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert ignored[0] == "*"  # what is not named stays outside
+    copied = [line.split()[1:-1] for line in lines if re.match(r"COPY (?!--from)", line)]
+    assert {one.split("/")[0] for some in copied for one in some} == {
+        one[1:].split("/")[0] for one in ignored if one.startswith("!")
+    }
+
+
 def test_ports_are_published_on_loopback_only():
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert published

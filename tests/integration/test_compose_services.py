@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,13 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deploy.cluster import env_names, first_start
 from deploy.compose_services import Loopback, services
-from deploy.spark import command
-from tests.waiting import reaped
+from deploy.ports import free_port, listens
+from deploy.spark import command, daemon_options
+from tests.waiting import eventually, reaped
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SECRETS = {"POSTGRES_PASSWORD": "pw", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "key"}
+SECRETS = {name: f"secret of {name}" for name in env_names()}
 FOLDERS = {"/opt/dagster": Path("/here/home"), "/data": Path("/here/data")}
 FOUND, PLACE = services(COMPOSE, SECRETS, FOLDERS, count(50_001).__next__)
 
@@ -100,6 +103,19 @@ def test_what_is_translated_and_what_is_not(text, expected):
     assert place.translate(text) == expected
 
 
+def test_a_daemon_of_spark_authenticates_where_it_has_a_secret():
+    assert daemon_options({"SPARK_DAEMON_JAVA_OPTS": "-Da=b"}) == "-Da=b"
+    options = daemon_options({"_SPARK_AUTH_SECRET": "x", "SPARK_DAEMON_JAVA_OPTS": "-Da=b"})
+    assert options == "-Da=b -Dspark.authenticate=true -Dspark.network.crypto.enabled=true"
+
+
+def test_the_settings_of_a_database_are_those_that_psql_would_take():
+    made = first_start({"CATALOG_DB_PASSWORD": "a'b", "DAGSTER_DB_PASSWORD": "c"})
+    assert made[0] == "CREATE ROLE catalog LOGIN PASSWORD 'a''b'"
+    assert made[3] == "CREATE ROLE dagster LOGIN PASSWORD 'c'"
+    assert len(made) == 6
+
+
 def test_a_daemon_of_spark_takes_sparks_own_options():
     call = command(["worker", "spark://m:7077", "--cores", "2"])
     assert call[1:] == [
@@ -110,6 +126,43 @@ def test_a_daemon_of_spark_takes_sparks_own_options():
     )
     assert usage.returncode == 1
     assert "worker MASTER_URL" in usage.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_master_worker_and_driver_know_each_other_by_the_secret(tmp_path):
+    """Processes with the secret of compose compute together; one without it gets no answer."""
+    ports = [free_port() for _ in range(3)]
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("SPARK_")},
+        **COMPOSE["services"]["spark-master"]["environment"],
+        "_SPARK_AUTH_SECRET": "told to nobody",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "LAKEHOUSE_SPARK_CONFIG": COMPOSE["services"]["code"]["environment"][
+            "LAKEHOUSE_SPARK_CONFIG"
+        ],
+    }
+    url = f"spark://127.0.0.1:{ports[0]}"
+    start = [sys.executable, "-m", "deploy.spark"]
+    master = [*start, "master", "--port", str(ports[0]), "--webui-port", str(ports[1])]
+    worker = [*start, "worker", url, "--webui-port", str(ports[2]), "--cores", "1"]
+    worker += ["--memory", "1g", "--work-dir", str(tmp_path)]
+    program = (
+        "import sys; from lakehouse.spark.spark_session import build_session\n"
+        "spark = build_session('x', master=sys.argv[1])\n"
+        "print('sum', spark.sparkContext.parallelize(range(10), 1).sum())"
+    )
+    with (
+        reaped(subprocess.Popen(master, cwd=ROOT, env=environment)),
+        reaped(subprocess.Popen(worker, cwd=ROOT, env=environment)),
+    ):
+        eventually(lambda: listens(ports[0]) and listens(ports[2]))
+        done = subprocess.run(
+            [sys.executable, "-c", program, url],
+            cwd=ROOT, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert "sum 45" in done.stdout, done.stderr[-3000:]
 
 
 def test_the_rest_catalog_starts_on_the_interface_that_the_container_has(tmp_path):

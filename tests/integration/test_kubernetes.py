@@ -24,7 +24,13 @@ PODS = {
 }
 OF_DAGSTER = {"migrate", "code", "webserver", "daemon"}
 # `kubectl create secret` of docs/kubernetes.md
-SECRETS = {"PGPASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+SECRETS = {
+    "postgres": {"POSTGRES_PASSWORD"},
+    "lakehouse": {"PGPASSWORD"},
+    "store": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
+    "spark": {"_SPARK_AUTH_SECRET"},
+    "dagster-postgresql-secret": {"postgresql-password"},
+}
 (CODE,) = VALUES["dagster-user-deployments"]["deployments"]
 # the same pods by Apache's Spark operator
 CLUSTER = yaml.safe_load((ROOT / "deploy/kubernetes/spark-cluster.yaml").read_text())
@@ -76,22 +82,62 @@ def test_services_have_the_names_and_ports_that_others_ask_for(name):
 
 @pytest.mark.parametrize("name", sorted(PODS))
 def test_settings_are_those_of_compose(name):
-    """A pod's own, those of the ConfigMap and the names in the Secret."""
+    """A pod's own, those of the ConfigMap and the names in its Secrets: no secret too many."""
     (container,) = PODS[name]["containers"]
     own = {one["name"]: one.get("value", "secret") for one in container.get("env", ())}
     wanted = {
         key: "secret" if str(value).startswith("${") else str(value)
         for key, value in COMPOSE[name]["environment"].items()
     }
-    if "envFrom" in container:
-        names = [next(iter(one.values()))["name"] for one in container["envFrom"]]
-        assert names == ["lakehouse", "lakehouse"]
-        own |= SETTINGS | dict.fromkeys(SECRETS, "secret")
-        # of dagster.yaml, which only Dagster reads
-        wanted = {key: one for key, one in wanted.items() if not key.startswith("DAGSTER_")}
-        wanted["LAKEHOUSE_LANDING"] = "s3://lakehouse/landing"
-        own.pop("SPARK_LOCAL_HOSTNAME", None)
+    for source in container.get("envFrom", ()):
+        ((kind, named),) = source.items()
+        if kind == "secretRef":
+            own |= dict.fromkeys(SECRETS[named["name"]], "secret")
+        else:  # what is no secret, all have
+            own |= SETTINGS
+            wanted = SETTINGS | wanted
+    own.pop("SPARK_LOCAL_HOSTNAME", None)
     assert own == wanted
+
+
+def test_settings_of_the_code_location_are_those_of_compose():
+    """Of them files land elsewhere: several pods read them."""
+    code = COMPOSE["code"]["environment"]
+    assert {key: code[key] for key in SETTINGS} == SETTINGS | {"LAKEHOUSE_LANDING": "/data/landing"}
+    given = {key for one in CODE["envSecrets"] for key in SECRETS[one["name"]]}
+    hidden = {key for key, value in code.items() if str(value).startswith("${")}
+    assert given == hidden - {"DAGSTER_POSTGRES_PASSWORD"}  # which the chart hands out
+    for part in (VALUES["dagsterWebserver"], VALUES["dagsterDaemon"]):
+        assert not {"envConfigMaps", "envSecrets"} & part.keys()
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_pods_run_as_a_user_without_rights_within_limits(name):
+    pod = PODS[name]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    rights = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert container["securityContext"] == rights
+    assert container["resources"]["limits"]["memory"]
+    assert ("livenessProbe" in container) == ("readinessProbe" in container)
+    if "livenessProbe" in container:  # it asks the same, and is more patient
+        probes = [container[f"{kind}Probe"] for kind in ("liveness", "readiness")]
+        assert probes[0]["exec"] == probes[1]["exec"]
+        waits = [one["periodSeconds"] * one["failureThreshold"] for one in probes]
+        assert waits[0] >= waits[1]
+
+
+def test_dagsters_pods_run_as_a_user_without_rights():
+    for part in (CODE, VALUES["dagsterWebserver"], VALUES["dagsterDaemon"]):
+        assert part["podSecurityContext"] == PODS["rest"]["securityContext"]
+        assert part["securityContext"] == PODS["rest"]["containers"][0]["securityContext"]
+        assert part["resources"]["limits"]["memory"]
+
+
+def test_the_databases_are_made_as_under_compose():
+    (made,) = (one for one in MADE if one["metadata"]["name"] == "create-databases")
+    assert list(made["data"].values()) == [(ROOT / "deploy/create-databases.sql").read_text()]
 
 
 @pytest.mark.parametrize("name", sorted(PODS))
@@ -100,19 +146,18 @@ def test_no_pod_has_the_links_that_spark_would_take_for_settings(name):
 
 
 def test_secrets_are_referred_to_by_the_names_that_the_page_creates():
-    page = (ROOT / "docs/kubernetes.md").read_text()
-    created = set(re.findall(r"--from-literal=([A-Za-z_-]+)=", page))
-    assert created == SECRETS | {"postgresql-password"}
-    keys = {
-        one["valueFrom"]["secretKeyRef"]["key"]
-        for pod in PODS.values()
-        for container in pod["containers"]
-        for one in container.get("env", ())
-        if "secretKeyRef" in one.get("valueFrom", {})
+    page = (ROOT / "docs/kubernetes.md").read_text().replace("\\\n", " ")
+    created = {
+        name: set(re.findall(r"--from-literal=([A-Za-z_-]+)=", rest))
+        for name, rest in re.findall(r"create secret generic (\S+) (.+)", page)
     }
-    assert keys == SECRETS
-    for part in (CODE, VALUES["dagsterWebserver"], VALUES["dagsterDaemon"]):
-        assert part["envConfigMaps"] == part["envSecrets"] == [{"name": "lakehouse"}]
+    assert created == SECRETS
+    for pod in PODS.values():
+        for container in pod["containers"]:
+            for one in container.get("env", ()):
+                if "secretKeyRef" in one.get("valueFrom", {}):
+                    reference = one["valueFrom"]["secretKeyRef"]
+                    assert reference["key"] in SECRETS[reference["name"]]
 
 
 def test_dagsters_commands_and_ports_are_those_of_compose():
