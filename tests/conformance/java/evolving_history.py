@@ -61,6 +61,7 @@ _PYICEBERG_LACKS = {
     "Cannot have redundant partitions": "identity and another transform of one column",
     "unsupported operand type(s) for <<": "a partition field that became void in v1",
     "division by zero": "NaN in a partition by identity",
+    "Type not recognized: ": "two partition fields of one decimal or fixed in Java's manifests",
 }
 _JAVA_LACKS = "Cannot find required field for ID"
 
@@ -160,8 +161,8 @@ class EvolvingHistory(History):
     def _pyiceberg_reads(self) -> bool:
         try:
             tasks = self._both.pyiceberg().scan().plan_files()
-        except ValueError as error:
-            if "equality deletes" not in str(error):
+        except (ValueError, TypeError) as error:
+            if not any(one in str(error) for one in ("equality deletes", *_PYICEBERG_LACKS)):
                 raise
             return False
         return all(task.file.file_format == "PARQUET" for task in tasks)
@@ -619,6 +620,8 @@ class EvolvingHistory(History):
         """Our reader in Spark, columns of types that Spark has; Avro files are compacted first."""
         table, rows = self._both.table(), len(self._rows)
         if any(task.data_file.file_format.upper() == "AVRO" for task in table.scan().plan().tasks):
+            if table.metadata.format_version == 1:
+                table.set_properties({"format-version": "2"})
             table.compact()  # as the error says that Spark would raise
             self.counts["heads with Avro files compacted for Spark"] += 1
         columns = [
