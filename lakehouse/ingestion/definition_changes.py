@@ -331,7 +331,8 @@ def _type_change(table: Table, mine: NestedField, given: IcebergType) -> list[De
         obstacle = promotion_obstacle(kind, given, version)
     said = (
         f"{obstacle}; nothing is written. Compute {mine.name} as {kind}, give the column another "
-        f"name, or drop {table.name} and materialize all of it"
+        f'name, or drop the table (lakehouse sql "DROP TABLE {table.name}") and materialize all '
+        "of it"
     )
     return [_column_change(table, mine.name, kind, given, "refuse", said)]
 

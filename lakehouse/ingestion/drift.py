@@ -116,8 +116,9 @@ def redeclared(source: Source, current: Sequence[Column]) -> Drift:
                 f"source {source.name!r} declares {column.name!r} as {column.type}, and "
                 f"{source.table} holds it as {types[column.name]}: Iceberg promotes int to long, "
                 "float to double and decimals to more digits, nothing else, so nothing was "
-                f"written. Declare it as {types[column.name]} again; or drop {source.table} and "
-                "materialize all of its days, which takes every landing file again",
+                f"written. Declare it as {types[column.name]} again; or drop the table (lakehouse "
+                f'sql "DROP TABLE {source.table}") and materialize all of its days, which takes '
+                "every landing file again",
                 table=source.table,
                 column=column.name,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 from collections import Counter
 from copy import copy
@@ -15,7 +16,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from lakehouse.cli import app
 from lakehouse.errors import InvalidSchemaError, NoSuchFileError
 from lakehouse.ingestion import ingest
 from lakehouse.ingestion.landing_ledger import ledger_to_arrow
@@ -296,9 +299,15 @@ def test_a_changed_type_is_promoted_or_refused_never_ignored(
     new.index()
     head = new.lake.load_table(new.source.table).metadata_location
     if stored is None:
-        with pytest.raises(InvalidSchemaError, match=f"'extra' as .*{before[:4]}.* again; or drop"):
+        told = f"'extra' as .*{before[:4]}.* again; or drop .*lakehouse sql"
+        with pytest.raises(InvalidSchemaError, match=told) as refused:
             new.ingest(june(1), "increment")
         assert new.lake.load_table(new.source.table).metadata_location == head
+        (statement,) = re.findall('lakehouse sql "(.+?)"', str(refused.value))
+        done = CliRunner().invoke(app, ["sql", statement, "--catalog", new.warehouse])
+        assert done.exit_code == 0, done.output
+        new.ingest(june(1))
+        assert new.rows() == [(1,), (2,)]
         return
     new.ingest(june(1), "increment")
     (extra,) = [c for c in source_columns(new.lake, new.source) if c.name == "extra"]
