@@ -32,10 +32,10 @@ LANDING_MUTANTS = [
     ),
     Mutant(
         "7: 1_000 and full-width digits are event times",
-        f"{_TYPING}.event_time:_from_number",
-        "not NUMBER.fullmatch(value)",
-        "False",
-        seed=563,
+        f"{_TYPING}.event_time:_number",
+        "NUMBER.fullmatch(value)",
+        "value.replace('_', '').replace('.', '').isdecimal()",
+        seed=505,
     ),
     Mutant(
         "7: fractions of more digits than a double has are rounded",
