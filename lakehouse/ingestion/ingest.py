@@ -362,7 +362,8 @@ def _write(
         return done, ()
 
     def write(branch: str, commit_id: str) -> Snapshot:
-        rows, summary = WrittenFiles(tuple(taken.rows)), work.stamp.summary()
+        rows = WrittenFiles(tuple(taken.rows))
+        summary = work.stamp.summary(plan.days if plan.replace else None)
         if plan.replace:
             return raw.overwrite(
                 rows,

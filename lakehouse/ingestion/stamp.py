@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
+import orjson
+
+from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.spec.metadata.snapshot import ASSET_KEY, RUN_ID
 
 PARTITION = "dagster.partition"
+CHANGED_DAYS = "lakehouse.changed-days"
+"""Days that a snapshot changed, as JSON ranges, where its files hold rows of other days as well."""
 AUDIT_BRANCH = "audit-"
 """How names of branches begin on which steps stage what they want to publish."""
 _COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")
@@ -30,9 +37,16 @@ class RunStamp:
     asset_key: str
     partition: str | None = None
 
-    def summary(self) -> dict[str, str]:
-        """Entries for a snapshot's summary."""
+    def summary(self, replaced: Sequence[date] | None = None) -> dict[str, str]:
+        """Entries for a snapshot's summary.
+
+        Args:
+            replaced: the days whose rows are replaced, and no others; None: that is not known.
+        """
         entries = {RUN_ID: self.run_id, ASSET_KEY: self.asset_key}
+        if replaced is not None:
+            ranges = [(str(first), str(last)) for first, last in day_ranges(sorted(replaced))]
+            entries[CHANGED_DAYS] = orjson.dumps(ranges).decode()
         return entries if self.partition is None else entries | {PARTITION: self.partition}
 
     def commit_id(self, what: str) -> str:

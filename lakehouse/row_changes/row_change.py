@@ -24,6 +24,7 @@ from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
@@ -266,12 +267,17 @@ class RowWriter:
         if self._mode == "merge-on-read" or self._request is None:
             self._gone[task.data_file.file_path] = (task, gone)
             return
+        self.rewrite(task, gone, number)
+
+    def rewrite(self, task: FileScanTask, gone: Positions, number: int) -> None:
+        """Write a file again without some rows, whatever the mode; see `remove`."""
+        if self._request is None:
+            raise AssertionError("a plan writes no files")
         self._rewritten.append(task.data_file)
         if len(gone) != task.live_rows:
             staying = self._staying_rows(task, gone)
-            for file in write_data_files(
-                staying, self._lineage, self._storage, task=f"keep{number}"
-            ):
+            request = self._in_place(task.data_file)
+            for file in write_data_files(staying, request, self._storage, task=f"keep{number}"):
                 self._added.append(file)
 
     def note_read(self, task: FileScanTask, positions: Positions) -> None:
@@ -315,6 +321,17 @@ class RowWriter:
             self._lineage = replace(request, schema=stored)
             positioned = ReadRequest.of(metadata, Schema(*stored.fields, POSITION))
             self._positioned = RowReader(positioned, self._storage)
+
+    def _in_place(self, file: DataFile) -> WriteRequest:
+        """How rows that stay are written: to the partition that they are in, of whatever spec.
+
+        A spec of columns that are gone is given up for the table's.
+        """
+        spec = self._metadata.spec(file.spec_id)
+        there = fields_by_id(self._lineage.schema.fields)
+        if any(one.source_id not in there for one in spec.fields):
+            return self._lineage
+        return replace(self._lineage, spec=spec)
 
     def _finish_fresh(self) -> None:
         if self._fresh is not None:

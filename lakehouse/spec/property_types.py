@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, overload
 
 from lakehouse.errors import InvalidPropertyError
@@ -125,6 +126,35 @@ def hours_of_day(text: str) -> frozenset[int]:
         first, last = int(found[1]), int(found[2])
         hours.update(range(first, last) if first < last else (*range(first, 24), *range(last)))
     return frozenset(hours)
+
+
+@dataclass(frozen=True, slots=True)
+class AgeStep:
+    """From which age on, counted from the end of a period, files have which partition terms."""
+
+    age_ms: int
+    terms: tuple[str, ...]
+
+
+NO_STEPS: tuple[AgeStep, ...] = ()
+_HOUR_MS = 3600 * 1000
+_STEP = re.compile(r"\s*(\d{1,6})\s*([hd])\s*:\s*(\S.*?)\s*", re.DOTALL)
+_COMMA = re.compile(r",(?![^()]*\))")
+
+
+def layout_by_age(text: str) -> tuple[AgeStep, ...]:
+    """`30d: month(ts); 400d: year(ts)`: ages in days or hours, growing, and partition terms."""
+    steps: list[AgeStep] = []
+    for part in text.split(";") if text.strip() else ():
+        found = _STEP.fullmatch(part)
+        if found is None:
+            raise ValueError("must be ages and partition terms such as 30d: month(event_ts).")
+        age_ms = int(found[1]) * _HOUR_MS * (24 if found[2] == "d" else 1)
+        if steps and age_ms <= steps[-1].age_ms:
+            raise ValueError("must have ages that grow from one layout to the next.")
+        terms = tuple(one.strip() for one in _COMMA.split(found[3]))
+        steps.append(AgeStep(age_ms, terms))
+    return tuple(steps)
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:

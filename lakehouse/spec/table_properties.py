@@ -16,10 +16,12 @@ from lakehouse.errors import InvalidPropertyError
 from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.property_types import (
     LONG_MAX,
+    NO_STEPS,
     Property,
     boolean,
     fraction,
     hours_of_day,
+    layout_by_age,
     metrics_mode,
     natural,
     one_of,
@@ -402,6 +404,12 @@ class TableProperties:
         natural,
         0,
         "Bytes that one compaction may read; 0: no limit.",
+    )
+    maintenance_layout_by_age = Property(
+        "lakehouse.maintenance.layout-by-age",
+        layout_by_age,
+        NO_STEPS,
+        "Partition terms of closed periods by age, such as 30d: month(ts); compaction moves them.",
     )
     maintenance_quota_files = Property(
         "lakehouse.maintenance.quota-files",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pyiceberg.partitioning import PartitionField
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -19,8 +20,10 @@ from pyiceberg.transforms import (
 
 from lakehouse.maintenance.health.file_layout import ColumnOverlap, Layout
 from lakehouse.maintenance.health.table_health import TableHealth
+from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.table_properties import TableProperties
 
 _MIB = 1 << 20
@@ -31,7 +34,8 @@ _SORTED_DEPTH = 3.0
 _MOST_REMOVABLE = 0.5
 _SMALL_PARTITION = 0.25
 _LARGE_PARTITION = 100
-_MANY_PARTITIONS = 10
+_MANY_PARTITIONS = 32
+"""A file costs a scan of all about 7 ms (benchmark `compaction`): fewer are not worth a change."""
 _HOT = 5.0
 _SMALL_ROW_GROUP, _LARGE_ROW_GROUP = 16 * _MIB, 512 * _MIB
 _GOOD_ROW_GROUP = 128 * _MIB
@@ -47,7 +51,7 @@ class Recommendation:
     """A change of the table's design.
 
     Attributes:
-        subject: sort order, bucket count, partition grain or row-group size.
+        subject: sort order, bucket count, partition grain, layout by age or row-group size.
         current, proposed: in the words of `create_table`.
         why: one line.
         evidence: what was measured.
@@ -139,10 +143,11 @@ def _overlap(found: ColumnOverlap) -> Evidence:
 def _partitioning(
     health: TableHealth, layout: Layout, metadata: TableMetadata
 ) -> Iterator[Recommendation]:
+    coarsest = LayoutByAge(metadata, 0).coarsest
+    if coarsest is not None:
+        yield from _closed_periods(health, coarsest, metadata)
     spec = metadata.spec()
-    sizes = [
-        one.bytes for one in health.partitions if one.spec_id == spec.spec_id and one.data_files
-    ]
+    sizes = _sizes(health, spec)
     if not sizes or not spec.fields:
         return
     typical = median(sizes)
@@ -153,7 +158,8 @@ def _partitioning(
         "largest / mean": max(sizes) * len(sizes) / max(1, sum(sizes)),
         "files per partition": layout.mean_files_per_partition,
     }
-    small = len(sizes) >= _MANY_PARTITIONS and typical < _SMALL_PARTITION * health.target_bytes
+    # small ones of fresh periods go by themselves where closed periods are laid out coarser
+    small = coarsest is None and _are_small(sizes, health)
     large = typical > _LARGE_PARTITION * health.target_bytes
     buckets = next((one for one in spec.fields if _is_bucket(one)), None)
     if buckets is not None:
@@ -192,6 +198,32 @@ def _partitioning(
                 why=why,
                 evidence=evidence,
             )
+
+
+def _closed_periods(
+    health: TableHealth, spec: PartitionSpec, metadata: TableMetadata
+) -> Iterator[Recommendation]:
+    sizes = _sizes(health, spec)
+    if not _are_small(sizes, health):
+        return
+    evidence: Evidence = {
+        "partitions": len(sizes),
+        "median partition": human_bytes(int(median(sizes))),
+        "target file": human_bytes(health.target_bytes),
+    }
+    for field in filter(is_time, spec.fields):
+        for one in _grain(field, metadata, evidence, small=True, large=False):
+            yield dataclasses.replace(one, subject="layout by age")
+
+
+def _sizes(health: TableHealth, spec: PartitionSpec) -> list[int]:
+    return [
+        one.bytes for one in health.partitions if one.spec_id == spec.spec_id and one.data_files
+    ]
+
+
+def _are_small(sizes: Sequence[int], health: TableHealth) -> bool:
+    return len(sizes) >= _MANY_PARTITIONS and median(sizes) < _SMALL_PARTITION * health.target_bytes
 
 
 def _buckets(

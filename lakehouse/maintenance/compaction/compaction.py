@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pyiceberg.partitioning import PartitionSpec
+
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.confinement import check_table
 from lakehouse.data.reading.scan_reader import ReadRequest
@@ -45,6 +47,8 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import refuse_encrypted, refuse_v1
+from lakehouse.spec.metadata.table_requirements import AssertCurrentSchemaId
+from lakehouse.spec.metadata.table_updates import AddPartitionSpec
 from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
@@ -182,6 +186,7 @@ class _Rewriter:
         self._plan = plan
         self._environment = environment
         self._storage: Storage = catalog.storage(plan.version.metadata.location)
+        self._specs = _with_specs(catalog, plan, environment)
         self._uses = plan.delete_uses.copy()
         self._written: list[DataFile] = []
         self._snapshot_ids: list[int] = []
@@ -253,7 +258,7 @@ class _Rewriter:
             size = max(size, plan.target_bytes)
         write = WriteRequest(
             schema=schema,
-            spec=metadata.spec(),
+            spec=self._specs[group.output_spec_id],
             sort_order=new_sort_order(metadata, plan.options),
             location=TableProperties(metadata.properties).data_location(metadata.location),
             properties={
@@ -274,13 +279,39 @@ class _Rewriter:
             expected_files=group.expected_files,
             sort_whole=bool(plan.options.sort_by),
             zorder=plan.options.zorder_by,
-            mixes_partitions=group.spec_id != metadata.default_spec_id,
+            mixes_partitions=group.spec_id != group.output_spec_id,
         )
 
     def _discard(self) -> None:
         """Remove files that certainly no snapshot names; failures are left to orphan removal."""
         self._storage.delete([file.file_path for file in self._written])
         self._written = []
+
+
+def _with_specs(
+    catalog: Catalog, plan: CompactionPlan, environment: Environment
+) -> dict[int, PartitionSpec]:
+    """The specs of the plan as the table has them; those of its layout by age are added first.
+
+    The default spec stays.
+    """
+    new = {group.output_spec_id for group in plan.groups}
+    adding = [spec for spec in plan.layout.new_specs if spec.spec_id in new]
+    specs = plan.layout.metadata.specs()
+    if not adding:
+        return specs
+    base = plan.version
+    transaction = Transaction(catalog, plan.identifier, base=base, environment=environment)
+    transaction.update(
+        tuple(AddPartitionSpec(spec) for spec in adding),
+        (AssertCurrentSchemaId(base.metadata.current_schema_id),),
+    )
+    there = transaction.commit().version.metadata.partition_specs
+    # another writer may have added some meanwhile, so ids may be others than planned
+    given = {
+        spec.spec_id: next(one for one in there if one.compatible_with(spec)) for spec in adding
+    }
+    return specs | given
 
 
 def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:

@@ -21,6 +21,7 @@ from lakehouse.maintenance.compaction.file_groups import (
     delete_uses,
     plan_groups,
 )
+from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
@@ -48,6 +49,7 @@ class CompactionPlan(Report):
         delete_uses: for every delete file, how many live data files it applies to.
         dangling: delete files that apply to no live data file; they leave with the first commit.
         unknown_partitions: asked for, and without a file.
+        layout: where files of closed periods belong.
     """
 
     identifier: Identifier
@@ -56,6 +58,7 @@ class CompactionPlan(Report):
     target_bytes: int
     groups: tuple[FileGroup, ...]
     live_files: int
+    layout: LayoutByAge
     delete_uses: Counter[DeleteKey] = field(default_factory=Counter)
     dangling: tuple[DataFile, ...] = ()
     unknown_partitions: tuple[str, ...] = ()
@@ -104,6 +107,7 @@ class CompactionPlan(Report):
                 {
                     "partition": self._partition(group),
                     "spec_id": group.spec_id,
+                    "output_spec_id": group.output_spec_id,
                     "input_files": len(group.tasks),
                     "input_bytes": group.bytes,
                     "expected_files": group.expected_files,
@@ -121,6 +125,8 @@ class CompactionPlan(Report):
         yield "bytes to rewrite", human_bytes(self.input_bytes)
         yield "files expected instead", self.expected_files
         yield "target file size", human_bytes(self.target_bytes)
+        if self.layout.left_alone:
+            yield "layout by age", f"no file is moved: {self.layout.left_alone}"
         if self.dangling:
             yield "delete files without data", len(self.dangling)
         if self.unknown_partitions:
@@ -144,7 +150,7 @@ class CompactionPlan(Report):
         return listing(("partition", "#files", "#expected", "#bytes", "why"), rows)
 
     def _partition(self, group: FileGroup) -> str:
-        metadata = self.version.metadata
+        metadata = self.layout.metadata
         return (
             partition_path(metadata.spec(group.spec_id), metadata.schema(), group.partition)
             or "(whole table)"
@@ -170,12 +176,14 @@ def plan_compaction(
         InvalidPartitionSpecError, InvalidInputError: rows cannot be sorted or z-ordered like this.
         NoSuchRefError: no such branch.
     """
+    now_ms = (environment or Environment.system()).now_ms()
     version = catalog.load(identifier)
     metadata = version.metadata
     target = TableProperties(metadata.properties).target_file_size_bytes
     options = options or CompactionOptions.under(policy_of(metadata.properties), target)
     target = options.target_file_size_bytes or target
     new_sort_order(metadata, options)
+    layout = LayoutByAge(metadata, now_ms)
     storage = catalog.storage(metadata.location)
     snapshot_id = _snapshot_id(metadata, options.branch)
     tasks: list[FileScanTask] = []
@@ -189,15 +197,14 @@ def plan_compaction(
                 file.file_path
                 for file in plan_scan(replace(request, where=options.where), storage).files
             }
-    now_ms = (environment or Environment.system()).now_ms()
     groups = plan_groups(
         tasks,
         options,
         target_bytes=target,
-        current_spec_id=metadata.default_spec_id,
+        layout=layout,
         wanted=lambda task: (
             (chosen is None or task.data_file.file_path in chosen)
-            and _in_partitions(task.data_file, metadata, options)
+            and _in_partitions(task.data_file, layout, options)
         ),
         recent_sequence_number=_recent_sequence_number(
             metadata, now_ms, options.skip_newer_than_ms
@@ -207,7 +214,7 @@ def plan_compaction(
     dangling: tuple[DataFile, ...] = ()
     if snapshot_id is not None and options.where is None:
         unused = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
-        dangling = tuple(delete for delete in unused if _in_partitions(delete, metadata, options))
+        dangling = tuple(delete for delete in unused if _in_partitions(delete, layout, options))
     return CompactionPlan(
         identifier=identifier,
         version=version,
@@ -215,10 +222,11 @@ def plan_compaction(
         target_bytes=target,
         groups=tuple(groups),
         live_files=len(tasks),
+        layout=layout,
         delete_uses=uses,
         dangling=dangling,
         unknown_partitions=tuple(
-            sorted((options.partitions or frozenset()) - _partitions_of(tasks, metadata))
+            sorted((options.partitions or frozenset()) - _partitions_of(tasks, layout))
         ),
     )
 
@@ -249,21 +257,20 @@ def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
     return metadata.current_snapshot_id if branch == MAIN else metadata.ref(branch).snapshot_id
 
 
-def _partitions_of(tasks: Iterable[FileScanTask], metadata: TableMetadata) -> set[str]:
+def _partitions_of(tasks: Iterable[FileScanTask], layout: LayoutByAge) -> set[str]:
     values = {(task.data_file.spec_id, task.data_file.partition) for task in tasks}
+    schema = layout.metadata.schema()
     return {
-        partition_path(metadata.spec(spec_id), metadata.schema(), partition)
-        for spec_id, partition in values
+        partition_path(spec, schema, partition)
+        for spec, partition in (layout.place(*value) for value in values)
     }
 
 
-def _in_partitions(file: DataFile, metadata: TableMetadata, options: CompactionOptions) -> bool:
+def _in_partitions(file: DataFile, layout: LayoutByAge, options: CompactionOptions) -> bool:
     if options.partitions is None:
         return True
-    return (
-        partition_path(metadata.spec(file.spec_id), metadata.schema(), file.partition)
-        in options.partitions
-    )
+    spec, partition = layout.place(file.spec_id, file.partition)
+    return partition_path(spec, layout.metadata.schema(), partition) in options.partitions
 
 
 def _unused_deletes(

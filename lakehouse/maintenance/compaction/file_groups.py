@@ -9,9 +9,10 @@ from typing import Any, Self
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.compaction.binpack import output_file_count, pack
+from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, partition_key
 
 DeleteKey = tuple[str, int | None]
 
@@ -43,7 +44,8 @@ class CompactionOptions:
         groups_per_commit: partial progress, one commit for so many groups.
         skip_newer_than_ms: leave partitions alone that got rows within this many milliseconds;
             None: none.
-        rewrite_old_specs: rewrite files of earlier partition specs to the current one.
+        rewrite_old_specs: rewrite files of earlier partition specs to the current one; those of the
+            layout by age are where they belong.
         rewrite_all: every file is a candidate.
         max_workers: groups rewritten at a time.
         budget_bytes: read at most so many bytes, groups that remove the most files per byte first;
@@ -126,11 +128,12 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files of one partition that become `expected_files` files.
+    """Files of one partition, or of one closed period, that become `expected_files` files.
 
     Attributes:
-        spec_id: partition spec of the input files; the output follows the table's current one.
-        partition: their partition values; `()` mixes partitions of an earlier spec.
+        spec_id: partition spec of the input files; of a closed period that of the layout by age.
+        partition: their partition values in it.
+        output_spec_id: partition spec of the output.
         reason: why they are worth it.
     """
 
@@ -139,6 +142,7 @@ class FileGroup:
     tasks: tuple[FileScanTask, ...]
     expected_files: int
     reason: str
+    output_spec_id: int
 
     @property
     def files(self) -> list[DataFile]:
@@ -166,7 +170,7 @@ def plan_groups(
     options: CompactionOptions,
     *,
     target_bytes: int,
-    current_spec_id: int,
+    layout: LayoutByAge,
     wanted: Callable[[FileScanTask], bool] = lambda _task: True,
     recent_sequence_number: int | None = None,
 ) -> list[FileGroup]:
@@ -176,7 +180,7 @@ def plan_groups(
         tasks: every live file of the snapshot, with the deletes that apply.
         options: thresholds.
         target_bytes: size that output files should have.
-        current_spec_id: the table's default spec.
+        layout: where files of closed periods belong.
         wanted: files that the caller's filter lets through.
         recent_sequence_number: partitions with a file of this sequence number or later are left
             alone; None: none are.
@@ -184,16 +188,20 @@ def plan_groups(
     uses = delete_uses(tasks)
     partitions: dict[tuple[Any, ...], list[FileScanTask]] = {}
     for task in tasks:
-        partitions.setdefault(task.data_file.partition_key, []).append(task)
+        partitions.setdefault(_key(task.data_file, layout), []).append(task)
     groups: list[FileGroup] = []
     for members in partitions.values():
-        spec_id, partition = members[0].data_file.spec_id, members[0].data_file.partition
+        first = members[0].data_file
+        home = layout.home(first.spec_id, first.partition)
+        spec, partition = layout.place(first.spec_id, first.partition)
+        spec_id = spec.spec_id
+        stays = home is not None or layout.holds(spec_id)
         if recent_sequence_number is not None and any(
             task.sequence_number >= recent_sequence_number for task in members
         ):
             continue
         why = {
-            id(task): _reason(task, options, target_bytes, current_spec_id, uses)
+            id(task): _reason(task, options, target_bytes, layout, uses)
             for task in members
             if wanted(task)
         }
@@ -202,7 +210,14 @@ def plan_groups(
         ) > options.delete_files_per_file * len(members):
             why |= {id(task): _DELETES for task in members if task.deletes and wanted(task)}
         candidates = [task for task in members if why.get(id(task))]
-        candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
+        # by day within a month, so that replacing a day finds its rows together
+        candidates.sort(
+            key=lambda task: (
+                _ordered(task.data_file) if home is not None else (),
+                task.sequence_number,
+                task.data_file.file_path,
+            )
+        )
         capacity = max(
             min(options.group_bytes, options.budget_bytes or options.group_bytes), target_bytes
         )
@@ -214,6 +229,7 @@ def plan_groups(
                 {why[id(task)] for task in packed},
                 options,
                 target_bytes,
+                spec_id if stays else layout.metadata.default_spec_id,
             )
             if group is not None:
                 groups.append(group)
@@ -224,6 +240,16 @@ def plan_groups(
         )
     )
     return groups if options.budget_bytes is None else _within(groups, options.budget_bytes)
+
+
+def _key(file: DataFile, layout: LayoutByAge) -> tuple[Any, ...]:
+    home = layout.home(file.spec_id, file.partition)
+    return file.partition_key if home is None else partition_key(home[0].spec_id, home[1])
+
+
+def _ordered(file: DataFile) -> tuple[Any, ...]:
+    """Files of a period in the order of their own partitions."""
+    return (file.spec_id, *((one is not None, one) for one in file.partition))
 
 
 def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
@@ -239,10 +265,11 @@ def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
     return chosen
 
 
-_SMALL, _LARGE, _DELETES, _OLD_SPEC, _ROWS, _ALL = (
+_SMALL, _LARGE, _DELETES, _CLOSED, _OLD_SPEC, _ROWS, _ALL = (
     "small files",
     "large files",
     "deletes to apply",
+    "closed period",
     "earlier partition spec",
     "row-oriented",
     "asked for",
@@ -253,13 +280,15 @@ def _reason(
     task: FileScanTask,
     options: CompactionOptions,
     target_bytes: int,
-    current_spec_id: int,
+    layout: LayoutByAge,
     uses: Counter[DeleteKey],
 ) -> str | None:
     size = task.data_file.file_size_in_bytes
     if options.rewrite_all:
         return _ALL
-    if options.rewrite_old_specs and task.data_file.spec_id != current_spec_id:
+    spec_id = task.data_file.spec_id
+    current = spec_id == layout.metadata.default_spec_id or layout.holds(spec_id)
+    if options.rewrite_old_specs and not current:
         return _OLD_SPEC
     if task.data_file.file_format.lower() != "parquet":
         return _ROWS
@@ -286,6 +315,7 @@ def _group(
     reasons: set[str | None],
     options: CompactionOptions,
     target_bytes: int,
+    output_spec_id: int,
 ) -> FileGroup | None:
     total = sum(task.data_file.file_size_in_bytes for task in tasks)
     expected = output_file_count(total, target_bytes, min_ratio=options.min_file_size_ratio)
@@ -296,6 +326,8 @@ def _group(
     splits = _LARGE in reasons and expected > len(tasks)
     if not (forced or worth or splits):
         return None
+    if any(task.data_file.spec_id != output_spec_id for task in tasks) and not forced:
+        reasons = reasons | {_CLOSED}
     reason = ", ".join(sorted(text for text in reasons if text))
     return FileGroup(
         spec_id=spec_id,
@@ -303,4 +335,5 @@ def _group(
         tasks=tuple(tasks),
         expected_files=expected,
         reason=reason,
+        output_spec_id=output_spec_id,
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from rich.console import Group, RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
@@ -18,6 +21,7 @@ from lakehouse.maintenance.compaction.binpack import output_file_count
 from lakehouse.maintenance.health.disk_use import DiskUse, disk_use
 from lakehouse.maintenance.health.file_layout import sort_overlap
 from lakehouse.maintenance.health.scan_use import ScanUse, scan_use
+from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import manifest_overlap
 from lakehouse.maintenance.reachability.reachable_files import in_parallel
@@ -26,7 +30,7 @@ from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_m
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, partition_key
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -40,7 +44,7 @@ _TOGETHER = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionHealth:
-    """One partition of one spec.
+    """One partition of one spec; files of a closed period count to the partition they belong in.
 
     Attributes:
         partition: as in paths, `event_ts_day=2026-06-02/user_id_bucket=3`; empty when
@@ -335,7 +339,8 @@ def table_health(
     """Health from what was read. Pure."""
     target = TableProperties(metadata.properties).target_file_size_bytes
     small_below = policy.small_below(target)
-    partitions = partition_health(entries, metadata, target, small_below)
+    layout = LayoutByAge(metadata, now_ms)
+    partitions = partition_health(entries, layout, target, small_below)
     times = [snapshot.timestamp_ms for snapshot in metadata.snapshots]
     retention = decide_retention(metadata, now_ms)
     sorted_by = sort_overlap(entries, metadata)
@@ -361,17 +366,22 @@ def table_health(
 
 
 def partition_health(
-    manifests: Sequence[Entries], metadata: TableMetadata, target_bytes: int, small_below: int
+    manifests: Sequence[Entries], layout: LayoutByAge, target_bytes: int, small_below: int
 ) -> tuple[PartitionHealth, ...]:
     """Health of every partition from manifest entries; most removable files first."""
+    metadata = layout.metadata
     by_spec: dict[int, list[Entries]] = {}
     for entries in manifests:
         by_spec.setdefault(entries.spec.spec_id, []).append(entries)
     committed = {snapshot.sequence_number: snapshot.timestamp_ms for snapshot in metadata.snapshots}
-    found: list[PartitionHealth] = []
+    sums: dict[tuple[object, ...], _Sums] = {}
     for spec_id, members in by_spec.items():
         measures = _measures(members, target_bytes, small_below)
-        found += _grouped(spec_id, measures, metadata, target_bytes, committed)
+        for partition, row in _grouped(metadata.spec(spec_id), measures):
+            spec, values = layout.place(spec_id, partition)
+            key = partition_key(spec.spec_id, values)
+            sums.setdefault(key, _Sums(spec, values)).add(row)
+    found = [one.health(metadata.schema(), target_bytes, committed) for one in sums.values()]
     return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
 
 
@@ -432,14 +442,9 @@ _SUMS = (
 
 
 def _grouped(
-    spec_id: int,
-    measures: pa.Table,
-    metadata: TableMetadata,
-    target_bytes: int,
-    committed: dict[int, int],
-) -> Iterable[PartitionHealth]:
-    spec = metadata.spec(spec_id)
-    schema = metadata.schema()
+    spec: PartitionSpec, measures: pa.Table
+) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The partitions of a spec, each with its measures added up."""
     names = [f"partition.{field.field_id}" for field in spec.fields]
     wanted = [(name, "sum") for name in _SUMS] + [
         ("sequence_number", "max"),
@@ -448,22 +453,43 @@ def _grouped(
     ]
     grouped = measures.group_by(["key", *names]).aggregate(wanted)
     values = Entries(grouped.select(names), spec).partitions() if names else [()] * grouped.num_rows
-    for row, partition in zip(grouped.drop_columns(names).to_pylist(), values, strict=True):
-        sums: dict[str, Any] = {name: row[f"{name}_sum"] for name in _SUMS}
-        sequence_number = row["sequence_number_max"] or 0
+    return zip(values, grouped.drop_columns(names).to_pylist(), strict=True)
+
+
+class _Sums:
+    """Measures of one partition, by rows of `_grouped`."""
+
+    def __init__(self, spec: PartitionSpec, partition: tuple[Any, ...]) -> None:
+        self._spec, self._partition = spec, partition
+        self._sums: Counter[str] = Counter()
+        self._entropy = 0.0
+        self._newest = 0
+        self._waiting: int | None = None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take what one spec has of the partition."""
+        self._sums.update({name: row[f"{name}_sum"] for name in _SUMS})
+        self._entropy += row["entropy_sum"]
+        self._newest = max(self._newest, row["sequence_number_max"] or 0)
+        waiting = [one for one in (self._waiting, row["waiting_min"]) if one is not None]
+        self._waiting = min(waiting, default=None)
+
+    def health(
+        self, schema: Schema, target_bytes: int, committed: Mapping[int, int]
+    ) -> PartitionHealth:
+        """What they say."""
+        sums = {name: self._sums[name] for name in _SUMS}
         packed = output_file_count(sums["small_bytes"], target_bytes) if sums["small_files"] else 0
-        yield PartitionHealth(
-            spec_id=spec_id,
-            partition=partition_path(spec, schema, partition),
+        return PartitionHealth(
+            spec_id=self._spec.spec_id,
+            partition=partition_path(self._spec, schema, self._partition),
             expected_files=sums["data_files"]
             - sums["small_files"]
             + min(packed, sums["small_files"]),
-            last_sequence_number=sequence_number,
-            last_updated_ms=committed.get(sequence_number),
-            waiting_since_ms=None
-            if row["waiting_min"] is None
-            else committed.get(row["waiting_min"], 0),
-            entropy=row["entropy_sum"] / sums["data_files"] if sums["data_files"] else 0.0,
+            last_sequence_number=self._newest,
+            last_updated_ms=committed.get(self._newest),
+            waiting_since_ms=None if self._waiting is None else committed.get(self._waiting, 0),
+            entropy=self._entropy / sums["data_files"] if sums["data_files"] else 0.0,
             **sums,
         )
 

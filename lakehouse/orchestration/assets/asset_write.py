@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -63,6 +64,7 @@ class AssetWrite:
         partitions: dg.PartitionsDefinition | None = None,
         *,
         one_partition: bool = False,
+        days: Sequence[date] | None = None,
     ) -> AssetWrite:
         """The write of rows, to a table that is made ready for them.
 
@@ -77,6 +79,7 @@ class AssetWrite:
             onto: the branch where they belong.
             partitions: of the asset, after which a new table is partitioned.
             one_partition: whether they are all those of one partition.
+            days: whose rows they replace; None: not of days.
 
         Raises:
             InvalidInputError: these are no rows.
@@ -88,7 +91,7 @@ class AssetWrite:
         table = target.ready(lake, schema, partitions, say)
         if isinstance(schema, pa.Schema):
             frame = as_stored(frame, table.schema(), target.name)
-        summary = stamp.summary() | {REFRESH_STATE: state.to_json()}
+        summary = stamp.summary(days) | {REFRESH_STATE: state.to_json()}
         return cls(table, target, frame, where(table.schema()), one_partition, stamp, summary, onto)
 
     def staged(self) -> StagedWrite:

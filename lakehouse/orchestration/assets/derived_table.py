@@ -370,6 +370,7 @@ class DerivedTable(ComputedTable):
             found.after(days or ()),
             log.warning,
             one_partition=days is not None and len(days) == 1,
+            days=None if self.day_column is None else days,
         )
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:

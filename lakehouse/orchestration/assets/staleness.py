@@ -21,7 +21,7 @@ from pyiceberg.types import DateType, IcebergType, TimestampNanoType, Timestampt
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.landing_ledger import day_ranges
-from lakehouse.ingestion.stamp import PARTITION
+from lakehouse.ingestion.stamp import CHANGED_DAYS, PARTITION
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
@@ -70,8 +70,7 @@ class RefreshState:
             definition = str(found.get("definition", ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptMetadataError(f"{REFRESH_STATE} cannot be read: {text[:200]}") from error
-        behind = [a + timedelta(days=n) for a, b in ends for n in range((b - a).days + 1)]
-        return cls(inputs, tuple(sorted(behind)), definition)
+        return cls(inputs, tuple(sorted(_days_between(ends))), definition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +234,7 @@ def _changes(
     """Days that snapshots changed -> the newest of these; None: it cannot be told.
 
     What a snapshot added, removed or deleted rows of is told by its own manifests, whether its
-    parent exists or not.
+    parent exists or not; of files of many days, whose other rows it may have kept, by its writer.
     """
     if snapshots is None:
         return None
@@ -250,7 +249,7 @@ def _changes(
             )
             for one in _entries(table, snapshot, own=True)
         ]
-        days = _days(table, entries, column)
+        days = _days(table, entries, column, _told_days(snapshot))
         if days is None:
             return None
         changed |= dict.fromkeys(days, snapshot.snapshot_id)
@@ -264,16 +263,41 @@ def _entries(table: Table, snapshot: Snapshot, *, own: bool = False) -> Iterator
             yield reader.entries(manifest)
 
 
-def _days(table: Table, parts: Sequence[Entries], column: str) -> set[date] | None:
-    """The days of files; None: one tells nothing, as a delete file of many partitions does."""
+def _told_days(snapshot: Snapshot) -> set[date] | None:
+    """The days that a snapshot says it changed; None: it does not say."""
+    text = snapshot.summary.get(CHANGED_DAYS)
+    if text is None:
+        return None
+    try:
+        ends = [(date.fromisoformat(a), date.fromisoformat(b)) for a, b in orjson.loads(text)]
+    except (ValueError, TypeError) as error:
+        raise CorruptMetadataError(f"{CHANGED_DAYS} cannot be read: {text[:200]}") from error
+    return _days_between(ends)
+
+
+def _days_between(ends: Iterable[tuple[date, date]]) -> set[date]:
+    return {a + timedelta(days=n) for a, b in ends for n in range((b - a).days + 1)}
+
+
+def _days(
+    table: Table, parts: Sequence[Entries], column: str, told: set[date] | None = None
+) -> set[date] | None:
+    """The days of files; None: one tells nothing, as a delete file of many partitions does.
+
+    Of files of several days, or that tell nothing, those that are `told`.
+    """
     metadata = table.metadata
     found: set[date] = set()
     for part in filter(len, parts):
         for entry in part.to_manifest_entries():
             span = _span(entry.data_file, metadata, column)
             if span is None:
-                return None
-            found |= {span[0] + timedelta(days=n) for n in range((span[1] - span[0]).days + 1)}
+                if told is None:
+                    return None
+                found |= told
+                continue
+            days = _days_between([span])
+            found |= days if told is None or len(days) == 1 else days & told
     return found
 
 

@@ -6,25 +6,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pyspark.sql import SparkSession
 
-from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.errors import (
-    InvalidInputError,
-    UnsupportedFeatureError,
-    ValidationConflictError,
-)
+from lakehouse.data.writing.data_file_writer import PartitionSplitter, WriteRequest
+from lakehouse.errors import InvalidInputError, ValidationConflictError
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
-from lakehouse.row_changes.row_change import RowChange, RowWriter
-from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.merged_columns import GivenColumns
 from lakehouse.spark.writing.row_order import row_order
 from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spark.writing.write_options import NO_OPTIONS, WriteOptions
 from lakehouse.spark.writing.write_target import WriteTarget
-from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.manifests.data_file import DataFile, partition_key
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.partitioning.coarser_partitions import coarser
 from lakehouse.table.table import Table
 
 Commit = Callable[[Sequence[DataFile]], None]
@@ -120,8 +118,7 @@ def table_commit(
             partitions = {file.partition_key for file in files}
             check_unchanged_since(rows, target.branch, options, TRUE, partitions)
             writer.take(files)
-            for task in replaced_files(rows, partitions):
-                writer.drop(task)
+            replace_partitions(rows, partitions, writer)
             return as_asked(writer.change(None, deleted=None))
 
         with target.with_summary({"replace-partitions": "true"}).row_write(table) as write:
@@ -170,7 +167,9 @@ def check_unchanged_since(
                 f"{delete.file_path} {delete.content_offset}" for delete in task.deletes
             )
             for task in then.tasks(condition)
-            if partitions is None or task.data_file.partition_key in partitions
+            if partitions is None
+            or task.data_file.partition_key in partitions
+            or task.data_file.spec_id != rows.metadata.default_spec_id
         }
 
     before, now = files(since), files(head)
@@ -185,24 +184,58 @@ def check_unchanged_since(
         )
 
 
-def replaced_files(rows: TargetRows, partitions: Collection[object]) -> list[FileScanTask]:
-    """The live files of partitions.
+def replace_partitions(
+    rows: TargetRows, partitions: Collection[tuple[Any, ...]], writer: RowWriter
+) -> None:
+    """Remove the rows of partitions of the table's spec.
 
-    Raises:
-        UnsupportedFeatureError: files of an older partition spec, which do not say whether they
-            hold such rows.
+    Files of another spec that hold some of them beside others, such as a month's, are written
+    again without them.
+
+    Args:
+        rows: of the version decided on.
+        partitions: `partition_key` of each.
+        writer: takes what goes.
     """
-    tasks = list(rows.tasks(TRUE))
-    spec_id = rows.metadata.default_spec_id
-    if any(task.data_file.spec_id != spec_id for task in tasks):
-        raise UnsupportedFeatureError(
-            f"{rows.table} has files of an older partition spec, of which nobody knows whether "
-            "they hold rows of the partitions that this statement replaces: rewrite them first "
-            "(CALL system.rewrite_data_files), or name the rows to replace (INSERT INTO ... "
-            "REPLACE WHERE)",
-            table=rows.table,
-        )
-    return [task for task in tasks if task.data_file.partition_key in partitions]
+    metadata = rows.metadata
+    spec = metadata.spec()
+    columns = rows.columns(field.source_id for field in spec.fields)
+    splitter = PartitionSplitter(spec, columns)
+    places: dict[int, Callable[[DataFile], bool]] = {}
+    for number, task in enumerate(rows.tasks(TRUE)):
+        file = task.data_file
+        if file.spec_id == spec.spec_id:
+            if file.partition_key in partitions:
+                writer.drop(task)
+            continue
+        if file.spec_id not in places:
+            places[file.spec_id] = _may_hold(metadata, file.spec_id, partitions)
+        if not places[file.spec_id](file):
+            continue
+        gone = [
+            positions_of(part)
+            for batch in rows.batches(task, columns)
+            for values, part in splitter.split(batch)
+            if partition_key(spec.spec_id, values) in partitions
+        ]
+        if gone:
+            writer.rewrite(task, np.concatenate(gone), number)
+
+
+def _may_hold(
+    metadata: TableMetadata, spec_id: int, partitions: Collection[tuple[Any, ...]]
+) -> Callable[[DataFile], bool]:
+    """Which files of another spec may hold rows of partitions of the table's spec."""
+    there = metadata.spec(spec_id)
+    into = coarser(metadata.spec(), there)
+    if into is None:
+        return lambda _file: True
+    homes = {partition_key(spec_id, into(values)) for _, *values in partitions}
+    # times before 1970 of old writers, which rounded towards zero, may be one too high
+    return lambda file: (
+        file.partition_key in homes
+        or any(isinstance(value, int) and value < 1 for value in file.partition)
+    )
 
 
 def head_of_branch(table: Table, branch: str) -> int | None:

@@ -173,8 +173,8 @@ def test_a_declared_sort_order_that_files_do_not_keep():
 @pytest.mark.parametrize(
     ("size", "count", "expected"),
     [
-        (MB, 20, [("partition grain", "day(event_ts)", "month(event_ts)")]),
-        (MB, 5, []),
+        (MB, 40, [("partition grain", "day(event_ts)", "month(event_ts)")]),
+        (MB, 20, []),
         (TARGET, 20, []),
         (200 * TARGET, 20, [("partition grain", "day(event_ts)", "hour(event_ts)")]),
     ],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from lakehouse.errors import InvalidInputError
@@ -33,11 +35,17 @@ def delete(name, rows, content=CONTENT_POSITION_DELETES):
 
 def groups(tasks, target=100 * MB, current_spec_id=0, recent=None, wanted=None, **options):
     extra = {} if wanted is None else {"wanted": wanted}
+    none_by_age = SimpleNamespace(
+        metadata=SimpleNamespace(default_spec_id=current_spec_id),
+        home=lambda _spec_id, _partition: None,
+        place=lambda spec_id, partition: (SimpleNamespace(spec_id=spec_id), partition),
+        holds=lambda _spec_id: False,
+    )
     return plan_groups(
         tasks,
         CompactionOptions(**options),
         target_bytes=target,
-        current_spec_id=current_spec_id,
+        layout=none_by_age,
         recent_sequence_number=recent,
         **extra,
     )
