@@ -6,7 +6,7 @@ The source becomes these assets, with these checks:
 |---|---|---|
 | `landing/flights` | the files, by day of event time | |
 | `raw/flights_landing` | the ledger: every file, its lines, what became of them | `files_whole` |
-| `raw/flights` | the rows, by day and bucket | `raw_contract`, `nothing_given_up` |
+| `raw/flights` | the rows, by day and bucket, later by month | `raw_contract`, `nothing_given_up` |
 | `raw/flights_quarantine` | lines that do not fit, with reason, file and line | `few_quarantined` |
 
 Each table derived from it has `inputs_whole` beside the suites of `checks.py`; every table has

@@ -29,6 +29,7 @@ CLEAN_FLIGHTS = SqlModel(
     day_column="event_ts",
     partition_by=("day(event_ts)",),
     sort_by=("event_ts",),
+    table_properties={"lakehouse.maintenance.layout-by-age": "30d: month(event_ts)"},
     description="One row a flight: status, delays in minutes, true departure time.",
     suites=(CLEAN_CONTRACT, CLEAN_PLAUSIBLE),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -37,8 +37,10 @@ from lakehouse.ingestion.landing_ledger import (
 )
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
+from lakehouse.maintenance import advise_table
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.orchestration.automation.landing_state import look
+from lakehouse.orchestration.automation.maintenance_jobs import PROJECT_POLICY
 from lakehouse.orchestration.automation.run_requests import (
     COMPACT_JOB,
     EXPIRE_JOB,
@@ -225,6 +227,30 @@ def _maintain(tour: Tour) -> None:
     for name, files in before.items():
         grid.add_row(name, f"{files:,}", f"{after[name]:,}", f"{_disk_files(tour, name):,}")
     tour.console.print(grid)
+    _show_advice(tour, before, after)
+
+
+def _show_advice(tour: Tour, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    name = FLIGHTS.table
+    if after[name] < before[name]:
+        _say(
+            tour.console,
+            f"{name}: {before[name]:,} files by day and bucket became {after[name]:,}: months that "
+            f"are over for 30 days are moved ({FLIGHTS.closed_periods}); new rows still land by "
+            "day and bucket",
+        )
+    said = 0
+    for one in before:
+        table = tour.lake.load_table(one)
+        advice = advise_table(table.catalog, table.identifier, project=PROJECT_POLICY)
+        if advice.choices or advice.recommendations:
+            said += 1
+            tour.console.print(advice.title(), advice.detail())
+    _say(
+        tour.console,
+        f"lakehouse advise has {'something' if said else 'nothing'} to say about "
+        f"{said or len(before)} tables",
+    )
 
 
 def _file_counts(tour: Tour) -> dict[str, int]:

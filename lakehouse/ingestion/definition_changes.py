@@ -40,10 +40,13 @@ from lakehouse.evolution.type_promotion import is_narrower, promotion_obstacle
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
 DEFINITION = "lakehouse.definition"
 """The table property that holds, as JSON, what a table was made by."""
+
+LAYOUT_BY_AGE = TableProperties.maintenance_layout_by_age.name
 
 Effect = Literal["create", "evolve", "from now on", "recompute", "keep", "harmless", "refuse"]
 _PLAIN = (str, int, float, bool, bytes, date, timedelta, type(None))
@@ -147,15 +150,27 @@ class Layout:
     Attributes:
         partition_by: partition terms; None: the definition does not say.
         sort_by: sort terms; None: the definition does not say.
+        layout_by_age: the table property of that name; None: the definition does not say.
     """
 
     partition_by: Sequence[str] | None = None
     sort_by: Sequence[str] | None = None
+    layout_by_age: str | None = None
 
     def definition(self) -> dict[str, list[str]]:
         """What is recorded of it."""
-        parts = {"partition_by": self.partition_by, "sort_by": self.sort_by}
+        aged = self.layout_by_age
+        parts = {
+            "partition_by": self.partition_by,
+            "sort_by": self.sort_by,
+            "layout_by_age": aged if aged is None else _steps(aged),
+        }
         return {name: list(terms) for name, terms in parts.items() if terms is not None}
+
+    def properties(self) -> dict[str, str]:
+        """Properties of a table that is made so."""
+        aged = {LAYOUT_BY_AGE: self.layout_by_age} if self.layout_by_age else {}
+        return as_property(self.definition()) | aged
 
     def changes(self, table: Table) -> list[DefinitionChange]:
         """What becomes of the table's partition spec and sort order.
@@ -177,6 +192,18 @@ class Layout:
                 fields = table.metadata.sort_order().fields
                 before = ", ".join(f"{_column(table, f.source_id)} {f.direction}" for f in fields)
                 found.append(self._change(table, "sort_by", before))
+        steps = None if self.layout_by_age is None else _steps(self.layout_by_age)
+        before = table.properties.get(LAYOUT_BY_AGE, "")
+        if self._changed("layout_by_age", steps, known) and before != self.layout_by_age:
+            said = "compaction moves closed periods"
+            if not steps:
+                said = "compaction brings closed periods back to the table's partitions"
+            after = self.layout_by_age or "nothing"
+            found.append(
+                DefinitionChange(
+                    table.name, "layout_by_age", before or "nothing", after, "evolve", said
+                )
+            )
         return found
 
     def lay(self, table: Table) -> list[DefinitionChange]:
@@ -190,6 +217,11 @@ class Layout:
             if change.what == "partition_by":
                 with table.update_partition_spec() as spec:
                     spec.set(*self.partition_by or ())
+            elif change.what == "layout_by_age":
+                if self.layout_by_age:
+                    table.set_properties({LAYOUT_BY_AGE: self.layout_by_age})
+                else:
+                    table.remove_properties(LAYOUT_BY_AGE)
             else:
                 with table.update_sort_order() as order:
                     _lay_order(order, self.sort_by or ())
@@ -214,6 +246,10 @@ class Layout:
             f"new files are {done} so; files that are there stay as they are and are read as "
             "before, until compaction rewrites them",
         )
+
+
+def _steps(text: str) -> list[str]:
+    return [one.strip() for one in text.split(";") if one.strip()]
 
 
 def _lay_order(update: UpdateSortOrder, terms: Sequence[str]) -> None:

@@ -86,7 +86,7 @@ def resolve(
         room = len(types) + len(added) < source.max_fields
         if room and new_type and usable_name(name) and name.casefold() not in folded:
             folded.add(name.casefold())
-            if name == source.bucket and new_type in UNBUCKETED_TYPES:
+            if name in source.bucketed and new_type in UNBUCKETED_TYPES:
                 new_type = "json"  # its text has a hash
             added.append(Column(name, new_type))
     return Drift(tuple(added), tuple(promotions))

@@ -18,7 +18,7 @@ from lakehouse.ingestion.definition_changes import (
     code_of,
     recorded,
 )
-from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, Source
+from lakehouse.ingestion.source import LANDING_FILE, Source
 from lakehouse.table import Table
 
 _READ_AGAIN = {
@@ -74,13 +74,13 @@ def source_definition(source: Source) -> dict[str, Any]:
 
 def raw_layout(source: Source) -> Layout:
     """How files of the raw table are laid out."""
-    return Layout((f"day({EVENT_TS})", f"bucket({source.buckets}, {source.bucket})"))
+    return Layout(source.partition_terms, layout_by_age=source.closed_periods)
 
 
 def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[DefinitionChange]:
     """What is different from the definition that the ledger was made by.
 
-    Without bucket, and without types of columns, which the raw table itself tells.
+    Without layout, and without types of columns, which the raw table itself tells.
 
     Args:
         source: as it is defined now.

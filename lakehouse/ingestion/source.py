@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
+from lakehouse.spec.property_types import layout_by_age as age_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +46,15 @@ UNBUCKETED_TYPES = ("boolean", "float", "double")
 """Types that the bucket transform does not apply to (specification: Partition Transforms)."""
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_TERM = re.compile(
+    r"(?:(\w+)\s*\(\s*)?(?:(\d+)\s*,\s*)?`?([^`(),]+?)`?(?:\s*,\s*(\d+))?\s*\)?"
+    r"(?:\s+as\s+`?([^`\s()]+)`?)?",
+    re.IGNORECASE,
+)
+_SUFFIXES = {"truncate": "trunc", "date": "day"} | {
+    name + plural: name for name in ("hour", "day", "month", "year") for plural in ("", "s")
+}
+_CLOSED_MONTHS = f"30d: month({EVENT_TS})"
 _RESCUE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -94,8 +104,9 @@ class EventTime:
 class Source:
     """A feed of raw events that lands as files.
 
-    The raw table `raw.<name>` is partitioned by `day(event_ts)` and `bucket(<buckets>, <bucket>)`;
-    `event_ts` is the event time as `timestamptz`, so a day is a day of UTC.
+    The raw table `raw.<name>` is partitioned by `day(event_ts)`, and by `bucket(<buckets>,
+    <bucket>)` where a bucket is named; `event_ts` is the event time as `timestamptz`, so a day is
+    a day of UTC.
 
     Attributes:
         name: lower-case identifier; names the tables `raw.<name>`, `raw.<name>_quarantine` and
@@ -110,8 +121,13 @@ class Source:
         first_day: events before it are quarantined.
         last_day: events after it are quarantined; None: the day after that of reading (UTC): clocks
             that are ahead lose no events, which wait until their day has come.
-        bucket: the column whose hash splits a day.
+        bucket: the column whose hash splits a day; empty: a day is not split.
         buckets: into how many parts.
+        partition_by: partition terms of the raw table in place of day and bucket, such as
+            `("month(event_ts)", "region")`; of the pipeline's columns and the source's.
+        layout_by_age: how closed periods are laid out, as the table property
+            `lakehouse.maintenance.layout-by-age` says it; None: by month after 30 days, if the
+            table is partitioned by days or hours of `event_ts`; empty: as they were written.
         natural_key: columns that identify an event within its day; empty: two records with equal
             columns are the same event. Of several records for one event the one that landed first
             stays.
@@ -144,12 +160,14 @@ class Source:
     name: str
     event_time: EventTime
     first_day: date
-    bucket: str
+    bucket: str = ""
     pattern: str = "*"
     format: Format = "auto"
     read: ReadOptions = field(default_factory=ReadOptions)
     last_day: date | None = None
     buckets: int = 4
+    partition_by: tuple[str, ...] | None = None
+    layout_by_age: str | None = None
     natural_key: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     drift: DriftPolicy = "evolve"
@@ -182,6 +200,18 @@ class Source:
             )
         if self.buckets < 1:
             raise InvalidInputError(f"{where}: buckets must be at least 1, not {self.buckets}")
+        if self.partition_by is not None and self.bucket:
+            raise InvalidInputError(
+                f"{where}: partition_by={self.partition_by!r} and bucket={self.bucket!r}: say "
+                f"bucket({self.buckets}, {self.bucket}) in partition_by",
+                option="partition_by",
+            )
+        try:
+            age_steps(self.layout_by_age or "")
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{where}: layout_by_age={self.layout_by_age!r} {error}", option="layout_by_age"
+            ) from error
         self.read.check(self.format, {column.name: column.type for column in self.columns})
         self._check_columns(where)
 
@@ -195,7 +225,7 @@ class Source:
                     f"{where}: column {column.name!r} has unknown type {column.type!r}; known: "
                     f"{', '.join(COLUMN_TYPES)}"
                 )
-            if column.name == self.bucket and column.type in UNBUCKETED_TYPES:
+            if column.name in self.bucketed and column.type in UNBUCKETED_TYPES:
                 raise InvalidInputError(
                     f"{where}: the bucket column {column.name!r} is {column.type}, whose values "
                     "have no buckets: declare it as json, or name another column"
@@ -208,10 +238,11 @@ class Source:
         if self.rescue is not None:
             self._check_rescue(where, self.rescue)
         if names:
-            for name in (*self.natural_key, self.bucket):
+            partitioning = self.partition_columns - {*RESERVED_COLUMNS}
+            for name in (*self.natural_key, *sorted(partitioning)):
                 if name not in names:
                     raise InvalidInputError(
-                        f"{where}: the key or bucket column {name!r} is not among the declared "
+                        f"{where}: the key or partition column {name!r} is not among the declared "
                         "columns"
                     )
 
@@ -219,8 +250,46 @@ class Source:
         if not _RESCUE_NAME.fullmatch(name):
             raise InvalidInputError(f"{where}: rescue={name!r} must match {_RESCUE_NAME.pattern}")
         taken = [*RESERVED_COLUMNS, self.event_time.column, *(one.name for one in self.columns)]
-        if name.casefold() in {one.casefold() for one in (*taken, self.bucket, *self.natural_key)}:
+        if name.casefold() in {
+            one.casefold() for one in (*taken, *self.partition_columns, *self.natural_key)
+        }:
             raise InvalidInputError(f"{where}: rescue={name!r} is the name of another column")
+
+    @property
+    def partition_terms(self) -> tuple[str, ...]:
+        """How the raw table is partitioned."""
+        if self.partition_by is not None:
+            return self.partition_by
+        day = f"day({EVENT_TS})"
+        return (day, f"bucket({self.buckets}, {self.bucket})") if self.bucket else (day,)
+
+    @property
+    def closed_periods(self) -> str:
+        """How closed periods of the raw table are laid out; empty: as they were written."""
+        if self.layout_by_age is not None:
+            return self.layout_by_age
+        times = {
+            _SUFFIXES.get(one.function)
+            for one in map(_parsed, self.partition_terms)
+            if one.column == EVENT_TS
+        }
+        return _CLOSED_MONTHS if times & {"hour", "day"} else ""
+
+    @property
+    def partition_columns(self) -> frozenset[str]:
+        """Columns that the raw table is partitioned by."""
+        return frozenset(_parsed(term).column for term in self.partition_terms)
+
+    @property
+    def bucketed(self) -> frozenset[str]:
+        """Those of them whose hash counts."""
+        parsed = map(_parsed, self.partition_terms)
+        return frozenset(one.column for one in parsed if one.function == "bucket")
+
+    @property
+    def partition_names(self) -> frozenset[str]:
+        """Names that partition fields of these terms may get; no column may have one."""
+        return frozenset(name for term in self.partition_terms for name in _parsed(term).names)
 
     @property
     def table(self) -> str:
@@ -236,3 +305,29 @@ class Source:
     def ledger_table(self) -> str:
         """Identifier of the table that knows every landing file and the days it carries."""
         return f"raw.{self.name}_landing"
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A partition term, before there is a schema to bind it to."""
+
+    function: str
+    column: str
+    names: tuple[str, ...]
+
+
+def _parsed(term: str) -> _Term:
+    found = _TERM.fullmatch(term.strip())
+    if found is None or term.count("(") != term.count(")"):
+        raise InvalidInputError(
+            f"partition_by: {term!r} is no term such as 'day(event_ts)' or 'bucket(8, user_id)'",
+            option="partition_by",
+        )
+    function, column, alias = (found[1] or "identity").lower(), found[3], found[5]
+    if alias:
+        return _Term(function, column, (alias,))
+    if function == "identity":
+        return _Term(function, column, ())
+    name = f"{column}_{_SUFFIXES.get(function, function)}"
+    number = found[2] or found[4]
+    return _Term(function, column, (name, f"{name}_{number}") if number else (name,))

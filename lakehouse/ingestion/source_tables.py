@@ -15,9 +15,10 @@ from pyiceberg.expressions import (
     NotNull,
     Or,
 )
+from pyiceberg.transforms import IdentityTransform
 
 from lakehouse.errors import InvalidSchemaError
-from lakehouse.ingestion.definition_changes import as_property, record, tell
+from lakehouse.ingestion.definition_changes import record, tell
 from lakehouse.ingestion.drift import Drift
 from lakehouse.ingestion.landing_ledger import (
     LEDGER_SCHEMA,
@@ -68,7 +69,7 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str]
     """The raw table, created or evolved (columns, types, layout) to hold the data as defined.
 
     Raises:
-        InvalidSchemaError: no record has the bucket column, or its type has no buckets.
+        InvalidSchemaError: no record has a partition column, or its type has no buckets.
     """
     layout = raw_layout(source)
     if not lake.table_exists(source.table):
@@ -76,10 +77,10 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str]
             source.table,
             _raw_schema(source, drift.added),
             partition_by=list(layout.partition_by or ()),
-            properties=as_property(layout.definition()),
+            properties=layout.properties(),
         )
     table = lake.load_table(source.table)
-    check_bucket(source, [*source_columns(lake, source), *drift.added])
+    check_partitioning(source, [*source_columns(lake, source), *drift.added])
     rest = _rest_to_add(table, source)
     if drift or rest:
         with table.update_schema() as change:
@@ -120,24 +121,26 @@ def _rest_to_add(table: Table, source: Source) -> str | None:
     return name
 
 
-def check_bucket(source: Source, columns: Sequence[Column]) -> None:
-    """Refuse a bucket column that the raw table has not, or that has no buckets.
+def check_partitioning(source: Source, columns: Sequence[Column]) -> None:
+    """Refuse partition columns that the raw table has not, or that have no buckets.
 
     Raises:
         InvalidSchemaError: it names the column and what to do.
     """
     types = {column.name: column.type for column in columns}
-    wrong = None
-    if source.bucket not in types:
-        wrong = f"there is no such column: {', '.join(types)}"
-    elif types[source.bucket] in UNBUCKETED_TYPES:
-        wrong = f"it is {types[source.bucket]}, whose values have no buckets"
-    if wrong:
+    for name in sorted(source.partition_columns - {EVENT_TS, LANDING_FILE, LANDING_LINE}):
+        role = "bucket" if name in source.bucketed else "partition"
+        if name not in types:
+            wrong = f"there is no such column: {', '.join(types) or 'no record has any'}"
+        elif role == "bucket" and types[name] in UNBUCKETED_TYPES:
+            wrong = f"it is {types[name]}, whose values have no buckets"
+        else:
+            continue
         raise InvalidSchemaError(
-            f"source {source.name!r}: {source.table} cannot be split by the bucket column "
-            f"{source.bucket!r}: {wrong}. Nothing was written; name another column as bucket",
+            f"source {source.name!r}: {source.table} cannot be split by the {role} column "
+            f"{name!r}: {wrong}. Nothing was written; name another column as {role}",
             table=source.table,
-            column=source.bucket,
+            column=name,
         )
 
 
@@ -147,13 +150,18 @@ def taken_names(lake: Lakehouse, source: Source) -> set[str]:
     Those of the raw table's partition fields, of every spec, and of columns that the source's
     transform computes.
     """
+    names = {*source.partition_names, *(f"{EVENT_TS}_{one}" for one in ("day", "month", "year"))}
     if not lake.table_exists(source.table):
-        return {f"{EVENT_TS}_day", f"{source.bucket}_bucket"}
+        return names
     metadata = lake.load_table(source.table).metadata
-    to_come = f"{source.bucket}_bucket_{source.buckets}"
-    fields = {field.name for spec in metadata.partition_specs for field in spec.fields}
+    fields = {
+        field.name
+        for spec in metadata.partition_specs
+        for field in spec.fields
+        if not isinstance(field.transform, IdentityTransform)
+    }
     computed = {field.name for field in metadata.schema().fields if field.doc == COMPUTED_DOC}
-    return fields | computed | {to_come}
+    return fields | computed | names
 
 
 def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
@@ -282,12 +290,7 @@ def _table(
 
 def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
     columns = [*(column for column in source.columns if column.name != EVENT_TS), *added]
-    if source.bucket not in [column.name for column in columns]:
-        raise InvalidSchemaError(
-            f"source {source.name!r}: no record has the bucket column {source.bucket!r}; its "
-            f"columns are {', '.join(column.name for column in columns) or 'none'}",
-            table=source.table,
-        )
+    check_partitioning(source, columns)
     return pa.schema(
         [
             pa.field(

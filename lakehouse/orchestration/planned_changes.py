@@ -26,8 +26,8 @@ from lakehouse.ingestion.redefined_source import (
     raw_layout,
     source_changes,
 )
-from lakehouse.ingestion.source import Column, Source
-from lakehouse.ingestion.source_tables import check_bucket, source_columns
+from lakehouse.ingestion.source import RESERVED_COLUMNS, Column, Source
+from lakehouse.ingestion.source_tables import check_partitioning, source_columns
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.asset_table import AssetTable, code_version, plain_assets
@@ -169,8 +169,12 @@ def _of_source(lake: Lakehouse, source: Source, landing_root: str) -> Iterator[D
     for column in drift.promoted:
         yield _column(source, column, types[column.name], "it is promoted")
     yield from _refused(
-        source.table, "bucket", lambda: check_bucket(source, [*current, *drift.added])
-    ) or _layout(table, lambda: raw_layout(source).changes(table), source.bucket in types)
+        source.table, "bucket", lambda: check_partitioning(source, [*current, *drift.added])
+    ) or _layout(
+        table,
+        lambda: raw_layout(source).changes(table),
+        source.partition_columns <= {*types, *RESERVED_COLUMNS},
+    )
 
 
 def _of_derived(

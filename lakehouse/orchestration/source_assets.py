@@ -209,8 +209,8 @@ class SourceAssets:
             specs=[
                 spec(
                     self.raw_key,
-                    f"Events of `{source.name}` by day of event time and bucket of "
-                    f"`{source.bucket}`.",
+                    f"Events of `{source.name}`, partitioned by "
+                    f"{', '.join(f'`{term}`' for term in source.partition_terms) or 'nothing'}.",
                     EVENT_TS,
                     source.fresh_within,
                 ),

@@ -82,7 +82,7 @@ LANDING_MUTANTS = [
     Mutant(
         "15: a bucket column is inferred as a double",
         "ingestion.drift:resolve",
-        "name == source.bucket and",
+        "name in source.bucketed and",
         "False and",
         seed=15,
     ),

@@ -21,6 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakehouse.cli import app
+from lakehouse.ingestion.proposal.source_proposal import _laid_out
 from lakehouse.orchestration import Column, EventTime, Source
 from lakehouse.orchestration.discovery import discover
 from lakehouse.storage.storage_by_scheme import storage_for
@@ -68,7 +69,7 @@ def test_the_definition_is_written_and_found(command, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     source = defined(tmp_path / "checkout" / "assets" / "clicks.py")
     assert source.event_time == EventTime("ts", "UTC", "iso")
-    assert (source.natural_key, source.bucket) == (("id",), "user_id")
+    assert (source.natural_key, source.partition_by) == (("id",), ("day(event_ts)",))
     assert str(source.first_day) == "2024-06-01"
     assert source.columns == tuple(
         Column(*one)
@@ -425,7 +426,30 @@ def test_wishes_come_first(command, tmp_path: Path) -> None:
     wishes = ["--event-time", "seen", "--key", "user_id", "--key", "seen", "--bucket", "id"]
     found = json.loads(command("clicks", sample, "--dry-run", "--json", *wishes).stdout)
     assert found["event_time"] == {"column": "seen", "zone": "UTC", "unit": "s"}
-    assert (found["natural_key"], found["bucket"]) == (["user_id", "seen"], "id")
+    assert found["natural_key"] == ["user_id", "seen"]
+    assert found["partition_by"] == ["day(event_ts)", "bucket(2, id)"]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("day_bytes", "days", "terms", "closed"),
+    [
+        (MIB, 1, ["day(event_ts)"], "30d: month(event_ts)"),
+        (255 * MIB, 400, ["day(event_ts)"], "30d: month(event_ts)"),
+        (600 * MIB, 2, ["day(event_ts)", "bucket(4, who)"], "30d: month(event_ts)"),
+        (2 * MIB, 29, ["day(event_ts)"], "30d: month(event_ts)"),
+        (MIB, 29, ["month(event_ts)"], "30d: year(event_ts)"),
+        (MIB // 20, 365, ["year(event_ts)"], ""),
+    ],
+)
+def test_partitions_are_as_large_as_the_volume_fills_them(day_bytes, days, terms, closed):
+    """By bytes a day; less than four weeks of them make no period longer than a day."""
+    bare = Source(name="x", event_time=EventTime("t"), first_day=date(2026, 1, 1))
+    span = [date(2026, 1, 1) + timedelta(days=n) for n in range(days)]
+    found = _laid_out(bare, day_bytes, span, "who", None)
+    assert (list(found.partition_terms), found.closed_periods) == (terms, closed)
 
 
 def test_a_definition_dropped_into_a_package_is_found(

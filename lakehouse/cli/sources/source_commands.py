@@ -34,7 +34,10 @@ def new_source(
         list[str] | None,
         typer.Option("--key", help="A field that identifies an event in its day, repeatable."),
     ] = None,
-    bucket: Annotated[str | None, typer.Option(help="The field whose hash splits a day.")] = None,
+    bucket: Annotated[
+        str | None,
+        typer.Option(help="The field whose hash splits a day; by default none below 256 MiB."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(

@@ -29,9 +29,10 @@ def definition_text(source: Source) -> str:
         f"    event_time=EventTime({_text(time.column)}, zone={_text(time.zone)}, {spelled}),",
         "    # earlier events are quarantined",
         f"    first_day=date({day.year}, {day.month}, {day.day}),",
-        f"    bucket={_text(source.bucket)},",
-        f"    buckets={source.buckets},",
+        f"    partition_by={_value(source.partition_terms)},",
     ]
+    if source.layout_by_age is not None:
+        lines.append(f"    layout_by_age={_text(source.layout_by_age)},")
     if used:
         lines += ["    read=ReadOptions("]
         lines += [f"        {name}={_value(one)}," for name, one in used.items()]

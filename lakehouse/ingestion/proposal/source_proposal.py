@@ -47,7 +47,7 @@ from lakehouse.ingestion.source import (
     TimeUnit,
 )
 from lakehouse.ingestion.workers.landing_reader import AHEAD
-from lakehouse.maintenance.shown_plan import Report, listing
+from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 
 _FIRST = date(2000, 1, 1)
 _TIME_NAMES = re.compile(r"(?i)(^|_)(event_?)?(ts|time|timestamp|at|date|datetime|when)(_?ms)?$")
@@ -60,7 +60,7 @@ _INSTANTS = ("timestamptz", "timestamp", "date", "time")
 _MOST_SCALE, _MOST_DIGITS = 12, 38
 _MOST = 0.9
 _HASHED = ("int", "long", "string")
-_BUCKET_BYTES = 128 << 20
+_BUCKET_BYTES, _FILE_BYTES = 128 << 20, 32 << 20
 _MOST_BUCKETS = 64
 _RESTS = ("rest", "rest_of_record", "rest_of_the_record")
 
@@ -73,7 +73,7 @@ class Wishes:
         event_time: the field that tells when an event happened.
         zone: of times without an offset.
         key: fields that identify an event within its day.
-        bucket: the field whose hash splits a day.
+        bucket: the field whose hash splits a day, whatever its volume.
         options: of the reader, as `name=value`; also `event_time_format`.
     """
 
@@ -101,6 +101,7 @@ class Proposal(Report):
         problems: of files as a whole, by path.
         notes: what the data could not tell.
         kinds: of the values of each column.
+        day_bytes: of landing files, for a day of events.
     """
 
     source: Source
@@ -115,6 +116,7 @@ class Proposal(Report):
     problems: Mapping[str, str]
     notes: tuple[str, ...]
     kinds: Mapping[str, Mapping[str, int]]
+    day_bytes: int
 
     def title(self) -> str:
         """`Source clicks`."""
@@ -129,7 +131,9 @@ class Proposal(Report):
         if used := source.read.used:
             yield "read options", ", ".join(f"{name}={one!r}" for name, one in used.items())
         yield "natural key", ", ".join(source.natural_key) or "none: equal records are one event"
-        yield "partitions", f"day(event_ts), bucket({source.buckets}, {source.bucket})"
+        yield "partitions", ", ".join(source.partition_terms)
+        yield "volume", f"{human_bytes(self.day_bytes)} of files a day"
+        yield "closed periods", source.closed_periods or "as they were written"
         yield "looked at", f"{self.records:,} lines of {self.files:,} files"
         yield "rows", f"{self.rows:,} on {len(self.days):,} days"
         yield "duplicates", f"{self.duplicates:,} of these rows: events that come again"
@@ -175,8 +179,9 @@ class Proposal(Report):
             "rescue": source.rescue,
             "first_day": str(source.first_day),
             "natural_key": list(source.natural_key),
-            "bucket": source.bucket,
-            "buckets": source.buckets,
+            "partition_by": list(source.partition_terms),
+            "layout_by_age": source.closed_periods,
+            "day_bytes": self.day_bytes,
             "columns": {one.name: one.type for one in source.columns},
             "records": self.records,
             "files": self.files,
@@ -205,7 +210,7 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     """
     notes: list[str] = []
     told, event_time_format = options_told(wishes.options)
-    blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST, bucket="")
+    blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST)
     read = text_options(sample, blank, told, today, notes)
     found = _looked_at(sample, replace(blank, read=read), today)
     if not found.fields:
@@ -227,13 +232,15 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
         name=name,
         event_time=time,
         first_day=_FIRST,
-        bucket=wishes.bucket or _bucket(found, columns, key, time.column),
         natural_key=key,
         columns=columns,
         read=read,
         rescue=next(one for one in _RESTS if one not in found.fields),
     )
-    return _tried(source, sample, found, tuple(notes), kinds, today)
+    tried = _tried(source, sample, found, tuple(notes), kinds, today)
+    bucket = wishes.bucket or _bucket(found, columns, key, time.column)
+    laid_out = _laid_out(tried.source, tried.day_bytes, tried.days, bucket, wishes.bucket)
+    return replace(tried, source=laid_out)
 
 
 def _looked_at(sample: Sample, source: Source, today: date) -> SampledRecords:
@@ -454,7 +461,7 @@ def _key(found: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[s
 
 
 def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str], time: str) -> str:
-    """What queries are likely to ask for: who did it, else another id, else the key."""
+    """What queries are likely to ask for: who did it, else another id, else the key; or none."""
 
     def rank(column: Column) -> tuple[bool, bool, bool, bool, int]:
         name, different = column.name, found.fields[column.name].distinct or ()
@@ -467,12 +474,29 @@ def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str]
         )
 
     usable = [one for one in columns if one.type in _HASHED and one.name != time]
-    if not usable:
-        raise InvalidInputError(
-            "no field can be the bucket, which must be a whole number or a text that is not the "
-            "event time"
-        )
-    return max(usable, key=rank).name
+    return max(usable, key=rank).name if usable else ""
+
+
+def _laid_out(
+    source: Source, day_bytes: int, days: Sequence[date], bucket: str, wished: str | None
+) -> Source:
+    """The source with partitions that its volume fills.
+
+    Files of closed periods are to have `_FILE_BYTES` at least. A sample of less than four weeks may
+    be a part of what lands, so it makes periods no longer than a day.
+    """
+    buckets = min(_MOST_BUCKETS, day_bytes // _BUCKET_BYTES)
+    if bucket and (buckets >= 2 or wished):
+        name = bucket if bucket.isidentifier() else f"`{bucket}`"
+        terms = f"day({EVENT_TS})", f"bucket({max(2, buckets)}, {name})"
+        return replace(source, partition_by=terms)
+    short = not days or (days[-1] - days[0]).days < 28
+    if short or 30 * day_bytes >= _FILE_BYTES:
+        return replace(source, partition_by=(f"day({EVENT_TS})",))
+    if 365 * day_bytes >= _FILE_BYTES:
+        year = f"30d: year({EVENT_TS})"
+        return replace(source, partition_by=(f"month({EVENT_TS})",), layout_by_age=year)
+    return replace(source, partition_by=(f"year({EVENT_TS})",))
 
 
 def _warnings(source: Source, rejected: int, records: int) -> list[str]:
@@ -559,12 +583,10 @@ def _tried(
         if source.nanoseconds != "cut":
             return _tried(finer, sample, found, (*notes, note), kinds, today)
     days = tuple(sorted(by_day))
-    per_day = sample.size_bytes / max(1, len(days))
     return Proposal(
         source=replace(
             source,
             first_day=days[0] if days else today,
-            buckets=max(1, min(_MOST_BUCKETS, round(per_day / _BUCKET_BYTES))),
         ),
         records=found.records + found.unreadable,
         files=len(sample.files),
@@ -582,4 +604,5 @@ def _tried(
             *_warnings(source, rejected.total(), found.records + found.unreadable),
         ),
         kinds=kinds,
+        day_bytes=sample.size_bytes // max(1, len(days)),
     )
