@@ -19,6 +19,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.source import EventTime, Source
 from lakehouse.ingestion.source_tables import event_ts_in
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.assets.sql_model import SqlModel
@@ -400,3 +401,26 @@ def test_a_model_whose_query_changed_is_asked_for_and_computed_again(tmp_path: P
     assert cause.startswith(f"definition@{new.definition}")
     assert materialize(new).metadata["lakehouse/definition"].value == new.definition
     assert (ids(), stale(lake, source, [new])) == ([100, 200], {})
+
+
+def test_a_replaced_day_of_a_moved_month_is_the_day_alone() -> None:
+    """Its file holds other days, written again beside it; who replaced it says which it was."""
+    lake = load_catalog(f"memory://moved-{random.randrange(1 << 60)}")
+    aged = {"lakehouse.maintenance.layout-by-age": "0d: month(event_ts)"}
+    days = [dt.date(2024, 1, number) for number in range(1, 11)]
+    raw = lake.create_table("raw.events", SCHEMA, partition_by=["day(event_ts)"], properties=aged)
+    raw.append(rows(days, 0))
+    raw.compact()
+    copied = raw.current_snapshot()
+    state = RefreshState({"raw.events": copied.snapshot_id})
+    clean = lake.create_table("clean.events", SCHEMA)
+    clean.append(rows(days, 0), summary={REFRESH_STATE: state.to_json()})
+    stamp = RunStamp("run", "raw/events", "2024-01-03")
+    for summary, expected in ((stamp.summary([days[2]]), {days[2]}), (stamp.summary(), set(days))):
+        raw.rollback_to(copied.snapshot_id)
+        raw.overwrite(rows([days[2]], 50), event_ts_in([days[2]]), summary=summary)
+        files = {task.data_file.spec_id for task in raw.scan().plan().tasks}
+        assert files == {raw.metadata.default_spec_id, 1}  # rows that stay are where they were
+        assert len(list(raw.scan().plan().tasks)) == 2
+        found = staleness(clean, {"raw.events": raw}, "event_ts", "event_ts")
+        assert set(found.days) == expected
