@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lakehouse.spec.property_types import LONG_MAX
 from lakehouse.spec.table_properties import (
     HONOURED_ELSEWHERE,
     KEPT_FOR_OTHERS,
+    LONG_MAX,
     REFUSED,
     all_properties,
 )

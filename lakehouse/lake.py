@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakehouse.catalog.catalog_by_uri import open_catalog
-from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables, walk_views
+from lakehouse.catalog.catalog_protocol import (
+    Catalog,
+    TableVersion,
+    walk_namespaces,
+    walk_tables,
+    walk_views,
+)
 from lakehouse.catalog.configured import choose_catalog
 from lakehouse.catalog.creating_catalog import CreatingCatalog
 from lakehouse.catalog.redaction import hide_in_urls
@@ -14,8 +19,7 @@ from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError
 from lakehouse.maintenance.reachability.neighbours import check_not_shared
-from lakehouse.scan.reports.catalog_reports import CatalogReports
-from lakehouse.scan.reports.listeners import Listeners, PlanListener
+from lakehouse.scan.reports.listeners import CatalogReports, Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier, dotted, split_name
 from lakehouse.spec.metadata.table_metadata import check_writable_version, new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order

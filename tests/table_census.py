@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.catalog.catalog_protocol import Catalog
-from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping
-from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_bookkeeping
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.reachable_files import reachable_keys
 from lakehouse.spec.identifier import Identifier

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.catalog.view_protocol import Views
-from lakehouse.errors import InvalidInputError, RequestRepeatedError
+from lakehouse.errors import InvalidInputError, NoSuchNamespaceError, RequestRepeatedError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -356,3 +356,42 @@ class Catalog(Protocol):
 
         Raises TableAlreadyExistsError, NoSuchNamespaceError, NoSuchFileError.
         """
+
+
+def walk_namespaces(catalog: Catalog, below: Namespace = ()) -> Iterator[Namespace]:
+    """Every namespace below one, and itself, once, a parent before its children.
+
+    The root has no name and is left out; so is one that is dropped meanwhile.
+    """
+    seen: set[Namespace] = set()
+    pending: list[Namespace] = [below]
+    while pending:
+        parent = pending.pop()
+        if parent:
+            yield parent
+        try:
+            children = catalog.list_namespaces(parent)
+        except NoSuchNamespaceError:
+            continue
+        # servers that know one level only answer with the same names whatever the parent
+        new = [one for one in children if one not in seen]
+        seen.update(new)
+        pending.extend(reversed(new))
+
+
+def walk_tables(catalog: Catalog) -> Iterator[Identifier]:
+    """Every table of every namespace."""
+    for namespace in walk_namespaces(catalog):
+        try:
+            yield from catalog.list_tables(namespace)
+        except NoSuchNamespaceError:
+            continue
+
+
+def walk_views(catalog: Catalog) -> Iterator[Identifier]:
+    """Every view of every namespace."""
+    for namespace in walk_namespaces(catalog):
+        try:
+            yield from catalog.views.names(namespace)
+        except NoSuchNamespaceError:
+            continue

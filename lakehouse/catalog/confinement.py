@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from lakehouse.catalog.catalog_protocol import Catalog, Namespace, TableVersion
-from lakehouse.catalog.catalog_walk import walk_tables
+from lakehouse.catalog.catalog_protocol import Catalog, Namespace, TableVersion, walk_tables
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     InvalidIdentifierError,

@@ -1,4 +1,7 @@
-"""What every command shares: the catalog, where output goes, and how errors end."""
+"""What every command shares: the catalog, where output goes, and how errors end.
+
+What stands in tables and errors is data: a terminal shows it and never obeys it.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,31 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import orjson
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    Group,
+    RenderableType,
+    RenderHook,
+    RenderResult,
+)
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
 from rich.table import Table as RichTable
 
 from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
-from lakehouse.cli.escaped_text import Visible, visible
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError
 from lakehouse.lake import Lakehouse, load_catalog
@@ -246,3 +258,45 @@ def fail(message: str) -> None:
     typer.secho("Error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
     typer.echo(flat, err=True)
     raise typer.Exit(1)
+
+
+def visible(text: str) -> str:
+    r"""The text with control characters, and those that turn the direction of writing, escaped.
+
+    >>> visible("a\x1b[31mb\u202ec")
+    'a\\x1b[31mb\\u202ec'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one.encode("unicode_escape").decode() if _is_obeyed(one) else one for one in text
+    )
+
+
+class Visible(RenderHook):
+    """Shows whatever is printed as `visible` does; only line breaks, and styles of ours, stay."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Escape control characters in what is printed."""
+        return [_Shown(one) for one in renderables]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    shown: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _lines(console.render(self.shown, options))
+
+
+def _lines(segments: Iterable[Segment]) -> Iterable[Segment]:
+    for segment in segments:
+        if segment.control or segment.text.isprintable():
+            yield segment
+        else:
+            text = "\n".join(visible(line) for line in segment.text.split("\n"))
+            yield Segment(text, segment.style)
+
+
+def _is_obeyed(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp", "Cs"}

@@ -8,7 +8,6 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
 from lakehouse.errors import InvalidPartitionSpecError
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertCurrentSchemaId,
@@ -17,7 +16,7 @@ from lakehouse.spec.metadata.table_requirements import (
     AssertTableUUID,
     Requirement,
 )
-from lakehouse.spec.metadata.table_updates import AddPartitionSpec, SetDefaultSpec
+from lakehouse.spec.metadata.table_updates import AddPartitionSpec, Changes, SetDefaultSpec
 from lakehouse.spec.partitioning.compatibility import check_spec
 from lakehouse.spec.partitioning.partition_terms import Term, check_field_name, parse_term
 

@@ -11,7 +11,6 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField
 
 from lakehouse.errors import InvalidSchemaError
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.schema_tree import Node, Path, find, node_of, root_of, schema_of
 from lakehouse.evolution.type_promotion import (
     changes_partition_values,
@@ -28,7 +27,7 @@ from lakehouse.spec.metadata.table_requirements import (
     AssertTableUUID,
     Requirement,
 )
-from lakehouse.spec.metadata.table_updates import AddSchema, SetCurrentSchema
+from lakehouse.spec.metadata.table_updates import AddSchema, Changes, SetCurrentSchema
 from lakehouse.spec.partitioning.compatibility import check_schema_for_version
 from lakehouse.spec.schema.fresh_field_ids import check_names, fresh_type
 from lakehouse.spec.schema.iceberg_types import MAX_COLUMN_ID

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import (
     AssertCurrentSchemaId,
@@ -14,7 +13,7 @@ from lakehouse.spec.metadata.table_requirements import (
     AssertTableUUID,
     Requirement,
 )
-from lakehouse.spec.metadata.table_updates import AddSortOrder, SetDefaultSortOrder
+from lakehouse.spec.metadata.table_updates import AddSortOrder, Changes, SetDefaultSortOrder
 from lakehouse.spec.partitioning.compatibility import check_sort_order
 from lakehouse.spec.partitioning.partition_terms import parse_sort_term, parse_term
 

@@ -44,8 +44,13 @@ from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter
 from lakehouse.expressions.typed_literals import literal_of
-from lakehouse.spec.schema.iceberg_types import FieldTypes, child_fields, paths_of, spelled
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.iceberg_types import (
+    METADATA_COLUMNS,
+    FieldTypes,
+    child_fields,
+    paths_of,
+    spelled,
+)
 
 Where = str | ice.BooleanExpression | Bound | None
 """A filter as users give it: SQL, an expression of pyiceberg, or None for all rows."""

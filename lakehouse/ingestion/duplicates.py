@@ -29,7 +29,7 @@ from lakehouse.ingestion.workers.on_workers import on_workers
 from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.storage_by_scheme import storage_for
 
 Item = TypeVar("Item")

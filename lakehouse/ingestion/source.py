@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
-from lakehouse.spec.property_types import layout_by_age as age_steps
+from lakehouse.spec.table_properties import layout_by_age as age_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""Manifest entries and files as Arrow, with Iceberg's columns and readable metrics.
+"""Manifest entries, files, partitions and deleted positions as Arrow, with Iceberg's columns.
 
 The partition struct spans all specs.
 """
@@ -6,17 +6,28 @@ The partition struct spans all specs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.types import PrimitiveType
 
+from lakehouse.data.reading.scan_reader import named_positions
+from lakehouse.inspect.snapshots_tables import TIMESTAMP, timestamps
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
-from lakehouse.spec.manifests.data_file import DataFile, ManifestEntry
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_DATA,
+    CONTENT_POSITION_DELETES,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.unified_partition import UnifiedPartition
 from lakehouse.spec.schema.iceberg_types import field_types
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.spec.types.internal_values import typed_array
+from lakehouse.storage.storage_protocol import Storage
 
 _COUNTS = pa.map_(pa.int32(), pa.int64())
 _BOUNDS = pa.map_(pa.int32(), pa.binary())
@@ -162,3 +173,130 @@ def _column_metrics(
         list(columns.values()),
         fields=[pa.field(name, array.type) for name, array in columns.items()],
     )
+
+
+def position_deletes_table(
+    deletes: Sequence[DataFile], metadata: TableMetadata, storage: Storage
+) -> pa.Table:
+    """The positions in position delete files and deletion vectors, ascending for each data file.
+
+    `row` is null: nothing that this project writes keeps deleted rows, and of files that do it is
+    not read. `partition` is left out of tables that never had one.
+
+    Raises:
+        NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: of a delete file.
+    """
+    found = [
+        (one, path, positions)
+        for one, named in zip(deletes, named_positions(deletes, metadata, storage), strict=True)
+        for path, positions in named.items()
+    ]
+    counts = [len(positions) for _, _, positions in found]
+    each = pa.array(np.repeat(np.arange(len(found)), counts))
+    columns: list[tuple[pa.Field, pa.Array]] = []
+
+    def add(name: str, values: pa.Array, *, nullable: bool = False) -> None:
+        columns.append((pa.field(name, values.type, nullable=nullable), values.take(each)))
+
+    add("file_path", pa.array([path for _, path, _ in found], pa.string()))
+    every = [positions for _, _, positions in found]
+    pos = pa.array(np.concatenate([np.empty(0, np.int64), *every]), pa.int64())
+    columns.append((pa.field("pos", pos.type, nullable=False), pos))
+    row = pa.nulls(len(pos), pa.struct(list(schema_to_arrow(metadata.schema()))))
+    columns.append((pa.field("row", row.type), row))
+    partition = UnifiedPartition.of(metadata)
+    if partition.fields:
+        add("partition", partition.array([(one.spec_id, one.partition) for one, _, _ in found]))
+    add("spec_id", pa.array([one.spec_id for one, _, _ in found], pa.int32()))
+    add("delete_file_path", pa.array([one.file_path for one, _, _ in found], pa.string()))
+    if metadata.format_version >= 3:
+        for name in ("content_offset", "content_size_in_bytes"):
+            values = pa.array([getattr(one, name) for one, _, _ in found], pa.int64())
+            add(name, values, nullable=True)
+    return pa.Table.from_arrays(
+        [array for _, array in columns], schema=pa.schema([field for field, _ in columns])
+    )
+
+
+_PARTITION_COUNTS = {
+    "record_count": pa.int64(),
+    "file_count": pa.int32(),
+    "total_data_file_size_in_bytes": pa.int64(),
+    "position_delete_record_count": pa.int64(),
+    "position_delete_file_count": pa.int32(),
+    "equality_delete_record_count": pa.int64(),
+    "equality_delete_file_count": pa.int32(),
+}
+
+
+@dataclass(slots=True)
+class _Totals:
+    partition: tuple[int, tuple[Any, ...]]
+    record_count: int = 0
+    file_count: int = 0
+    total_data_file_size_in_bytes: int = 0
+    position_delete_record_count: int = 0
+    position_delete_file_count: int = 0
+    equality_delete_record_count: int = 0
+    equality_delete_file_count: int = 0
+    last_updated_ms: int | None = None
+    last_updated_snapshot_id: int | None = None
+
+    def add(self, entry: ManifestEntry, committed_ms: int | None) -> None:
+        file = entry.data_file
+        if file.content == CONTENT_DATA:
+            self.record_count += file.record_count
+            self.file_count += 1
+            self.total_data_file_size_in_bytes += file.file_size_in_bytes
+        elif file.content == CONTENT_POSITION_DELETES:
+            self.position_delete_record_count += file.record_count
+            self.position_delete_file_count += 1
+        else:
+            self.equality_delete_record_count += file.record_count
+            self.equality_delete_file_count += 1
+        if committed_ms is not None and (
+            self.last_updated_ms is None or committed_ms > self.last_updated_ms
+        ):
+            self.last_updated_ms = committed_ms
+            self.last_updated_snapshot_id = entry.snapshot_id
+
+
+def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> pa.Table:
+    """One row for each partition and spec, from live entries.
+
+    `partition` and `spec_id` are left out of tables that never had a partition.
+
+    `last_updated_*` is the newest snapshot, of those that still exist, that added a file of the
+    partition.
+    """
+    totals: dict[tuple[Any, ...], _Totals] = {}
+    committed = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
+    for entry in entries:
+        file = entry.data_file
+        snapshot_ms = None if entry.snapshot_id is None else committed.get(entry.snapshot_id)
+        totals.setdefault(file.partition_key, _Totals((file.spec_id, file.partition))).add(
+            entry, snapshot_ms
+        )
+    column = UnifiedPartition.of(metadata)
+    fields: list[pa.Field] = []
+    arrays: list[pa.Array] = []
+    if column.fields:
+        struct = column.array([one.partition for one in totals.values()])
+        fields += [
+            pa.field("partition", struct.type, nullable=False),
+            pa.field("spec_id", pa.int32(), nullable=False),
+        ]
+        arrays += [struct, pa.array([one.partition[0] for one in totals.values()], pa.int32())]
+    rows = list(totals.values())
+    for name, kind in _PARTITION_COUNTS.items():
+        fields.append(pa.field(name, kind, nullable=False))
+        arrays.append(pa.array([getattr(row, name) for row in rows], kind))
+    fields += [
+        pa.field("last_updated_at", TIMESTAMP),
+        pa.field("last_updated_snapshot_id", pa.int64()),
+    ]
+    arrays += [
+        timestamps([row.last_updated_ms for row in rows]),
+        pa.array([row.last_updated_snapshot_id for row in rows], pa.int64()),
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -11,12 +11,16 @@ import pyarrow as pa
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.errors import InvalidInputError
-from lakehouse.inspect.files_tables import entries_table, files_table
-from lakehouse.inspect.manifests_tables import all_manifests_table, manifests_table
-from lakehouse.inspect.partitions_table import partitions_table
-from lakehouse.inspect.position_deletes_table import position_deletes_table
+from lakehouse.inspect.files_tables import (
+    entries_table,
+    files_table,
+    partitions_table,
+    position_deletes_table,
+)
 from lakehouse.inspect.snapshots_tables import (
+    all_manifests_table,
     history_table,
+    manifests_table,
     metadata_log_table,
     refs_table,
     snapshots_table,

@@ -16,13 +16,13 @@ from lakehouse.data.statistics.key_filters import (
     BLOB_TYPE,
     CHECKSUM,
     KEYS_AS,
+    SplitBlockFilter,
     checksum,
     encode_filters,
     key_hashes,
     keys_as,
     load_key_filters,
 )
-from lakehouse.data.statistics.split_block_filter import SplitBlockFilter
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.expressions.bound_filter import TRUE

@@ -22,8 +22,7 @@ from lakehouse.spec.partitioning.coarser_partitions import (
     is_time,
     period_end_ms,
 )
-from lakehouse.spec.property_types import AgeStep
-from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.table_properties import AgeStep, TableProperties
 
 Home = tuple[PartitionSpec, tuple[Any, ...]]
 NAME = TableProperties.maintenance_layout_by_age.name

@@ -13,19 +13,27 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader, read_table
 from lakehouse.data.writing.data_file_writer import (
     DataFileWriter,
     WriteRequest,
     write_data_files,
 )
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
+from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.expressions.filter_text import describe
+from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
-from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import fields_by_id
-from lakehouse.spec.schema.metadata_columns import with_lineage
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_POSITION_DELETES,
+    STATUS_ADDED,
+    DataFile,
+    ManifestEntry,
+)
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import fields_by_id, with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, Positions
@@ -375,3 +383,56 @@ def _decided_rows(task: FileScanTask, gone: Positions, read: Positions) -> Decid
 def positions_of(rows: pa.Table | pa.RecordBatch) -> Positions:
     """Positions of rows in their file, from the column `POSITION`."""
     return np.asarray(rows[POSITION.name]).astype(np.int64)
+
+
+def refuse_other_rows(
+    files: Iterable[DataFile],
+    where: Bound,
+    metadata: TableMetadata,
+    storage: Storage,
+    table: str,
+) -> None:
+    """Refuse data files with rows for which `where` is not true.
+
+    Partition values and metrics tell for most files. Of the others the columns of the filter are
+    read: a bound that was cut short refuses nothing.
+
+    Args:
+        files: new data files of the table's present schema, no row of them deleted.
+        where: the filter, bound to the table's schema.
+        metadata: of the table.
+        storage: where the files are.
+        table: its name, for messages.
+
+    Raises:
+        InvalidExpressionError: a function of the filter cannot be computed for a row.
+        InvalidInputError: rows for which it is false or unknown (null).
+        StorageError | CorruptMetadataError: a file could not be read.
+    """
+    types = types_of(metadata)
+    by_spec: defaultdict[int, list[DataFile]] = defaultdict(list)
+    for one in files:
+        by_spec[one.spec_id].append(one)
+    for spec_id, group in by_spec.items():
+        entries = Entries.from_manifest_entries(
+            [ManifestEntry(status=STATUS_ADDED, data_file=one) for one in group],
+            metadata.spec(spec_id),
+            types,
+        )
+        proven = must_match(entries, where, types)
+        for file in (one for one, known in zip(group, proven, strict=True) if not known):
+            others = file.record_count - _matching(file, where, metadata, storage)
+            if others:
+                raise InvalidInputError(
+                    f"Table {table}: {others} of {file.record_count} rows of a new file do not "
+                    f"match the filter of the overwrite, {describe(where)}. They would be there "
+                    "twice after a second run: leave them out, widen the filter, or append them.",
+                    table=table,
+                    file=file.file_path,
+                )
+
+
+def _matching(file: DataFile, where: Bound, metadata: TableMetadata, storage: Storage) -> int:
+    read = ReadRequest.of(metadata, Schema(METADATA_COLUMNS["_pos"]), where=where)
+    task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
+    return int(read_table([task], read, storage).num_rows)

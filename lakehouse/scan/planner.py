@@ -50,8 +50,7 @@ from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.schema.iceberg_types import FieldTypes, spelled
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, FieldTypes, spelled
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 

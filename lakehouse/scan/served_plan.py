@@ -50,8 +50,7 @@ from lakehouse.spec.json_fields import as_int, optional_list, require_object
 from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import types_of
-from lakehouse.spec.schema.iceberg_types import FieldTypes
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, FieldTypes
 from lakehouse.spec.schema.schema_json import default_to_json
 
 _OPERATORS = {

@@ -34,9 +34,8 @@ from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBou
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.operations.semantics_operations import SEMANTICS_OPERATIONS
-from lakehouse.server.operations.table_operations import TABLE_OPERATIONS
+from lakehouse.server.operations.table_operations import TABLE_OPERATIONS, TRANSACTION_OPERATIONS
 from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
-from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERATIONS
 from lakehouse.server.operations.view_operations import VIEW_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME
 from lakehouse.server.request_answers import RequestAnswers, response

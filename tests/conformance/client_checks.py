@@ -23,7 +23,7 @@ import lakehouse as lh
 from lakehouse.catalog.rest.server_side import commit_report
 from lakehouse.errors import CommitConflictError, NoSuchTableError, TableAlreadyExistsError
 from lakehouse.lake import Lakehouse
-from lakehouse.scan.reports.catalog_reports import scan_report
+from lakehouse.scan.reports.listeners import scan_report
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
 from tests.guarded_s3 import GuardedStore

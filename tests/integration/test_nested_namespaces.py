@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables
+from lakehouse.catalog.catalog_protocol import walk_namespaces, walk_tables
 from lakehouse.errors import NoSuchNamespaceError
 from tests.rest_server import rest
 

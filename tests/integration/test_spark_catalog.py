@@ -118,7 +118,7 @@ def test_metadata_tables_show_uuids_as_text(lake, sql):
     made.append(pa.table({"id": [1, 2], "u": pa.array([number.bytes, None], pa.uuid())}))
     rows = sql("SELECT partition.u, readable_metrics.u.lower_bound FROM lake.raw.uuids.files")
     # a uuid's lower bound is left out where orders differ (see
-    # lakehouse/data/conversion/parquet_bounds.py)
+    # lakehouse/data/statistics/column_metrics.py)
     assert {one for one, _ in rows} == {str(number), None}
     assert sql(f"SELECT id FROM lake.raw.uuids WHERE u = '{number}'") == [(1,)]
     sql(f"INSERT INTO lake.raw.uuids VALUES (3, '{uuid.UUID(int=7)}')")

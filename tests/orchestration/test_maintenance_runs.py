@@ -36,7 +36,7 @@ from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.state.state_asset import STATE_KEY, check_name
-from lakehouse.orchestration.state.svg import line
+from lakehouse.orchestration.state.state_page import line
 from lakehouse.table import Table
 from tests.orchestration.conftest import EVENTS
 

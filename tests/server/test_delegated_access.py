@@ -16,8 +16,7 @@ from pyiceberg.catalog.rest import RestCatalog
 import lakehouse as lh
 from lakehouse.errors import LakehouseError
 from lakehouse.server.access.principals_file import read_rules
-from lakehouse.server.delegation.file_access import AccessRules
-from lakehouse.server.delegation.session_policy import session_policy
+from lakehouse.server.delegation.file_access import AccessRules, session_policy
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from tests.guarded_s3 import guarded_s3

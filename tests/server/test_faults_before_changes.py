@@ -10,7 +10,6 @@ import pytest
 from lakehouse.server.operations import (
     namespace_operations,
     table_operations,
-    transaction_operations,
 )
 from lakehouse.server.wire.large_bodies import RequestBodies
 from lakehouse.spec.metadata import metadata_draft
@@ -28,7 +27,7 @@ FAULTS = {
     "what a creation may": (table_operations, "check_updates"),
     "an update": (table_operations, "update_from_json"),
     "what a commit may": (table_operations, "signed"),
-    "a name": (transaction_operations, "identifier_from_json"),
+    "a name": (table_operations, "identifier_from_json"),
     "names": (namespace_operations, "names_from_json"),
     "what is applied": (metadata_draft, "check_column_ids"),
     "a body": (RequestBodies, "body"),

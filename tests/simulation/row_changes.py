@@ -23,11 +23,10 @@ from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS, ROW_ID, with_lineage
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, ROW_ID, with_lineage
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.table.merge_result import MergeResult
 from lakehouse.table.table import Table
-from lakehouse.table.write_result import WriteResult
+from lakehouse.table.write_result import MergeResult, WriteResult
 from tests.simulation.model import OP, Intent, InvariantBrokenError, Model
 from tests.simulation.processes import PARTITIONS, Actor
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from lakehouse.catalog.base_catalog import NamespaceCatalog
-from lakehouse.catalog.catalog_protocol import Namespace, Request, TableVersion
-from lakehouse.catalog.catalog_walk import walk_tables
+from lakehouse.catalog.catalog_protocol import Namespace, Request, TableVersion, walk_tables
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.confinement import (
     allowed_roots,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -36,7 +35,6 @@ from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
 
 FOLDER = ".requests"
-_THREADS = 16
 
 
 class Fate(Enum):
@@ -263,17 +261,6 @@ class RequestRun:
                 if self._entries:  # this run did nothing; an earlier one may have
                     raise unknown(key) from error
                 raise
-
-
-def each(runs: Sequence[RequestRun], do: Callable[[RequestRun], None]) -> None:
-    """Do something for every run, for several at once: most of it is waiting for the disk."""
-    if len(runs) < 2:
-        for one in runs:
-            do(one)
-        return
-    with ThreadPoolExecutor(min(len(runs), _THREADS)) as pool:
-        for done in [pool.submit(do, one) for one in runs]:
-            done.result()
 
 
 def digest_of(data: bytes) -> str:

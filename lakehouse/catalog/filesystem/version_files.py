@@ -13,13 +13,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from uuid import UUID
 
 import orjson
 
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
-from lakehouse.catalog.filesystem.request_files import Fate, RequestRun, digest_of, each
+from lakehouse.catalog.filesystem.request_files import Fate, RequestRun, digest_of
 from lakehouse.catalog.metadata_files import create_resolved, version_name
 from lakehouse.errors import (
     CommitConflictError,
@@ -44,6 +45,7 @@ _DROPPED = b'{"lakehouse-dropped":'
 _HEAD_BYTES = max(len(_DROPPED), len(VIEW_BEGINNING))
 _LOOKS_MAX = 100
 _CHAIN_MAX = 10_000
+_THREADS = 16
 
 
 class VersionKind(Enum):
@@ -146,11 +148,11 @@ class VersionFiles:
             with before_the_swap():
                 check_create_is_exclusive(self._storage, parent(location), str(self._new_uuid()))
             self._is_exclusive = True
-        each(self._runs, lambda run: run.intend(location, data))
+        self._each(lambda run: run.intend(location, data))
         try:
             create_resolved(self._storage, location, data)
         except FileAlreadyExistsError as error:
-            each(self._runs, RequestRun.check_is_new)
+            self._each(RequestRun.check_is_new)
             raise lost(name, require_number(location), **context) from error
         except LakehouseError as error:
             if error.context.get("outcome") == "failed":
@@ -161,7 +163,17 @@ class VersionFiles:
                 **context,
                 metadata_location=location,
             ) from error
-        each(self._runs, RequestRun.done)
+        self._each(RequestRun.done)
+
+    def _each(self, do: Callable[[RequestRun], None]) -> None:
+        """Do something for every request, for several at once: most of it is waiting for disks."""
+        if len(self._runs) < 2:
+            for run in self._runs:
+                do(run)
+            return
+        with ThreadPoolExecutor(min(len(self._runs), _THREADS)) as pool:
+            for done in [pool.submit(do, run) for run in self._runs]:
+                done.result()
 
     def fate(self, location: str, digests: frozenset[str]) -> Fate:
         """What became of a version that was to have content of one of these digests."""

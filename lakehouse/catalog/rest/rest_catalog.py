@@ -108,7 +108,7 @@ class RestCatalog(BaseCatalog):
         name: for display.
         properties: catalog and storage properties: `credential`, `token`, `prefix` and the others
             that Iceberg's clients know. What the server says comes over or under them
-            (`lakehouse.rest.server_config`).
+            (`lakehouse.rest.rest_session`).
         environment: clock and ids.
         storage_factory: makes storages.
     """

@@ -16,7 +16,7 @@ from lakehouse.cli.merging.source_files import FileFormat, file_rows, is_named_l
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.errors import InvalidInputError
 from lakehouse.table import Table, TableScan
-from lakehouse.table.merge_result import MergePlan, MergeResult
+from lakehouse.table.write_result import MergePlan, MergeResult
 
 SourceArgument = Annotated[
     str,

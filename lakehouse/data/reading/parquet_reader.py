@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.types import NestedField, PrimitiveType
 
-from lakehouse.data.conversion.parquet_bounds import decode_statistic
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.page_checksums import verified, verify_pages
@@ -33,6 +32,7 @@ from lakehouse.data.reading.parquet_footer import (
 from lakehouse.data.reading.polars.polars_columns import BulkFile, decoded_columns
 from lakehouse.data.reading.scan_columns import FileShape
 from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
+from lakehouse.data.statistics.column_metrics import decode_statistic
 from lakehouse.errors import (
     CorruptMetadataError,
 )

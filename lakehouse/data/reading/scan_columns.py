@@ -32,13 +32,15 @@ from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.iceberg_types import (
+    LAST_UPDATED,
+    METADATA_COLUMNS,
+    ROW_ID,
     field_paths,
     field_types,
     fields_by_id,
     fields_of,
     schema_bytes,
 )
-from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 from lakehouse.spec.types.arrow_types import field_to_arrow, schema_to_arrow
 
 _BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}

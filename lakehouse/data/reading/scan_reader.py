@@ -39,8 +39,7 @@ from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import fields_of
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, fields_of
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage

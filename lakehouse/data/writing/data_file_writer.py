@@ -16,7 +16,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirectio
 from pyiceberg.transforms import VoidTransform
 
 from lakehouse.data.conversion.columns_by_id import column_at, find_path
-from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes, stored_schema
+from lakehouse.data.statistics.column_metrics import MetricsMode, metrics_modes, stored_schema
 from lakehouse.data.writing.input_columns import ArrowData, Coercer, coerce
 from lakehouse.data.writing.parquet_writer import ParquetFileWriter, ParquetOptions, misread_columns
 from lakehouse.expressions.transforms.partition_transforms import transform_array

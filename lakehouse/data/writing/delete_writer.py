@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, POSITION_PATH, POSITION_ROW
 from lakehouse.data.deletes.deletion_vector import BLOB_TYPE, Positions, encode_vector
+from lakehouse.data.statistics.column_metrics import FULL
 from lakehouse.data.statistics.puffin import PuffinWriter
-from lakehouse.data.writing.column_metrics import FULL
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.data.writing.parquet_writer import ParquetFileWriter, ParquetOptions
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError

@@ -35,11 +35,10 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.conversion.columns_by_id import find_path, leaf_field_ids
-from lakehouse.data.conversion.parquet_bounds import decode_statistic
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import WholeParquet, load_footer, open_parquet, readable
-from lakehouse.data.writing.column_metrics import footer_metrics, metrics_modes
+from lakehouse.data.statistics.column_metrics import decode_statistic, footer_metrics, metrics_modes
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
 from lakehouse.expressions.transforms.partition_transforms import transform_value
 from lakehouse.expressions.typed_literals import cast_literal

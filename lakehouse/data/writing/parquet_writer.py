@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from lakehouse.data.conversion.columns_by_id import field_id_of, leaf_field_ids
-from lakehouse.data.writing.column_metrics import (
+from lakehouse.data.statistics.column_metrics import (
     FileMetrics,
     MetricsMode,
     count_nans,

@@ -29,7 +29,7 @@ from lakehouse.ingestion.workers.landing_reader import LandingReader
 from lakehouse.lake import Lakehouse
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table import Table
-from lakehouse.table.merge_result import ApplyResult
+from lakehouse.table.write_result import ApplyResult
 
 _COUNTS = ("changes", "superseded", "ignored", "rows_inserted", "rows_updated", "rows_deleted")
 FEED_LEDGER_SCHEMA = pa.schema(

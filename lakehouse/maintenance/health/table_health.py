@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.maintenance.compaction.binpack import output_file_count
+from lakehouse.maintenance.compaction.file_groups import output_file_count
 from lakehouse.maintenance.health.disk_use import DiskUse, disk_use
 from lakehouse.maintenance.health.file_layout import sort_overlap
 from lakehouse.maintenance.health.scan_use import ScanUse, scan_use

@@ -19,8 +19,7 @@ from lakehouse.catalog.confinement import check_gc_enabled, check_table
 from lakehouse.catalog.filesystem.version_files import HINT, version_number
 from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
-from lakehouse.maintenance.reachability.bookkeeping_files import is_journal
-from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_journal
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.neighbours import Neighbours, find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import reachable_keys

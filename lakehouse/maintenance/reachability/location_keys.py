@@ -1,4 +1,4 @@
-"""When two spellings of a location are the same file. Pure.
+"""When two spellings of a location are the same file, and which files are bookkeeping. Pure.
 
 `s3`, `s3a` and `s3n` are one scheme; `/x`, `file:/x` and `file:///x` one path; repeated slashes
 count once. Where in doubt two spellings are the same: this is used to protect files, and a file too
@@ -7,8 +7,12 @@ many protected costs bytes, one too few costs data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from lakehouse.catalog.filesystem.version_files import HINT
+from lakehouse.storage.location import basename
 
 _SCHEME_ALIASES = {"s3a": "s3", "s3n": "s3", "wasbs": "wasb", "abfss": "abfs", "gcs": "gs"}
 
@@ -64,3 +68,24 @@ class LocationKeys:
     def relative(self, location: str, folder: str) -> str:
         """`location` relative to `folder`, which must hold it."""
         return self.key(location).removeprefix(self.key(folder).rstrip("/") + "/")
+
+
+_METADATA = re.compile(r"^v?(\d+)(?:-[0-9a-fA-F-]{36})?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
+_JOURNAL = re.compile(r"expiry-[0-9a-f-]{36}\.journal\.json$")
+
+
+def metadata_version(location: str) -> int | None:
+    """12 for `v12.metadata.json` and `00012-<uuid>.metadata.json`; None for other names."""
+    match = _METADATA.match(basename(location))
+    return int(match.group(1)) if match else None
+
+
+def is_journal(location: str) -> bool:
+    """Whether a location is the journal of an expiry."""
+    return _JOURNAL.search(basename(location)) is not None
+
+
+def is_bookkeeping(location: str) -> bool:
+    """Whether it is a metadata file, a version hint or the journal of an expiry."""
+    name = basename(location)
+    return metadata_version(name) is not None or name == HINT or is_journal(name)

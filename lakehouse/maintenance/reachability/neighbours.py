@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.catalog_walk import walk_tables
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion, walk_tables
 from lakehouse.catalog.confinement import table_folders
 from lakehouse.errors import MaintenanceRefusedError
 from lakehouse.kept_by_bytes import MadeOnce, bytes_of
-from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping
-from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_bookkeeping
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.reachable_files import iterate_reachable
 from lakehouse.spec.identifier import Identifier

@@ -19,7 +19,7 @@ import orjson
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.metadata_files import read_metadata
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.maintenance.reachability.bookkeeping_files import is_journal
+from lakehouse.maintenance.reachability.location_keys import is_journal
 from lakehouse.maintenance.reachability.reachable_files import statistics_locations
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata

@@ -24,8 +24,11 @@ from lakehouse.errors import (
     StorageError,
     ValidationConflictError,
 )
-from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping, metadata_version
-from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.location_keys import (
+    LocationKeys,
+    is_bookkeeping,
+    metadata_version,
+)
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.neighbours import find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import (

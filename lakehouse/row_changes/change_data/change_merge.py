@@ -15,7 +15,6 @@ from pyiceberg.types import BooleanType, IcebergType, NestedField
 
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import InvalidSchemaError
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.row_changes.change_data.change_batch import ChangeBatch
 from lakehouse.row_changes.merge.merge_binding import bind_merge
@@ -27,6 +26,7 @@ from lakehouse.row_changes.merge.target_rows import TargetRows
 from lakehouse.row_changes.merge.term_columns import PairedRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
 # beside columns of the changes, which may have any name

@@ -21,8 +21,7 @@ from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import fields_by_id
-from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
+from lakehouse.spec.schema.iceberg_types import ROW_ID, fields_by_id, with_lineage
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.decided_rows import Positions

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.catalog_walk import walk_tables
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion, walk_tables
 from lakehouse.catalog.confinement import (
     ReadableFiles,
     certain_folders,

@@ -1,4 +1,7 @@
-"""How clients reach a table's files: by credentials for them, or by having requests signed."""
+"""How clients reach a table's files: by credentials for them, or by having requests signed.
+
+What credentials for one table allow is a session policy (IAM: policy grammar).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
 from lakehouse.server.access.privileges import Caller, Privilege
-from lakehouse.server.delegation.session_policy import session_policy
 from lakehouse.server.delegation.signable_requests import SignRequest, check_signable
 from lakehouse.server.delegation.storage_keys import SessionKeys, StorageKeys
 from lakehouse.spec.identifier import Identifier
@@ -199,3 +201,57 @@ def _listed(metadata: TableMetadata, session: SessionKeys) -> list[dict[str, Any
 def _path(name: Identifier) -> str:
     namespace = _SEPARATOR.join(quote(one, safe="") for one in name.namespace)
     return f"v1/namespaces/{namespace}/tables/{quote(name.name, safe='')}"
+
+
+_READS = ("s3:GetObject", "s3:GetObjectVersion")
+_WRITES = (
+    *("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
+    "s3:ListMultipartUploadParts",
+)
+_SPECIAL = re.compile(r"[*?$]")
+
+
+def session_policy(folders: Sequence[str], *, writes: bool, partition: str = "aws") -> str:
+    """The policy of a session: the table's folders, to read or also to write.
+
+    >>> print(session_policy(["s3://lake/raw/t"], writes=False)[:71])
+    {"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":["s3:Ge
+
+    Args:
+        folders: locations on S3.
+        writes: whether objects may be put and deleted.
+        partition: of Amazon's resource names.
+    """
+    parsed = [parse(one) for one in folders]
+    objects = [
+        f"arn:{partition}:s3:::{one.authority}/{_literal(one.path.rstrip('/'))}/*" for one in parsed
+    ]
+    statements: list[dict[str, Any]] = [
+        {
+            "Effect": "Allow",
+            "Action": [*_READS, *(_WRITES if writes else ())],
+            "Resource": sorted(objects),
+        }
+    ]
+    for bucket in sorted({one.authority for one in parsed}):
+        resource = f"arn:{partition}:s3:::{bucket}"
+        prefixes = sorted(
+            f"{_literal(one.path.rstrip('/'))}/*" for one in parsed if one.authority == bucket
+        )
+        statements.append(
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": [resource],
+                "Condition": {"StringLike": {"s3:prefix": prefixes}},
+            }
+        )
+        statements.append(
+            {"Effect": "Allow", "Action": ["s3:GetBucketLocation"], "Resource": [resource]}
+        )
+    return orjson.dumps({"Version": "2012-10-17", "Statement": statements}).decode()
+
+
+def _literal(key: str) -> str:
+    """A key in which nothing is a wildcard or a variable."""
+    return _SPECIAL.sub(lambda found: f"${{{found[0]}}}", key)

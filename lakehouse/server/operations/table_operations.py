@@ -1,4 +1,4 @@
-"""Operations on tables."""
+"""Operations on tables, one or several at once."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from lakehouse.server.access.asked_privileges import (
     of_commit,
     of_registering,
     of_renaming,
+    of_transaction,
     on_namespace,
     on_new,
     on_table,
@@ -54,12 +55,14 @@ from lakehouse.server.operations.namespace_operations import no_such_namespace
 from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.served_tables import ALL, REFS
+from lakehouse.server.table_commits import AskedCommit
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import (
     optional_bool,
     optional_list,
     optional_str,
     require_list,
+    require_object,
     require_str,
     string_map,
 )
@@ -371,4 +374,25 @@ TABLE_OPERATIONS = (
         asks=of_registering,
     ),
     Operation("POST", "/tables/rename", rename_table, changes=True, asks=of_renaming),
+)
+
+
+def commit_transaction(served: Served, call: Call) -> Answer:
+    """Of all tables or of none."""
+    document = call.document()
+    asked = call.read(lambda: require_list(document.get("table-changes"), "table-changes"))
+    served.commits.commit_all([_asked(served, call, one) for one in asked])
+    return Answer()
+
+
+def _asked(served: Served, call: Call, item: Any) -> AskedCommit:
+    document = call.read(lambda: require_object(item, "table-changes"))
+    identifier = call.read(lambda: identifier_from_json(document.get("identifier"), "identifier"))
+    return AskedCommit(identifier, *changes_from_json(served, call, identifier, document))
+
+
+TRANSACTION_OPERATIONS = (
+    Operation(
+        "POST", "/transactions/commit", commit_transaction, changes=True, asks=of_transaction
+    ),
 )

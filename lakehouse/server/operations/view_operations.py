@@ -46,15 +46,13 @@ from lakehouse.spec.json_fields import (
 from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.views.view_commit_json import (
-    view_requirement_from_json,
-    view_update_from_json,
-)
 from lakehouse.spec.views.view_json import version_from_json, view_to_json
 from lakehouse.spec.views.view_updates import (
     AssertViewUUID,
     ViewUpdate,
     new_view_metadata,
+    view_requirement_from_json,
+    view_update_from_json,
 )
 
 _ATTEMPTS = 20

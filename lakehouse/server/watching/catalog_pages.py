@@ -10,8 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from urllib.parse import urlencode
 
-from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.catalog.catalog_walk import walk_namespaces
+from lakehouse.catalog.catalog_protocol import TableVersion, walk_namespaces
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.errors import LakehouseError, NoSuchNamespaceError
 from lakehouse.maintenance.reachability.reachable_files import in_parallel

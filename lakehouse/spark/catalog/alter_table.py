@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.catalog.column_defaults import default_as_json
 from lakehouse.spark.spark_types import to_iceberg_type
+from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.spec.schema.schema_json import default_from_json
 from lakehouse.table.table import Table
 

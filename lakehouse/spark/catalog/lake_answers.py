@@ -11,15 +11,15 @@ from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.catalog.catalog_walk import walk_namespaces
+from lakehouse.catalog.catalog_protocol import walk_namespaces
 from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.cached_tables import refresh_cached
 from lakehouse.spark.catalog.column_defaults import with_defaults
+from lakehouse.spark.catalog.layout_procedures import iceberg_term
 from lakehouse.spark.catalog.procedure import Call
 from lakehouse.spark.catalog.procedure_list import PROCEDURES
-from lakehouse.spark.catalog.spark_terms import iceberg_term
 from lakehouse.spark.catalog.staged_tables import (
     NewTable,
     Staged,

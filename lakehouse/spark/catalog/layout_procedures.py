@@ -1,7 +1,8 @@
 """Procedures that change partition fields, the order of rows and identifier fields.
 
 They are for the statements that Iceberg's extension of Spark's grammar has (`ALTER TABLE ... ADD
-PARTITION FIELD`, `WRITE ORDERED BY`, `SET IDENTIFIER FIELDS`).
+PARTITION FIELD`, `WRITE ORDERED BY`, `SET IDENTIFIER FIELDS`). Spark's transforms are plural:
+`days(ts)` is Iceberg's `day(ts)`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 import re
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
-from lakehouse.spark.catalog.spark_terms import iceberg_term
+from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
+
+_UNITS = re.compile(r"^(year|month|day|hour)s(?=\()", re.IGNORECASE)
+_TURNED = re.compile(r"^(bucket|truncate)\(\s*([^\d\s][^,]*?)\s*,\s*(\d+)\s*\)", re.IGNORECASE)
+
+
+def iceberg_term(text: str) -> str:
+    """The term in Iceberg's words; `truncate(name, 3)` is `truncate(3, name)`."""
+    return _TURNED.sub(r"\1(\3, \2)", _UNITS.sub(r"\1", text))
+
 
 _BETWEEN_TERMS = re.compile(r",(?![^(]*\))")
 

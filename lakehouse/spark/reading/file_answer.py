@@ -23,8 +23,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.spark_types import NANOSECONDS, nanosecond_text
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.schema.iceberg_types import FieldTypes
-from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID, FieldTypes
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
 _WRITTEN_BY_ICEBERG = r"\d{5}-[^/]*\.parquet$"

@@ -35,7 +35,7 @@ from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
 from lakehouse.spark.spark_types import quoted, refuse_unreadable, shown_schema
 from lakehouse.spec.metadata.table_metadata import types_of
-from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)

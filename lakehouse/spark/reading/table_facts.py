@@ -39,7 +39,7 @@ from lakehouse.spark.reading.misleading_names import misleading_columns
 from lakehouse.spark.spark_types import for_workers, listed_schema, quoted, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
 UNKNOWN_SIZE = 1 << 40

@@ -24,7 +24,7 @@ from lakehouse.spark.spark_types import refuse_unreadable
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spark.writing.write_target import WriteTarget
-from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID, with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
 

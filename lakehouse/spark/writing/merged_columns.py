@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as sp
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.session_settings import MERGE_SCHEMA
 from lakehouse.spark.spark_types import shown_schema, to_iceberg_schema
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
+from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.table.table import Table
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 

@@ -14,9 +14,13 @@ import pyarrow.parquet as pq
 from pyiceberg import types as ice
 
 from lakehouse.data.conversion.columns_by_id import leaf_field_ids
-from lakehouse.data.conversion.parquet_bounds import lower_bound
 from lakehouse.data.reading.parquet_footer import as_metadata_file
-from lakehouse.data.writing.column_metrics import FileMetrics, footer_metrics, metrics_modes
+from lakehouse.data.statistics.column_metrics import (
+    FileMetrics,
+    footer_metrics,
+    lower_bound,
+    metrics_modes,
+)
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.writing.write_order import floating_fields, folder_of, write_order
 from lakehouse.spec.manifests.data_file import DataFile

@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 
-from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes
+from lakehouse.data.statistics.column_metrics import MetricsMode, metrics_modes
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.data.writing.parquet_writer import ParquetOptions
 from lakehouse.errors import InvalidSchemaError

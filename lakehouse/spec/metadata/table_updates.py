@@ -16,6 +16,7 @@ from pyiceberg.table.sorting import SortOrder
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.snapshot import RefType, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 
@@ -456,3 +457,14 @@ def expired_metadata_files(base: TableMetadata, new: TableMetadata) -> list[str]
     """
     kept = {entry.metadata_file for entry in new.metadata_log}
     return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a commit assumes and what it changes. False when there is nothing to change."""
+
+    requirements: tuple[Requirement, ...] = ()
+    updates: tuple[Update, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.updates)

@@ -1,4 +1,4 @@
-"""Types of the spec by their names, and the fields of a schema by id, path and name.
+"""Types of the spec by their names, the fields of a schema by id, path and name, reserved fields.
 
 The types are pyiceberg's, and one that pyiceberg lacks.
 """
@@ -305,3 +305,45 @@ def _in_lower_case(schema: Schema) -> dict[str, dict[str, int]]:
     for name, column in index_by_name(schema).items():
         found.setdefault(name.lower(), {})[name] = column
     return found
+
+
+ROW_ID = "_row_id"
+LAST_UPDATED = "_last_updated_sequence_number"
+
+METADATA_COLUMNS: Mapping[str, NestedField] = {
+    one.name: one
+    for one in (
+        NestedField(2147483646, "_file", StringType(), required=True),
+        NestedField(2147483645, "_pos", LongType(), required=True),
+        NestedField(2147483644, "_deleted", BooleanType(), required=True),
+        NestedField(2147483643, "_spec_id", IntegerType(), required=True),
+        NestedField(2147483540, ROW_ID, LongType(), required=False),
+        NestedField(2147483539, LAST_UPDATED, LongType(), required=False),
+    )
+}
+
+
+def with_lineage(schema: Schema, format_version: int) -> Schema:
+    """From v3 on the schema with the row lineage columns (spec: Row Lineage).
+
+    A row that moves into another file keeps their values. They are known by their ids: where the
+    table has a column of such a name, theirs ends in the id.
+    """
+    if format_version < 3:
+        return schema
+    taken = {field.name for field in schema.fields}
+    lineage = [
+        NestedField(
+            one.field_id,
+            f"{one.name}_{one.field_id}" if one.name in taken else one.name,
+            one.field_type,
+            required=False,
+        )
+        for one in (METADATA_COLUMNS[ROW_ID], METADATA_COLUMNS[LAST_UPDATED])
+    ]
+    return Schema(
+        *schema.fields,
+        *lineage,
+        schema_id=schema.schema_id,
+        identifier_field_ids=schema.identifier_field_ids,
+    )

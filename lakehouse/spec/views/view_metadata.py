@@ -8,7 +8,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from lakehouse.spec.property_types import Property, boolean, positive
+from lakehouse.spec.table_properties import Property, boolean, positive
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.table.loaded_table import LoadedTable
 
 # Changes of a schema, partition spec or sort order: a block is one atomic commit, or none.

@@ -11,9 +11,16 @@ from lakehouse.scan.planner import ScanRequest, schema_of, snapshot_of
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.scan import TableScan, checked_limit, columns
+from lakehouse.table.scan import (
+    Point,
+    TableScan,
+    checked_limit,
+    chosen_point,
+    columns,
+    point_of,
+    point_of_ref,
+)
 from lakehouse.table.times import Moment
-from lakehouse.table.travel import Point, chosen_point, point_of, point_of_ref
 
 
 class ReadVerbs(LoadedTable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.travel import chosen_point
+from lakehouse.table.scan import chosen_point
 
 
 class RefVerbs(LoadedTable):

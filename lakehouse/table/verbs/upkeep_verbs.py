@@ -36,8 +36,8 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.scan import chosen_point
 from lakehouse.table.times import Moment, to_ms
-from lakehouse.table.travel import chosen_point
 
 Options = TypeVar("Options", ExpiryOptions, OrphanOptions)
 

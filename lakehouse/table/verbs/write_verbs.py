@@ -10,9 +10,8 @@ from lakehouse.data.writing.data_file_writer import write_all
 from lakehouse.engines import engine_for
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.row_changes.add_files import AddedFiles, describe_hive, describe_paths
-from lakehouse.row_changes.added_rows import refuse_other_rows
 from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
-from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.row_change import RowChange, RowWriter, refuse_other_rows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage

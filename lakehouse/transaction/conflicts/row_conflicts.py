@@ -22,7 +22,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.conflicts.conflict_rules import (
     Mask,

@@ -10,17 +10,15 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringType, StructType
 
-from lakehouse.data.conversion.parquet_bounds import (
-    minimal_twos_complement,
-    round_up_bytes,
-    round_up_text,
-)
-from lakehouse.data.writing.column_metrics import (
+from lakehouse.data.statistics.column_metrics import (
     COUNTS,
     FULL,
     NONE,
     MetricsMode,
     metrics_modes,
+    minimal_twos_complement,
+    round_up_bytes,
+    round_up_text,
 )
 from lakehouse.errors import InvalidPropertyError
 

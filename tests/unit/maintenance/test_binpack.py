@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.maintenance.compaction.binpack import output_file_count, pack
+from lakehouse.maintenance.compaction.file_groups import output_file_count, pack
 
 
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 200), st.integers(1, 8))

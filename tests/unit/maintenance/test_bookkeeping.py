@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.maintenance.reachability.bookkeeping_files import is_journal, metadata_version
+from lakehouse.maintenance.reachability.location_keys import is_journal, metadata_version
 
 
 @pytest.mark.parametrize(

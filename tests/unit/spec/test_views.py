@@ -18,10 +18,6 @@ from lakehouse.errors import (
     UnsupportedFeatureError,
 )
 from lakehouse.spec.metadata import table_updates as up
-from lakehouse.spec.views.view_commit_json import (
-    view_requirement_from_json,
-    view_update_from_json,
-)
 from lakehouse.spec.views.view_json import parse_view, serialize_view
 from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewVersion
 from lakehouse.spec.views.view_updates import (
@@ -29,6 +25,8 @@ from lakehouse.spec.views.view_updates import (
     AssertViewUUID,
     SetCurrentViewVersion,
     apply_view_updates,
+    view_requirement_from_json,
+    view_update_from_json,
 )
 
 UUID = "fa6506c3-7681-40c8-86dc-e36561f83385"

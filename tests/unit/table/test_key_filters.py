@@ -19,8 +19,12 @@ from typer.testing import CliRunner
 
 import lakehouse as lh
 from lakehouse.cli import app
-from lakehouse.data.statistics.key_filters import BLOB_TYPE, key_hashes, load_key_filters
-from lakehouse.data.statistics.split_block_filter import SplitBlockFilter
+from lakehouse.data.statistics.key_filters import (
+    BLOB_TYPE,
+    SplitBlockFilter,
+    key_hashes,
+    load_key_filters,
+)
 from lakehouse.spec.metadata.table_metadata import THETA_SKETCH as SKETCH
 
 FILES, ROWS = 4, 40
