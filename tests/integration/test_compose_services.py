@@ -131,7 +131,7 @@ def test_a_daemon_of_spark_takes_sparks_own_options():
 @pytest.mark.spark
 @pytest.mark.slow
 def test_master_worker_and_driver_know_each_other_by_the_secret(tmp_path):
-    """Processes with the secret of compose compute together; one without it gets no answer."""
+    """With the settings of compose, a driver computes on a cluster that asks for the secret."""
     ports = [free_port() for _ in range(3)]
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("SPARK_")},
