@@ -172,7 +172,8 @@ class RestCatalog(BaseCatalog):
             return None
         if not self._session.offers(PLAN_ENDPOINT):
             raise UnsupportedFeatureError(
-                f"Table {identifier}: {PLANNING_MODE} is server, and the server plans no scans."
+                f"Table {identifier}: {PLANNING_MODE} is server, and the server does not plan "
+                "scans."
             )
         return RestPlanner(self._session, identifier, self._environment)
 
