@@ -98,6 +98,7 @@ class Gatherer:
             added=new - old if same_deletes else None,
             removed=old - new if same_deletes else None,
             append_only=lineage.append_only,
+            repacked=lineage.repacked,
         )
 
     def _of(self, snapshot_id: int | None) -> _Files:

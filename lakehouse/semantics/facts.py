@@ -131,6 +131,7 @@ class Change:
         added, removed: paths of data files; None when the snapshot is not known any more, or delete
             files changed.
         append_only: every row is still there, whatever rewrites did to its file.
+        repacked: files were rewritten since, so how many bytes a value takes is another matter.
     """
 
     after: TableFacts
@@ -139,6 +140,7 @@ class Change:
     added: frozenset[str] | None = None
     removed: frozenset[str] | None = None
     append_only: bool = False
+    repacked: bool = False
 
 
 def table_facts(
@@ -197,26 +199,30 @@ class Lineage:
         known: whether the one is an ancestor of the current snapshot.
         first: the earliest of them that changed rows; None when none did.
         append_only: whether those that changed rows only added some.
+        repacked: whether one of them rewrote files.
     """
 
     known: bool
     first: int | None
     append_only: bool
+    repacked: bool
 
 
 def lineage_since(metadata: TableMetadata, since: int | None) -> Lineage:
     """What came after a snapshot; None is the table before its first one."""
     first: int | None = None
-    append_only = True
+    append_only, repacked = True, False
     parent: int | None = None
     for snapshot in metadata.ancestors(metadata.current_snapshot_id):
         if snapshot.snapshot_id == since:
-            return Lineage(True, first, append_only)
-        if snapshot.operation != OPERATION_REPLACE:
+            return Lineage(True, first, append_only, repacked)
+        if snapshot.operation == OPERATION_REPLACE:
+            repacked = True
+        else:
             first = snapshot.snapshot_id
             append_only = append_only and snapshot.operation == OPERATION_APPEND
         parent = snapshot.parent_snapshot_id
-    return Lineage(since is None and parent is None, first, append_only)
+    return Lineage(since is None and parent is None, first, append_only, repacked)
 
 
 def _column(

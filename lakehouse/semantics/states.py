@@ -240,8 +240,9 @@ def trust_left(
     """What is left of the trust in a statement that nothing can check, and what it lost it by.
 
     Each of these takes a part: its columns were rewritten, the share of nulls moved by a tenth,
-    values became half as wide again or a third narrower, numbers left their range by half of it,
-    half of the rows went, and the table's owner is another one, or nobody any more.
+    values became half as wide again or a third narrower (unless compaction came since), numbers
+    left their range by half of it, half of the rows went, and the table's owner is another one, or
+    nobody any more.
     """
     trust, losses = 1.0, []
     for uuid, mark in sorted(last.marks.items()):
@@ -274,17 +275,19 @@ def _losses(statement: Statement, mark: Mark, change: Change) -> list[tuple[str,
             continue
         if not change.append_only and _values_of(old) != _values_of(_kept(new)):
             found.append(("rewritten", f"{name} was rewritten"))
-        found += _shifts(name, old, _kept(new))
+        found += _shifts(name, old, _kept(new), repacked=change.repacked)
     return found
 
 
-def _shifts(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _shifts(
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], *, repacked: bool
+) -> list[tuple[str, str]]:
     found = []
     before, now = _ratio(old, "nulls"), _ratio(new, "nulls")
     if before is not None and now is not None and abs(now - before) > _NULLS_MOVED:
         found.append(("nulls", f"nulls of {name} went from {before:.0%} to {now:.0%}"))
     wide, wider = _ratio(old, "bytes"), _ratio(new, "bytes")
-    enough = min(old.get("values") or 0, new.get("values") or 0) >= _ENOUGH
+    enough = not repacked and min(old.get("values") or 0, new.get("values") or 0) >= _ENOUGH
     if enough and wide and wider and not 1 / _WIDTH_MOVED <= wider / wide <= _WIDTH_MOVED:
         found.append(("width", f"values of {name} take {wider / wide:.1f} times the bytes"))
     low, high = _number(old.get("lower")), _number(old.get("upper"))

@@ -217,6 +217,15 @@ def test_what_nothing_can_check_loses_trust_by_what_changes_around_it():
     assert "[0, 800]" in found.reason
 
 
+@pytest.mark.parametrize("repacked", [False, True])
+def test_bytes_that_compaction_saved_are_no_other_values(repacked):
+    one = statement(column="size", text="In bytes.")
+    narrower = changed(size=ColumnFacts(1100, 0, 0, 0, 100, True, 2200))
+    narrower = {"u": replace(narrower["u"], repacked=repacked)}
+    trust, losses = trust_left(one, verified(one), narrower)
+    assert (trust, len(losses)) == ((1.0, 0) if repacked else (0.6, 1))
+
+
 def test_an_owner_is_who_the_table_says():
     one = statement(kind="owner", owner="Ann")
     told = {"u": Change(after=replace(facts(), properties={"owner": "Bob"}), same_rows=True)}
