@@ -12,7 +12,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.cli import app
-from lakehouse.errors import InvalidInputError, ValidationConflictError
+from lakehouse.errors import InvalidInputError, NoSuchSnapshotError, ValidationConflictError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
 from lakehouse.orchestration.lineage.undo import UNDONE_TAG, execute, plan
@@ -112,6 +112,18 @@ def test_who_wrote_since_is_named_and_nothing_is_done(lake: Lakehouse) -> None:
     assert [one.name for one in plan(lake, "run-1", ["t.a"]).tables] == ["t.a"]
     with pytest.raises(InvalidInputError, match=r"run run-2 wrote none of t\.a"):
         plan(lake, "run-2", ["t.a", "t.gone"])
+
+
+def test_what_a_table_was_before_may_have_expired(lake: Lakehouse) -> None:
+    rows = pa.table({"id": [1], "n": [1]}, schema=SCHEMA)
+    for name in ("t.a", "t.b"):
+        first = lake.create_table(name, SCHEMA).append(rows)
+        lake.load_table(name).append(rows, summary={RUN_ID: "run-1"})
+    lake.load_table("t.b").transaction().expire([first.snapshot_id]).commit()
+    with pytest.raises(NoSuchSnapshotError, match=r"t\.b: snapshot .* has expired\. Nothing was"):
+        plan(lake, "run-1", ["t.a", "t.b"])
+    execute(lake, plan(lake, "run-1", ["t.a"]))
+    assert state(lake)["t.a"] == [str({"id": 1, "n": 1})]
 
 
 def test_a_commit_between_plan_and_undo_is_kept(lake: Lakehouse) -> None:

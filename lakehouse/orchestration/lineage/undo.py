@@ -17,7 +17,12 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, In
 from rich.console import RenderableType
 
-from lakehouse.errors import InvalidInputError, NotFoundError, ValidationConflictError
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchSnapshotError,
+    NotFoundError,
+    ValidationConflictError,
+)
 from lakehouse.ingestion.landing_ledger import (
     LEDGER_SCHEMA,
     LedgerRow,
@@ -63,6 +68,21 @@ class UndoneTable:
     files_given_back: int | None = None
     files_left: tuple[str, ...] = ()
 
+    def said(self) -> str:
+        """What goes beside the rows of one snapshot, in a few words."""
+        told = []
+        if self.files_given_back is not None:
+            told.append(f"{self.files_given_back:,} files as before")
+        elif self.target is None:
+            told.append("no rows, as before")
+        if self.files_left:
+            told.append(f"{len(self.files_left):,} taken since by others")
+        if len(self.snapshots) > 1:
+            told.append(f"{len(self.snapshots)} snapshots")
+        if self.compactions:
+            told.append("compacted")
+        return ", ".join(told)
+
 
 @dataclass(frozen=True, slots=True)
 class Undo(Report):
@@ -97,22 +117,8 @@ class Undo(Report):
 
     def detail(self) -> RenderableType:
         """A line for each table."""
-        lines = [
-            (
-                one.name,
-                one.head,
-                f"{one.files_given_back:,} landing files as before the run"
-                + (f", {len(one.files_left):,} taken since by others" if one.files_left else "")
-                if one.files_given_back is not None
-                else "no rows, as before the run"
-                if one.target is None
-                else f"snapshot {one.target}",
-                f"{len(one.snapshots)}"
-                + (f" and {len(one.compactions)} compactions" if one.compactions else ""),
-            )
-            for one in self.tables
-        ]
-        return listing(("table", "#snapshot", "becomes", "undone"), lines)
+        lines = [(one.name, one.head, one.target, one.said()) for one in self.tables]
+        return listing(("table", "#snapshot", "#becomes", ""), lines)
 
     def to_dict(self) -> dict[str, object]:
         """All of it."""
@@ -159,6 +165,7 @@ def undo(
         NotFoundError: no such run, or no instance of Dagster.
         InvalidInputError: it wrote no table that is still as it left it.
         ValidationConflictError: somebody changed rows of one of the tables since; nothing was done.
+        NoSuchSnapshotError: what one of the tables was before has expired; nothing was done.
     """
     with open_instance() as instance:
         found = _run(instance, run)
@@ -183,6 +190,7 @@ def plan(lake: Lakehouse, run_id: str, names: Iterable[str]) -> Undo:
     Raises:
         InvalidInputError: it wrote none of them.
         ValidationConflictError: somebody changed rows of one of them since.
+        NoSuchSnapshotError: what one of them was before has expired.
     """
     found = []
     for name in names:
@@ -243,6 +251,7 @@ def _table_plan(table: Table, run_id: str) -> UndoneTable | None:
             table=table.name,
             snapshots=[one.snapshot_id for one in changed],
         )
+    _check_kept(table, line[-1], run_id)
     return UndoneTable(
         table.name,
         line[0].snapshot_id,
@@ -250,6 +259,18 @@ def _table_plan(table: Table, run_id: str) -> UndoneTable | None:
         tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id),
         tuple(one.snapshot_id for one in others),
     )
+
+
+def _check_kept(table: Table, first: Snapshot, run_id: str) -> None:
+    """Refuse a run before which the table's snapshot is not kept any more."""
+    before = first.parent_snapshot_id
+    if before is not None and table.metadata.snapshot_or_none(before) is None:
+        raise NoSuchSnapshotError(
+            f"{table.name}: snapshot {before}, which was current before run {run_id}, has expired. "
+            "Nothing was undone. Name the other tables with --table; materialize this one again",
+            table=table.name,
+            snapshot_id=before,
+        )
 
 
 def _since_run(metadata: TableMetadata, run_id: str) -> list[Snapshot]:
@@ -263,6 +284,9 @@ def _ledger_plan(table: Table, run_id: str) -> UndoneTable | None:
     line = _since_run(table.metadata, run_id)
     if not line:
         return None
+    for snapshot in line:
+        if snapshot.summary.get(RUN_ID) == run_id:
+            _check_kept(table, snapshot, run_id)
     _, files, left = _given_back(table, run_id)
     return UndoneTable(
         table.name,
