@@ -165,13 +165,10 @@ class CommandsByName(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is named; a name that is none gets those that are spelled alike."""
-        try:
-            return super().resolve_command(ctx, args)
-        except Exception as error:
-            near = difflib.get_close_matches(args[0], COMMANDS)
-            if near and hasattr(error, "message"):
-                error.message = f"{error.message.rstrip('.')}. Did you mean {' or '.join(near)}?"
-            raise
+        near = [] if args[0] in COMMANDS else difflib.get_close_matches(args[0], COMMANDS)
+        if near:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Names and help, as click prints them."""

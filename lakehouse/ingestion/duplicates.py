@@ -209,7 +209,7 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
             shown = shown.filter(chosen)
         return shown
 
-    new = [whole(one) for one in part.new]
+    new = [FileScanTask.whole(one) for one in part.new]
     keys = pl.concat(
         [frame(new, columns), frame(part.present, columns)]
         if part.present
@@ -242,7 +242,9 @@ def _rewritten(
 ) -> list[DataFile]:
     storage = storage_for(comparison.location, comparison.properties)
     names = [one.name for one in comparison.write.schema.fields]
-    table = read_table([whole(file)], reading(comparison.read, [*names, _POS]), storage)
+    table = read_table(
+        [FileScanTask.whole(file)], reading(comparison.read, [*names, _POS]), storage
+    )
     gone = np.isin(table[_POS].to_numpy(), np.array(positions, np.int64))
     kept = table.filter(pa.array(~gone)).drop_columns([_POS])
     if not kept.num_rows:
@@ -261,8 +263,3 @@ def reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:
     return replace(
         read, schema=Schema(*fields, schema_id=schema.schema_id), table_schema=schema, threads=1
     )
-
-
-def whole(file: DataFile) -> FileScanTask:
-    """All rows of a data file that nothing deletes."""
-    return FileScanTask(data_file=file, length=file.file_size_in_bytes)

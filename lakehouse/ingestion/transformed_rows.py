@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.ingestion.definition_changes import make_room, tell
-from lakehouse.ingestion.duplicates import in_tasks, reading, whole
+from lakehouse.ingestion.duplicates import in_tasks, reading
 from lakehouse.ingestion.reading.formats.record_chunks import QUARANTINED_TEXT_MAX, REJECTS_SCHEMA
 from lakehouse.ingestion.reading.typing.typed_rows import rows_schema
 from lakehouse.ingestion.source import (
@@ -33,6 +33,7 @@ from lakehouse.ingestion.source import (
 from lakehouse.ingestion.source_tables import COMPUTED_DOC
 from lakehouse.ingestion.workers.row_pass import TakenRows
 from lakehouse.ingestion.workplace import Workplace
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.worker_tasks import Batches, map_batches
 from lakehouse.spec.manifests.data_file import DataFile
@@ -161,7 +162,9 @@ def _frame(
     def run(batches: Batches) -> Batches:
         storage = storage_for(location, properties)
         for number in (one for batch in batches for one in batch.column(0).to_pylist()):
-            for rows in read_tasks([whole(file) for file in groups[number]], request, storage):
+            for rows in read_tasks(
+                [FileScanTask.whole(file) for file in groups[number]], request, storage
+            ):
                 yield rows.cast(schema)
 
     count = len(groups)

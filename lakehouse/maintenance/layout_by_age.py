@@ -132,7 +132,7 @@ def _obstacle(metadata: TableMetadata) -> str | None:
     who writes them, such as Flink's upserts, would miss rows that had moved.
     """
     for snapshot in metadata.snapshots:
-        if int(snapshot.summary.get("total-equality-deletes", 0)):
+        if snapshot.summary.get("total-equality-deletes", "0") != "0":
             return (
                 "equality deletes are written to this table, which do not reach rows of another "
                 "spec"

@@ -434,5 +434,5 @@ def refuse_other_rows(
 
 def _matching(file: DataFile, where: Bound, metadata: TableMetadata, storage: Storage) -> int:
     read = ReadRequest.of(metadata, Schema(METADATA_COLUMNS["_pos"]), where=where)
-    task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
+    task = FileScanTask.whole(file)
     return int(read_table([task], read, storage).num_rows)

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from typing import Generic, Self, TypeVar, overload
 
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.spec.manifests.data_file import DataFile
@@ -36,6 +36,11 @@ class FileScanTask:
     start: int = 0
     length: int = 0
     sequence_number: int = 0
+
+    @classmethod
+    def whole(cls, file: DataFile) -> Self:
+        """All rows of a file that nothing deletes, such as one that is not committed yet."""
+        return cls(data_file=file, length=file.file_size_in_bytes)
 
     @property
     def live_rows(self) -> int | None:

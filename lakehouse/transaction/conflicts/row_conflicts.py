@@ -125,7 +125,7 @@ def _row_ids(staged: Staged, file: DataFile) -> RowIds:
 
 
 def _read(file: DataFile, decided: int, metadata: TableMetadata, storage: Storage) -> RowIds:
-    task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
+    task = FileScanTask.whole(file)
     rows = read_table([task], ReadRequest.of(metadata, _COLUMNS), storage)
     # no ids before the table had row lineage; a null comparison leaves a row out
     known = pc.and_(rows[ROW_ID].is_valid(), pc.less_equal(rows[LAST_UPDATED], decided))
@@ -190,7 +190,7 @@ def _holds(
         raise AssertionError("files of partitions are not read")
     columns = Schema(METADATA_COLUMNS["_pos"]) if keys is None else keys.columns
     request = ReadRequest.of(metadata, columns, where=scope.where)
-    task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
+    task = FileScanTask.whole(file)
     try:
         rows = read_table([task], request, storage)
     except (NoSuchFileError, UnsupportedFeatureError):
