@@ -1,15 +1,13 @@
 """What a user gains from each part that could be left out: with it and without, in one run.
 
-`python -m benchmarks.optional_parts [--rows 3000000] [--scale 0.05] [--repeat 4]`. Polars beside
-pyarrow for whole tables (ADR 7); Avro manifests decoded in bulk beside entry by entry; six of Great
-Expectations' checks beside the same in one aggregate of Spark. Processor seconds stand beside
-seconds: a busy machine disturbs them less.
+`python -m benchmarks.optional_parts [--rows 3000000] [--scale 0.05] [--repeat 4]`. Avro manifests
+decoded in bulk beside entry by entry; six of Great Expectations' checks beside the same in one
+aggregate of Spark. Processor seconds stand beside seconds: a busy machine disturbs them less.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime as dt
 import json
 import os
@@ -22,17 +20,13 @@ from unittest.mock import patch
 
 from pyspark.sql import functions as F  # noqa: N812
 
-import lakehouse as lh
-from benchmarks.arrow_read import CASES, build
 from benchmarks.atlas import FULL_FILES_PER_PARTITION
 from benchmarks.atlas import build as build_atlas
 from benchmarks.plan_atlas import plan_ours, queries
-from lakehouse.data.reading.scan_reader import read_table
 from lakehouse.manifests import manifest_reader
 from lakehouse.manifests.avro_decoding import BulkRefusedError, bulk_decode
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate
 from lakehouse.spark import build_session
-from lakehouse.table.scan import read_request
 
 RESULTS = Path(__file__).parent / "results" / "optional_parts.json"
 Times = dict[str, dict[str, float]]
@@ -48,26 +42,6 @@ def alternating(work: dict[str, Callable[[], object]], repeat: int) -> Times:
             seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
             if name not in found or seconds < found[name]["seconds"]:
                 found[name] = {"seconds": round(seconds, 4), "cpu_seconds": round(cpu_seconds, 4)}
-    return found
-
-
-def decoders(folder: Path, rows: int, repeat: int) -> dict[str, Times]:
-    """Whole tables by Polars and by pyarrow, opened and planned each time."""
-    lake = lh.load_catalog(f"{folder}/arrow")
-    build(lake, rows)
-    found = {}
-    for case in CASES:
-
-        def read(bulk: bool, case: Any = case) -> int:
-            table = lake.load_table(case.table)
-            scan = table.scan(where=case.where, select=case.select)
-            plan = scan.plan()
-            request = dataclasses.replace(read_request(scan.request, plan.schema), bulk=bulk)
-            return int(read_table(plan.tasks, request, table.storage).num_rows)
-
-        assert read(True) == read(False)
-        both = {"polars": lambda read=read: read(True), "pyarrow": lambda read=read: read(False)}
-        found[case.name] = alternating(both, repeat)
     return found
 
 
@@ -139,7 +113,6 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         parts = {
-            "decoders": decoders(Path(folder), arguments.rows, arguments.repeat),
             "manifests": manifests(Path(folder), arguments.scale, arguments.repeat),
             "checks": checks(arguments.rows, arguments.repeat),
         }

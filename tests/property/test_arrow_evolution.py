@@ -127,7 +127,7 @@ def test_columns_follow_their_ids(data):
     )
     got = read_table(
         [FileScanTask(data_file=one) for one in files],
-        ReadRequest(schema=new, bulk=data.draw(st.booleans())),
+        ReadRequest(schema=new),
         storage,
     )
     got.validate(full=True)
@@ -178,9 +178,7 @@ def test_files_without_ids_follow_the_name_mapping(data):
         record_count=table.num_rows,
         file_size_in_bytes=len(raw),
     )
-    request = ReadRequest(
-        schema=new, name_mapping=json.dumps(mapping_of(old.fields)), bulk=data.draw(st.booleans())
-    )
+    request = ReadRequest(schema=new, name_mapping=json.dumps(mapping_of(old.fields)))
     got = read_table([FileScanTask(data_file=one)], request, storage)
     assert rows_of(got) == expected_rows(table, old, new)
 

@@ -47,7 +47,7 @@ def test_rows_come_back(data):
     assert sum(one.record_count for one in files) == table.num_rows
     back = read_table(
         [FileScanTask(data_file=one) for one in files],
-        ReadRequest(schema=schema, bulk=data.draw(st.booleans())),
+        ReadRequest(schema=schema),
         storage,
     )
     back.validate(full=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -166,13 +165,13 @@ def write(rows, storage, **properties):
 
 
 def streamed(tasks, request, storage):
-    """Batches smaller than row groups, to cross boundaries; Polars must give the same rows."""
+    """Batches smaller than row groups, to cross boundaries; one table must have the same rows."""
     found = pa.Table.from_batches(
         read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema)
     )
-    in_bulk = read_table(tasks, dataclasses.replace(request, bulk=True), storage)
-    assert in_bulk.schema == found.schema
-    assert shown(in_bulk.to_pylist()) == shown(found.to_pylist())
+    whole = read_table(tasks, request, storage)
+    assert whole.schema == found.schema
+    assert shown(whole.to_pylist()) == shown(found.to_pylist())
     return found
 
 

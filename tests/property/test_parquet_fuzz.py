@@ -86,8 +86,8 @@ def damaged(draw):
 
 
 @settings(max_examples=400)
-@given(raw=damaged(), filtered=st.booleans(), bulk=st.booleans())
-def test_damaged_files_give_rows_or_a_typed_error(raw, filtered, bulk):
+@given(raw=damaged(), filtered=st.booleans(), flat=st.booleans())
+def test_damaged_files_give_rows_or_a_typed_error(raw, filtered, flat):
     storage = MemoryStorage()
     location = f"{PLACE}/damaged.parquet"
     storage.write(location, raw)
@@ -99,11 +99,8 @@ def test_damaged_files_give_rows_or_a_typed_error(raw, filtered, bulk):
         else FileScanTask(data_file=one)
     )
     try:
-        # Polars reads plain columns only
-        schema = SCHEMA.select("id", "x", "s") if bulk else SCHEMA
-        read_table(
-            [task], ReadRequest(schema=schema, table_schema=SCHEMA, threads=1, bulk=bulk), storage
-        )
+        schema = SCHEMA.select("id", "x", "s") if flat else SCHEMA
+        read_table([task], ReadRequest(schema=schema, table_schema=SCHEMA, threads=1), storage)
     except LakehouseError as error:
         assert location in str(error)  # noqa: PT017
     assert pa.total_allocated_bytes() - before < 64 * 1024 * 1024

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from mmap import mmap
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -333,7 +332,7 @@ def _chunk(one: dict[int, Any], ordered: bool) -> ColumnChunk:
     )
 
 
-def _varint(data: bytes | mmap, at: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -349,12 +348,12 @@ def _varint(data: bytes | mmap, at: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
-def _integer(data: bytes | mmap, at: int) -> tuple[int, int]:
+def _integer(data: bytes, at: int) -> tuple[int, int]:
     raw, at = _varint(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
-def read_struct(data: bytes | mmap, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+def read_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     """A struct of Thrift's compact protocol as its fields by number, and where it ends.
 
     Raises:
@@ -378,7 +377,7 @@ def read_struct(data: bytes | mmap, at: int, depth: int = 0) -> tuple[dict[int, 
         result[field_id], at = _read_value(data, at, kind, depth)
 
 
-def _read_value(data: bytes | mmap, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (_I16, _I32, _I64):
         return _integer(data, at)
     if kind == _BINARY:
@@ -399,7 +398,7 @@ def _read_value(data: bytes | mmap, at: int, kind: int, depth: int) -> tuple[Any
     raise ValueError(f"unknown type {kind}")
 
 
-def _read_list(data: bytes | mmap, at: int, depth: int) -> tuple[list[Any], int]:
+def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     head = data[at]
     count, kind, at = head >> 4, head & 0x0F, at + 1
     if count == 15:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
-from lakehouse.data.reading.page_checksums import verified, verify_pages
 from lakehouse.data.reading.parquet_footer import (
     MANY_ROWS,
     ColumnChunk,
@@ -29,18 +26,15 @@ from lakehouse.data.reading.parquet_footer import (
     plain_value,
     readable,
 )
-from lakehouse.data.reading.polars.polars_columns import BulkFile, decoded_columns
 from lakehouse.data.reading.scan_columns import FileShape
 from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
 from lakehouse.data.statistics.column_metrics import decode_statistic
-from lakehouse.errors import (
-    CorruptMetadataError,
-)
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import TRUE, Bound, leaves
 from lakehouse.scan.pruning.entry_pruning import may_match
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.types.arrow_types import physical_type, to_physical
-from lakehouse.storage.storage_protocol import Storage, path_on_disk
+from lakehouse.storage.storage_protocol import Storage
 
 _ARROW_SCHEMA = b"ARROW:schema"
 # Decoding the filter's columns first pays when the others are this many times larger.
@@ -66,7 +60,6 @@ class ParquetTaskReader(TaskReader):
         self._storage = storage
         self._footer = load_footer(storage, rows.task.data_file)
         self._opened: pq.ParquetFile | WholeParquet | None = None
-        self._shared: FileShape | None = None
         with readable(self.path):
             self._columns = self._shape(rows.name_mapping)
             self.row_groups = self._select(self._columns)
@@ -100,82 +93,21 @@ class ParquetTaskReader(TaskReader):
             and known.groups == _groups(parsed.schema, known.columns, name_mapping)
         ):
             self._projection = known.projection.of(self.path)
-            self._shared, self._decoded_columns = known, known.decoded
             return known.columns
         self._opened = open_parquet(self._storage, self._task.data_file, self._footer)
         columns = file_columns(self._opened.schema_arrow, name_mapping, self.path)
         self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
-        self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
         if self._projection.plain:
-            self._shared = scan.shape = FileShape(
+            scan.shape = FileShape(
                 parsed.schema,
                 hint,
                 columns,
                 self._projection,
-                self._decoded_columns,
                 name_mapping,
                 _groups(parsed.schema, columns, name_mapping),
                 len(self._footer.data),
             )
         return columns
-
-    @cached_property
-    def bulk(self) -> BulkFile | None:
-        """How Polars can decode it; None for nested columns, rare types, large remote files."""
-        source = self._footer.whole or path_on_disk(self._storage, self.path)
-        columns = self._decoded_columns
-        if source is None or columns is None:
-            return None
-        complete = sum(group.rows for group in self.row_groups) == self._footer.parsed.num_rows
-        only_rows = (
-            self._rows.deleted is None and not self._rows.keys and not self._scan.has_metadata
-        )
-        filters = complete and only_rows and self._scan.where != TRUE
-        names = set(columns.names)
-        filterable = {
-            i: (one.name, one.type)
-            for one in self._columns
-            if (i := one.field_id) is not None and one.name in names
-        }
-        return BulkFile(
-            source=source,
-            columns=columns,
-            where=self._scan.where if filters else None,
-            filterable=filterable,
-            is_whole=complete,
-            shape=self._shared if complete and only_rows else None,
-        )
-
-    def verify(self, groups: Sequence[RowGroup]) -> bool:
-        """Verify the checksums of wanted pages if `bulk` decodes them: Polars itself does not.
-
-        Returns:
-            False when their headers and the footer contradict each other, so that only Arrow's
-            reader may read them.
-
-        Raises:
-            CorruptMetadataError: a checksum does not match.
-        """
-        whole, parsed = self._footer.whole, self._footer.parsed
-        if (
-            whole is not None
-            and parsed.num_row_groups == 1
-            and verified(
-                whole, parsed.num_columns, parsed.num_rows, parsed.row_group(0).total_byte_size
-            )
-        ):
-            return True
-        chunks = [
-            self._chunks[group.index][leaf] for group in groups for leaf in self._projection.leaves
-        ]
-        if whole is not None:
-            return verify_pages(whole, chunks, self.path)
-        with (
-            readable(self.path),
-            Path(path_on_disk(self._storage, self.path) or self.path).open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            return verify_pages(data, chunks, self.path)
 
     def ready(self) -> list[pa.RecordBatch] | None:
         """All wanted batches of a small file; None for larger ones, read by row group."""

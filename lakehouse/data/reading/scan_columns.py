@@ -24,7 +24,6 @@ from lakehouse.data.conversion.columns_by_id import FieldReader, column_at
 from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
-from lakehouse.data.reading.polars.polars_columns import DecodedColumns
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.bound_filter import columns as columns_of
 from lakehouse.expressions.row_evaluation import passing
@@ -60,7 +59,6 @@ class FileShape:
         hint: the Arrow schema that they carry, which decides how types are read.
         columns: of the files.
         projection: a plain one.
-        decoded: what Polars has to decode; None when it cannot.
         name_mapping: of the table, by which files without field ids were understood.
         groups: what equal schemas may not have in common, names and ids of structs and lists.
         size: bytes of a footer that says so.
@@ -70,7 +68,6 @@ class FileShape:
     hint: bytes | None
     columns: Sequence[FileColumn]
     projection: Projection
-    decoded: DecodedColumns | None
     name_mapping: str | None
     groups: str
     size: int
@@ -99,7 +96,6 @@ class ScanColumns:
         filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
         needs_positions: whether the position of each row in its file is asked for.
         shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
-        has_metadata: whether any metadata column is asked for, by the filter too.
         can_probe: whether the columns of a file alone decide the filter.
     """
 
@@ -138,7 +134,6 @@ class ScanColumns:
         names = {_BY_ID[one].name for one in metadata_ids}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
-        self.has_metadata = bool(names)
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
         whole = data == self.read_fields and len(data) == len(schema.fields)
         self._as_read = whole and not self.needs_positions

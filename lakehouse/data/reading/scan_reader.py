@@ -25,10 +25,8 @@ from lakehouse.data.reading.decoding_threads import Pipeline
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.reading.parquet_reader import ParquetTaskReader
-from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
 from lakehouse.data.reading.scan_columns import ScanColumns
 from lakehouse.data.reading.task_reader import TaskReader, WantedRows
-from lakehouse.data.reading.whole_files import WholeFiles, together
 from lakehouse.errors import (
     CorruptMetadataError,
     InvalidPartitionSpecError,
@@ -83,8 +81,6 @@ class ReadRequest:
         batch_rows: most rows in a returned batch.
         threads: row groups decoded at a time; one per core when None.
         buffer_bytes: bytes of decoded batches that may wait for the consumer of a stream.
-        bulk: whether `read_table` has Polars decode what it can (ADR 7); None where there is enough
-            to read and several threads.
     """
 
     schema: Schema
@@ -96,7 +92,6 @@ class ReadRequest:
     batch_rows: int = 32_768
     threads: int | None = None
     buffer_bytes: int = 8_388_608
-    bulk: bool | None = None
 
     @classmethod
     def of(
@@ -194,13 +189,6 @@ def named_positions(
     return [reader.named(one) for one in deletes]
 
 
-def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads: int) -> bool:
-    if request.bulk is not None:
-        return request.bulk and may_load_polars()
-    size = sum(task.length or task.data_file.file_size_in_bytes for task in tasks)
-    return threads > 1 and may_load_polars() and worthwhile(len(tasks), size)
-
-
 class RowReader:
     """Reads rows of one request; what tasks share, columns and delete files, is found out once.
 
@@ -221,13 +209,7 @@ class RowReader:
 
     def table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
         """All rows of the tasks, see `read_table`."""
-        listed = list(tasks)
-        threads = self._request.threads or pa.cpu_count()
-        if _reads_in_bulk(listed, self._request, threads):
-            openers = (partial(self.open_together, group) for group in together(listed, threads))
-            batches = list(Pipeline(openers, threads, None))
-        else:
-            batches = list(self._stream(listed, None))
+        batches = list(self._stream(tasks, None))
         schema = schema_to_arrow(self._request.schema)
         if not len(schema):
             rows = sum(batch.num_rows for batch in batches)
@@ -273,10 +255,6 @@ class RowReader:
         )
         avro = task.data_file.file_format.lower() == AVRO
         return (AvroTaskReader if avro else ParquetTaskReader)(wanted, self._storage)
-
-    def open_together(self, tasks: Iterable[FileScanTask]) -> WholeFiles:
-        """Tasks that are decoded in bulk where they allow it."""
-        return WholeFiles([self.open(task) for task in tasks], lone=self._request.bulk is True)
 
     def deleted(self, file: DataFile, deletes: Sequence[DataFile]) -> Positions:
         """Positions deleted from a file."""

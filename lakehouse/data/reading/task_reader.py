@@ -12,7 +12,6 @@ import pyarrow as pa
 from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
 from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.polars.polars_columns import BulkFile
 from lakehouse.data.reading.scan_columns import ScanColumns
 from lakehouse.scan.scan_tasks import FileScanTask
 
@@ -65,15 +64,6 @@ class TaskReader(ABC):
         self._rows = rows
         self._task, self._scan = rows.task, rows.scan
         self.path = rows.task.data_file.file_path
-
-    @property
-    def bulk(self) -> BulkFile | None:
-        """How Polars can decode the file; None where it cannot."""
-        return None
-
-    def verify(self, groups: Sequence[RowGroup]) -> bool:  # noqa: ARG002
-        """Verify what `bulk` decodes of row groups. Returns whether `bulk` may decode them."""
-        return True
 
     def ready(self) -> list[pa.RecordBatch] | None:
         """All wanted batches of a small file; None for those that are read by row group."""

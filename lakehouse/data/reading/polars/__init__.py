@@ -1,1 +1,0 @@
-"""Plain columns decoded in bulk by Polars, where that is faster (ADR 7)."""
