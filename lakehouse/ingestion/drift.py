@@ -64,7 +64,8 @@ def resolve(
         observed: for each field of the data how many values of each kind it had.
         taken: names that no column may have: those of partition fields.
 
-    A column with nothing but nulls is not added: nothing tells its type. Of names that differ only
+    A column with nothing but nulls is not added: nothing tells its type; nor is an alias of another
+    column. Of names that differ only
     by case the one that came first is a column, and of more than `max_fields` columns the first;
     records with the others are quarantined, or keep them as `Source.rescue` says.
     """
@@ -73,6 +74,7 @@ def resolve(
     types = {column.name: column.type for column in current}
     reserved = (*RESERVED_COLUMNS, *taken, *([source.rescue] if source.rescue else ()))
     folded = {name.casefold() for name in (*types, *reserved)}
+    aliases = {alias for column in source.columns for alias in column.aliases}
     added: list[Column] = []
     promotions: list[Column] = []
     for name in observed:
@@ -81,6 +83,8 @@ def resolve(
             wider = widened(types[name], kinds)
             if wider != types[name]:
                 promotions.append(Column(name, wider))
+            continue
+        if name in aliases:
             continue
         new_type = inferred(kinds)
         room = len(types) + len(added) < source.max_fields

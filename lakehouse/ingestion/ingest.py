@@ -447,6 +447,12 @@ def _remedy(source: Source, reason: str, field: str, reject: Mapping[str, Any]) 
         return "The transform of the source rejects such lines: change it, or raise max_rejected."
     if "nanoseconds" in detail or "finer than a microsecond" in detail:
         return 'Source(nanoseconds="cut") takes them.'
+    declared = next((c for c in source.columns if c.name.casefold() == field.casefold()), None)
+    if reason == "unexpected column" and (declared or source.drift == "evolve"):
+        # a field that drift does not take has the name of another column, but for case
+        name = declared.name if declared else f"{field}_2"
+        kind = declared.type if declared else "string"
+        return f"Column({name!r}, {kind!r}, aliases=({field!r},)) takes it."
     return {
         "type conflict": f'Column({field!r}, "json") takes any value.',
         "unexpected column": f'Declare {field!r}, or say drift="evolve".',

@@ -27,6 +27,7 @@ _READ_AGAIN = {
     "event_time.unit": "events move to other days",
     "event_time.format": "events move to other days",
     "natural_key": "other records are the same event",
+    "aliases of keys": "other fields tell when an event happened, or which one it is",
 }
 """Parts that decide the day or the identity of every record."""
 _FROM_NOW_ON = (
@@ -44,6 +45,8 @@ _OPTIONAL: Mapping[str, Any] = {
     "read": {},
     "rescue": None,
     "transform": "",
+    "aliases": {},
+    "aliases of keys": {},
 }
 _HARMLESS = ("quarantined_percent_max", "max_rejected")
 
@@ -60,6 +63,8 @@ def source_definition(source: Source) -> dict[str, Any]:
         "columns": {column.name: column.type for column in source.columns},
     }
     parts |= {name: getattr(source, name) for name in (*_FROM_NOW_ON, *_HARMLESS)}
+    decisive = {source.event_time.column, *source.natural_key}
+    aliases = {one.name: list(one.aliases) for one in source.columns if one.aliases}
     used = {
         "event_time.format": source.event_time.format,
         "read": {
@@ -68,6 +73,8 @@ def source_definition(source: Source) -> dict[str, Any]:
         },
         "rescue": source.rescue,
         "transform": "" if source.transform is None else _digest(source.transform),
+        "aliases": {name: of for name, of in aliases.items() if name not in decisive},
+        "aliases of keys": {name: of for name, of in aliases.items() if name in decisive},
     }
     return parts | {name: value for name, value in used.items() if value != _OPTIONAL[name]}
 
@@ -88,13 +95,17 @@ def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[Defi
     """
     now, found = {**_OPTIONAL, **source_definition(source)}, []
     known = None if known is None else {**_OPTIONAL, **known}
-    parts = (*_READ_AGAIN, "first_day", "last_day", "read", *_FROM_NOW_ON, "rescue", "transform")
-    for part in (*parts, *_HARMLESS):
+    parts = (*_READ_AGAIN, "first_day", "last_day", "read", *_FROM_NOW_ON)
+    for part in (*parts, "rescue", "transform", "aliases", *_HARMLESS):
         if known is None or part not in known or known[part] == now[part]:
             continue
-        effect, said = _consequence(part, known[part], now[part])
+        if part == "aliases of keys" and _only_more(known[part], now[part]):
+            what = "more aliases of keys"
+        else:
+            what = part
+        effect, said = _consequence(what, known[part], now[part])
         found.append(
-            DefinitionChange(source.table, part, _text(known[part]), _text(now[part]), effect, said)
+            DefinitionChange(source.table, what, _text(known[part]), _text(now[part]), effect, said)
         )
     declared = (known or {}).get("columns", {})
     for name in declared.keys() - now["columns"].keys() if source.columns else ():
@@ -103,7 +114,8 @@ def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[Defi
         if len(new) == 1 and now["columns"][new[0]] == declared[name]:
             said += (
                 f"; if {new[0]} is its new name in the files, rename it before the next run: "
-                f"update_schema().rename_column({name!r}, {new[0]!r})"
+                f"update_schema().rename_column({name!r}, {new[0]!r}), and say "
+                f"Column({new[0]!r}, {declared[name]!r}, aliases=({name!r},)) for older files"
             )
         found.append(
             DefinitionChange(source.table, f"column {name}", declared[name], None, "keep", said)
@@ -195,6 +207,11 @@ def _consequence(part: str, before: Any, after: Any) -> tuple[Effect, str]:
         if wider:
             return "recompute", "files with lines that had no usable event time are read again"
         return "keep", "rows of days outside stay; such lines are quarantined from now on"
+    if part == "more aliases of keys":
+        return "recompute", (
+            "files that have lines without a usable event time are read again; lakehouse "
+            "retry-quarantine takes lines again that had no key"
+        )
     if part == "read":
         return "recompute", (
             "files that could not be read, or have lines without a usable event time, are read "
@@ -204,6 +221,11 @@ def _consequence(part: str, before: Any, after: Any) -> tuple[Effect, str]:
         return "from now on", (
             "rows that are there stay as they are; lakehouse retry-quarantine takes lines again "
             "that it keeps from now on"
+        )
+    if part == "aliases":
+        return "from now on", (
+            "rows that are there stay as they are; lakehouse fill-columns takes what the rest of "
+            "them keeps, and days that are materialized again are read so"
         )
     if part == "transform":
         return "from now on", (
@@ -216,6 +238,11 @@ def _consequence(part: str, before: Any, after: Any) -> tuple[Effect, str]:
             "judged anew"
         )
     return "harmless", "it holds for the next runs"
+
+
+def _only_more(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> bool:
+    """Whether fields are asked where none had a value, so that no row becomes another one."""
+    return all(after.get(name, [])[: len(names)] == names for name, names in before.items())
 
 
 def _digest(function: Callable[..., object]) -> str:

@@ -156,37 +156,39 @@ def _filled(
     declared = {column.name for column in source.columns}
     changed: set[int] = set()
     for column in columns:
-        at = [number for number, rest in enumerate(rests) if column.name in rest]
-        if not at:
-            continue
         there = column.name in rows.column_names
         before = rows[column.name].to_pylist() if there else [None] * rows.num_rows
-        at = [number for number in at if before[number] is None]
-        texts_at = {
-            number
-            for number in at
-            if type(rests[number][column.name]) is str
-            and _is_text(source, rows[LANDING_FILE][number].as_py())
-        }
-        for some, from_text in (
-            ([n for n in at if n not in texts_at], False),
-            (sorted(texts_at), True),
-        ):
-            given = [rests[number][column.name] for number in some]
-            usual, bad = SpelledText(source.read).usual(given, column.type)
-            if source.nanoseconds == "cut":
-                usual = without_nanoseconds(usual)
-            typed, misfits = typed_column(
-                usual, column.type, from_text=from_text, guessed=column.name not in declared
-            )
-            values = typed.to_pylist()
-            for number, value in zip(some, values, strict=True):
-                if value is not None:
-                    before[number] = value
-                    del rests[number][column.name]
-                    changed.add(number)
-                    filled[column.name] += 1
-            left[column.name] += len(bad.keys() | misfits.keys())
+        asked = False
+        for field in source.field_names.get(column.name, (column.name,)):
+            at = [n for n, rest in enumerate(rests) if field in rest and before[n] is None]
+            asked = asked or any(field in rest for rest in rests)
+            texts_at = {
+                number
+                for number in at
+                if type(rests[number][field]) is str
+                and _is_text(source, rows[LANDING_FILE][number].as_py())
+            }
+            for some, from_text in (
+                ([n for n in at if n not in texts_at], False),
+                (sorted(texts_at), True),
+            ):
+                given = [rests[number][field] for number in some]
+                usual, bad = SpelledText(source.read).usual(given, column.type)
+                if source.nanoseconds == "cut":
+                    usual = without_nanoseconds(usual)
+                typed, misfits = typed_column(
+                    usual, column.type, from_text=from_text, guessed=column.name not in declared
+                )
+                values = typed.to_pylist()
+                for number, value in zip(some, values, strict=True):
+                    if value is not None:
+                        before[number] = value
+                        del rests[number][field]
+                        changed.add(number)
+                        filled[column.name] += 1
+                left[column.name] += len(bad.keys() | misfits.keys())
+        if not asked:
+            continue
         array = pa.array(before, arrow_type(column.type))
         rows = (
             rows.set_column(rows.column_names.index(column.name), column.name, array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -66,10 +66,13 @@ class Column:
         name: as it is spelled in the landing files.
         type: an Iceberg primitive, or `json` for any value kept as its JSON text in a string
             column.
+        aliases: other fields that it takes its value from: the first of name and aliases that has
+            one. A field that has another value than the one taken stays a field without a column.
     """
 
     name: str
     type: str
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +233,7 @@ class Source:
                     f"{where}: the bucket column {column.name!r} is {column.type}, whose values "
                     "have no buckets: declare it as json, or name another column"
                 )
+            self._check_aliases(where, column, names)
             if column.name in RESERVED_COLUMNS and column.name != self.event_time.column:
                 raise InvalidInputError(
                     f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be "
@@ -245,6 +249,26 @@ class Source:
                         f"{where}: the key or partition column {name!r} is not among the declared "
                         "columns"
                     )
+
+    def _check_aliases(self, where: str, column: Column, names: Sequence[str]) -> None:
+        if not isinstance(column.aliases, tuple):
+            raise InvalidInputError(
+                f"{where}: aliases={column.aliases!r} of {column.name!r}: they are a tuple of names"
+            )
+        every = [*names, *(alias for one in self.columns for alias in one.aliases)]
+        for alias in column.aliases:
+            if every.count(alias) > 1:
+                wrong = "is another column or alias, too"
+            elif alias in (self.event_time.column, *self.natural_key, *self.partition_columns):
+                wrong = f"is named as event time, key or partition column: name {column.name!r}"
+            else:
+                continue
+            raise InvalidInputError(f"{where}: the alias {alias!r} of {column.name!r} {wrong}")
+
+    @property
+    def field_names(self) -> dict[str, tuple[str, ...]]:
+        """Columns with aliases -> the fields that they take their value from, the first first."""
+        return {one.name: (one.name, *one.aliases) for one in self.columns if one.aliases}
 
     def _check_rescue(self, where: str, name: str) -> None:
         if not _RESCUE_NAME.fullmatch(name):

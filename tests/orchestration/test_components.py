@@ -40,7 +40,11 @@ CLICKS = Source(
     first_day=date(2026, 6, 1),
     bucket="user_id",
     natural_key=("id",),
-    columns=(Column("id", "long"), Column("user_id", "string"), Column("at", "string")),
+    columns=(
+        Column("id", "long"),
+        Column("user_id", "string"),
+        Column("at", "string", aliases=("time",)),
+    ),
     fresh_within=timedelta(days=1),
     owners=("team:clicks",),
     tags={"domain": "web"},
@@ -57,7 +61,7 @@ attributes:
   columns:
     - {{name: id, type: long}}
     - {{name: user_id, type: string}}
-    - {{name: at, type: string}}
+    - {{name: at, type: string, aliases: [time]}}
   fresh_within: P1D
   owners: [team:clicks]
   tags: {{domain: web}}

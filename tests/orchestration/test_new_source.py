@@ -225,11 +225,10 @@ def test_a_messy_feed_is_counted_to_the_line_and_told_in_proportion(
     assert found["event_time"] == {"column": "epoch", "zone": "UTC", "unit": "ms"}
     assert found["records"] == 1_001 == found["rows"] + sum(found["rejected"].values())
     assert found["rejected"] == {"malformed JSON": 1, "event time out of range": 10}
-    assert found["rescued"] == {"DeviceID": 396}
+    assert (found["rescued"], found["aliases"]) == ({}, {"deviceId": ["DeviceID"]})
     notes = " ".join(found["notes"])
     assert "10 events of 2000-01-01 to 2000-01-01 lie long before all others" in notes
-    assert "'DeviceID' cannot be a column: 400 records" in notes
-    assert "differs from 'deviceId' by case alone" in notes
+    assert "no record has different values, so they are one column, 'deviceId'" in notes
     assert "wide.ndjson: 1,002 fields" in notes
     assert "WARNING: 1% of the lines would be quarantined (11 of 1,001)" in notes
     shown = command("devices", feed, "--dry-run").output
@@ -237,6 +236,37 @@ def test_a_messy_feed_is_counted_to_the_line_and_told_in_proportion(
     assert [line.split()[2:4] for line in told] == [
         ["event", "time"], ["malformed", "JSON"],
     ]  # fmt: skip
+
+
+def test_fields_that_are_one_become_one_column(command, tmp_path: Path) -> None:
+    """Renamed ones by name or by values; twins and odd names get a column that can be addressed."""
+    feed = tmp_path / "feed"
+    feed.mkdir()
+
+    def record(n: int, **fields: object) -> dict:
+        return {"id": n, "ts": f"2026-0{1 + n // 100}-02T00:00:00Z", **fields}
+
+    early = [record(n, custId=f"c{n % 40}", kunde=f"k{n % 30}", t=n, size=1) for n in range(100)]
+    late = [
+        record(n, customer_id=f"c{n % 40}", client=f"k{n % 30}", t=n, weight=1)
+        for n in range(100, 200)
+    ]
+    late[0] |= {"customer_id": None}
+    for one in (*early, *late):
+        one |= {"T": one["id"] + 1, "a.b": one["id"], "landing_line": 7, "a_b": "x"}
+    (feed / "1.jsonl").write_bytes(lines(early))
+    (feed / "2.jsonl").write_bytes(lines(late))
+    done = command("clicks", feed, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["rescued"]) == (200, {})
+    source = defined(tmp_path / "checkout" / "assets" / "clicks.py")
+    assert {one.name: one.aliases for one in source.columns if one.aliases} == {
+        "customer_id": ("custId",), "client": ("kunde",), "T_2": ("T",), "a_b_2": ("a.b",),
+        "landing_line_2": ("landing_line",),
+    }  # fmt: skip
+    # of size and weight only their number says that they may be one
+    assert {"size", "weight", "t", "a_b"} <= found["columns"].keys()
 
 
 def payments(rows: int, form: str = "%d.%m.%Y %H:%M") -> list[str]:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import combinations
 
 import pyarrow.fs as pafs
 
 from lakehouse.errors import NoSuchFileError
+from lakehouse.ingestion.drift import usable_name
 from lakehouse.ingestion.landing_ledger import LandingFile
 from lakehouse.ingestion.landing_listing import landing_files, list_folder
 from lakehouse.ingestion.reading.content import UnreadableContentError
-from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Records
+from lakehouse.ingestion.reading.formats.record_chunks import (
+    Chunk,
+    Records,
+    python_values,
+)
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
 from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
-from lakehouse.ingestion.source import Source
+from lakehouse.ingestion.reading.typing.value_kinds import inferred
+from lakehouse.ingestion.source import Column, Source
 from lakehouse.ingestion.workers.landing_reader import LandingReader
 from lakehouse.storage.storage_by_scheme import storage_for
 
 _JUDGED_VALUES = 2_000
+# fields that not every record has, compared in pairs
+_MOST_COMPARED, _MOST_RECORDS, _SHARED = 200, 0.9, 20
+_LONGEST = 200
+_NO_WORD = re.compile(r"\W+")
+_WORDS = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
 
 
 @dataclass(frozen=True)
@@ -164,3 +177,106 @@ class SampledRecords:
             of.kinds.update(column_kinds(present, untyped=records.untyped, spelled=self.spelled))
             values = present if isinstance(present, list) else present.to_pylist()
             of.add([value for value in values if value is not None])
+
+
+def aliased_columns(
+    found: SampledRecords, sample: Sample, source: Source, today: date, notes: list[str]
+) -> tuple[Column, ...]:
+    """Columns that take their value from several fields, or from one that cannot be a column.
+
+    Several fields are one column if no record has two values for it, and they differ by case alone,
+    or are alike, in name or values, and together are in most records. A field that differs by case
+    from one that records have beside it, or has a name that no column may have, gets a column of
+    another name.
+
+    Args:
+        found: what the sample holds.
+        sample: is read once more if there are such fields.
+        source: how to read it.
+        today: see `LandingReader`.
+        notes: what is proposed is told.
+    """
+    fields = {name: one for name, one in found.fields.items() if one.count}
+    partial = [name for name, one in fields.items() if one.count < found.records][:_MOST_COMPARED]
+    pairs = [
+        (first, second)
+        for folded in _alike(fields, str.casefold)
+        for first, second in combinations(folded, 2)
+    ]
+    pairs += [
+        (first, second)
+        for first, second in combinations(partial, 2)
+        if first.casefold() != second.casefold() and _may_be_one(first, second, found)
+    ]
+    apart = set(pairs)
+    for _, chunk in sample.chunks(source, today, {}) if pairs else ():
+        records = chunk.records
+        for pair in list(apart) if records is not None else ():
+            values = [one if isinstance(one, list) else python_values(one)
+                      for one in map(records.column, pair)]  # type: ignore[union-attr]  # fmt: skip
+            if any(
+                one is not None and other is not None and repr(one) != repr(other)
+                for one, other in zip(*values, strict=True)
+            ):
+                apart.discard(pair)
+    order = {name: place for place, name in enumerate(fields)}
+    columns: list[Column] = []
+    taken: set[str] = set()
+    for first in fields:
+        if first in taken:
+            continue
+        others = [name for name in fields if (first, name) in apart and name not in taken]
+        if not others:
+            continue
+        same = {name.casefold() for name in (first, *others)}
+        # of spellings the commonest, of names the one that came last
+        by_case = len(same) == 1
+        best = max((first, *others), key=lambda n: fields[n].count if by_case else order[n])
+        aliases = tuple(name for name in (first, *others) if name != best)
+        taken |= {best, *aliases}
+        columns.append(Column(best, "string", aliases))
+        shown = ", ".join(f"{name!r} ({fields[name].count:,})" for name in (*aliases, best))
+        notes.append(f"{shown}: no record has different values, so they are one column, {best!r}")
+    twins = {
+        name: "differs from another column by case alone, and records have both"
+        for names in _alike(fields, str.casefold)
+        for name in sorted(names, key=lambda n: -fields[n].count)[not taken & {*names} :]
+    }
+    odd = {name: "cannot be the name of a column" for name in fields if not usable_name(name)}
+    folded = {name.casefold() for name in fields}
+    for name, why in {**twins, **odd}.items():
+        if name in taken:
+            continue
+        plain = (_NO_WORD.sub("_", name).strip("_") or "column")[:_LONGEST]
+        named = (plain, *(f"{plain}_{n}" for n in range(2, len(fields) + 3)))
+        free = next(one for one in named if one.casefold() not in folded and usable_name(one))
+        folded.add(free.casefold())
+        columns.append(Column(free, "string", (name,)))
+        notes.append(f"{name!r} {why}: its column is {free!r}")
+    return tuple(columns)
+
+
+def _alike(names: Iterable[str], key: Callable[[str], str]) -> list[list[str]]:
+    """Names with the same key, where there are several."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(key(name), []).append(name)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _may_be_one(first: str, second: str, found: SampledRecords) -> bool:
+    """Whether two fields look like one that was renamed."""
+    one, other = found.fields[first], found.fields[second]
+    if inferred(one.kinds) != inferred(other.kinds):
+        return False
+    if (one.count + other.count) < _MOST_RECORDS * found.records:
+        return False
+    words = [_WORDS.findall(name) for name in (first, second)]
+    if len(words[0]) == len(words[1]) and all(
+        a == b or (min(len(a), len(b)) > 2 and (a.startswith(b) or b.startswith(a)))
+        for a, b in zip(*([word.casefold() for word in some] for some in words), strict=True)
+    ):
+        return True
+    shared = len((one.distinct or set()) & (other.distinct or set()))
+    least = min(len(one.distinct or ()), len(other.distinct or ()))
+    return shared >= _SHARED and shared * 2 >= least

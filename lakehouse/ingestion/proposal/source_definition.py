@@ -48,7 +48,9 @@ def definition_text(source: Source) -> str:
         keys = ", ".join(map(_text, source.natural_key))
         lines.append(f"    natural_key=({keys}{',' if len(source.natural_key) == 1 else ''}),")
     lines.append("    columns=(")
-    lines += [f"        Column({_text(one.name)}, {_text(one.type)})," for one in source.columns]
+    for one in source.columns:
+        aliases = f", aliases={_value(one.aliases)}" if one.aliases else ""
+        lines.append(f"        Column({_text(one.name)}, {_text(one.type)}{aliases}),")
     lines += ["    ),", ")", ""]
     return "\n".join(lines)
 

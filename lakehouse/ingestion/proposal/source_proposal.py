@@ -29,6 +29,7 @@ from lakehouse.ingestion.proposal.sampled_records import (
     Field,
     Sample,
     SampledRecords,
+    aliased_columns,
 )
 from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.file_index import FileIndex, days_of
@@ -183,6 +184,7 @@ class Proposal(Report):
             "layout_by_age": source.closed_periods,
             "day_bytes": self.day_bytes,
             "columns": {one.name: one.type for one in source.columns},
+            "aliases": {one.name: list(one.aliases) for one in source.columns if one.aliases},
             "records": self.records,
             "files": self.files,
             "days": [str(day) for day in self.days],
@@ -216,6 +218,11 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     if not found.fields:
         why = said_once(found.problems)
         raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
+    blank = replace(blank, read=read)
+    aliased = aliased_columns(found, sample, blank, today, notes)
+    if aliased:
+        blank = replace(blank, columns=aliased)
+        found = _looked_at(sample, blank, today)
     numbers = number_options(found.fields, read, told, notes)
     if numbers != read:
         read = numbers
@@ -227,6 +234,8 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     time = _event_time(found, wishes, event_time_format, formats, today, notes)
     read = _with_formats(read, formats, told, notes)
     columns, kinds = _columns(found, time.column, read, formats, notes)
+    aliases = {one.name: one.aliases for one in aliased}
+    columns = tuple(replace(one, aliases=aliases.get(one.name, ())) for one in columns)
     key = wishes.key or _key(found, time.column, columns)
     source = Source(
         name=name,
@@ -355,20 +364,13 @@ def _columns(
     notes: list[str],
 ) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
     columns: list[Column] = []
-    commonest: dict[str, str] = {}
     for name, field in found.fields.items():
-        rival = commonest.setdefault(name.casefold(), name)
-        if field.count > found.fields[rival].count:
-            commonest[name.casefold()] = name
-    for name, field in found.fields.items():
-        lost = f"{name!r} cannot be a column: {field.count:,} records keep it among the rest"
-        spelling = commonest[name.casefold()]
         if not field.kinds:
             notes.append(f"{name!r} has no value: it becomes a column with its first one")
-        elif spelling != name:
-            notes.append(f"{lost}; it differs from {spelling!r} by case alone")
         elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
-            notes.append(lost)
+            notes.append(
+                f"{name!r} cannot be a column: {field.count:,} records keep it among the rest"
+            )
         else:
             fitting = {one for forms in formats.get(name, {}).values() for one in forms}
             if {read.date_format, read.timestamp_format} & fitting:

@@ -22,7 +22,12 @@ from lakehouse.ingestion.reading.formats.line_blocks import (
     LineReader,
 )
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk
-from lakehouse.ingestion.reading.landing_file import file_chunks, line_chunks, lines_format
+from lakehouse.ingestion.reading.landing_file import (
+    file_chunks,
+    line_chunks,
+    lines_format,
+    with_aliases,
+)
 from lakehouse.ingestion.source import Source
 
 
@@ -141,7 +146,7 @@ def read_chunks(
     if part.header:
         blocks, before = chain([part.header + b"\n"], blocks), before - 1
     lines = LineReader(blocks, max_line_bytes=limit, before=before)
-    yield from line_chunks(lines, source, is_csv=part.is_csv)
+    yield from with_aliases(line_chunks(lines, source, is_csv=part.is_csv), source)
 
 
 def _blocks(stream: pa.NativeFile, span: range) -> Iterator[tuple[int, bytes]]:

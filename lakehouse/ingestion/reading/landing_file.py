@@ -37,6 +37,7 @@ from lakehouse.ingestion.reading.formats.line_blocks import (
 from lakehouse.ingestion.reading.formats.parquet_rows import parquet_chunks
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
+    AliasedRecords,
     Chunk,
     Rejects,
 )
@@ -68,11 +69,21 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
     else:
         chunks = _text_chunks(_text(stream, kind, source), path, source)
     empty = True
-    for chunk in chunks:
+    for chunk in with_aliases(chunks, source):
         empty = empty and chunk.records is None and not len(chunk.rejects)
         yield chunk
     if empty:
         raise UnreadableContentError("empty file")
+
+
+def with_aliases(chunks: Iterable[Chunk], source: Source) -> Iterator[Chunk]:
+    """The chunks with the source's columns in the place of their aliases."""
+    names = source.field_names
+    for chunk in chunks:
+        if names and chunk.records is not None:
+            yield Chunk(AliasedRecords(chunk.records, names), chunk.rejects)
+        else:
+            yield chunk
 
 
 def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None:

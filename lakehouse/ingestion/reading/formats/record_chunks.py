@@ -64,6 +64,92 @@ class Records(Protocol):
         """A record as it came, or as JSON where its format is no text."""
 
 
+class AliasedRecords:
+    """Records whose columns take the first value of several fields; see `Records`.
+
+    Args:
+        records: as they came.
+        names: column -> fields that it is taken from, the first first.
+    """
+
+    def __init__(self, records: Records, names: Mapping[str, Sequence[str]]) -> None:
+        self.lines, self.untyped = records.lines, records.untyped
+        self._records, self._names = records, names
+        self._all = {name for fields in names.values() for name in fields} | names.keys()
+        self._taken: dict[str, Values] = {}
+        self._left: dict[int, dict[str, object]] = {}
+        for column, fields in names.items():
+            self._take(column, fields)
+
+    def _take(self, column: str, fields: Sequence[str]) -> None:
+        given = {name: self._records.column(name) for name in fields}
+        some = {name: one for name, one in given.items() if _has_values(one)}
+        if len(some) < 2:
+            self._taken[column] = next(iter(some.values()), given[fields[0]])
+            return
+        listed = {
+            name: one if isinstance(one, list) else python_values(one) for name, one in some.items()
+        }
+        chosen: list[object] = []
+        for position, values in enumerate(zip(*listed.values(), strict=True)):
+            first = next((one for one in values if one is not None), None)
+            chosen.append(first)
+            for name, one in zip(listed, values, strict=True):
+                if one is not None and repr(one) != repr(first):
+                    self._left.setdefault(position, {})[name] = one
+        self._taken[column] = pa.array(chosen, pa.string()) if self.untyped else chosen
+
+    def column(self, name: str) -> Values:
+        """A column, or another field, of every record; null where it is missing."""
+        if name in self._taken:
+            return self._taken[name]
+        if name in self._all:
+            return [self._left.get(position, {}).get(name) for position in range(len(self.lines))]
+        return self._records.column(name)
+
+    def fields(self) -> Mapping[str, Values]:
+        """Every column and other field with its values, in the order of the records' fields."""
+        of = {name: column for column, names in self._names.items() for name in names}
+        found: dict[str, Values] = {}
+        for name, values in self._records.fields().items():
+            column = of.get(name, name)
+            found[column] = self._taken.get(column, values)
+        return found
+
+    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
+        """Records with a value in a field that is not `known`: position -> the first such field."""
+        left = {position: next(iter(names)) for position, names in self._unknown(known).items()}
+        return {**left, **self._records.strangers(known | self._all)}
+
+    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
+        """Fields that are not `known` and have a value, by the position of their record."""
+        found = {**self._unknown(known)}
+        for position, fields in self._records.unknown(known | self._all).items():
+            found[position] = {**found.get(position, {}), **fields}
+        return found
+
+    def _unknown(self, known: frozenset[str]) -> dict[int, dict[str, object]]:
+        return {
+            position: unknown
+            for position, fields in self._left.items()
+            if (unknown := {name: one for name, one in fields.items() if name not in known})
+        }
+
+    def only(self, positions: Sequence[int]) -> AliasedRecords:
+        """Some of the records."""
+        return AliasedRecords(self._records.only(positions), self._names)
+
+    def text(self, position: int) -> bytes:
+        """A record as it came, or as JSON where its format is no text."""
+        return self._records.text(position)
+
+
+def _has_values(values: Values) -> bool:
+    if isinstance(values, pa.Array):
+        return bool(values.null_count < len(values))
+    return any(one is not None for one in values)
+
+
 def strangers_of(columns: Mapping[str, pa.Array], known: frozenset[str]) -> dict[int, str]:
     """`Records.strangers` of whole columns."""
     found: dict[int, str] = {}
