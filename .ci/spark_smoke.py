@@ -51,6 +51,16 @@ def main() -> int:
         rows(f"CACHE TABLE {TABLE}")
         rows(f"CALL lake.system.rollback_to_snapshot('raw.t', {first})")
         expect(rows(now), [(0, "n0"), (1, "n1"), (2, "n2"), (3, "n3")])
+        spark.range(4, 6).selectExpr("id", "'s' AS name").write.json(f"{folder}/landing")
+        streamed = spark.readStream.schema("id long, name string").json(f"{folder}/landing")
+        for mode, frame in {
+            "append": streamed,
+            "complete": streamed.groupBy("name").agg({"id": "max"}).toDF("name", "id"),
+        }.items():
+            writer = frame.writeStream.outputMode(mode).trigger(availableNow=True)
+            query = writer.option("checkpointLocation", f"{folder}/{mode}").toTable(TABLE)
+            query.awaitTermination()
+            expect(sum(one[1] == "s" for one in rows(now)), 2 if mode == "append" else 1)
         sys.stdout.write(f"Spark {spark.version}: statements do what they should\n")
         spark.stop()
     return 0

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lakehouse.row_changes.change_data.debezium_events import debezium_changes
     from lakehouse.spec.metadata.snapshot import Snapshot
     from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
+    from lakehouse.transaction.commit_names import StreamBatch
     from lakehouse.view import View
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "OrphanOptions",
     "Snapshot",
     "SnapshotExpiredError",
+    "StreamBatch",
     "Table",
     "TableAlreadyExistsError",
     "TableScan",
@@ -101,6 +103,7 @@ _LOADED_WHEN_USED = {
     "ManifestRewriteOptions": "lakehouse.maintenance.manifests.manifest_rewrite",
     "OrphanOptions": "lakehouse.maintenance.orphans.orphan_removal",
     "Snapshot": "lakehouse.spec.metadata.snapshot",
+    "StreamBatch": "lakehouse.transaction.commit_names",
     "Table": "lakehouse.table",
     "TableScan": "lakehouse.table",
     "View": "lakehouse.view",

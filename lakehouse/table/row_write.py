@@ -22,7 +22,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.write_result import WriteResult
-from lakehouse.transaction.commit import snapshots_of_commit
+from lakehouse.transaction.commit_names import snapshots_of_commit
 from lakehouse.transaction.table_change import head_of
 from lakehouse.transaction.transaction import Transaction
 

@@ -8,7 +8,6 @@ that no snapshot needs are deleted; if it is unknown, nothing is deleted.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,7 +21,6 @@ from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
-    InvalidInputError,
     LakehouseError,
     NoSuchFileError,
     NoSuchSnapshotError,
@@ -30,9 +28,13 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import apply_updates
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.transaction.commit_names import (
+    StreamBatch,
+    check_commit_id,
+    snapshots_of_commit,
+)
 from lakehouse.transaction.operations.file_changes import FileChange
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
@@ -42,7 +44,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
 _UNLIMITED = 1_000_000
 
 
@@ -106,11 +107,7 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
         CommitConflictError | ValidationConflictError | CommitStateUnknownError: see
             Transaction.commit.
     """
-    if change.commit_id is not None and _COMMIT_ID.fullmatch(change.commit_id) is None:
-        raise InvalidInputError(
-            f"Commit id {change.commit_id!r}: use up to 200 printable ASCII characters without "
-            "blanks, quotes, backslashes."
-        )
+    check_commit_id(change.commit_id)
     if (replayed := committed_before(change, change.base)) is not None:
         return replayed
     producer = producer_of(change.base, catalog, environment)
@@ -247,7 +244,7 @@ def _stage(
     change: TableChange, base: TableVersion, producer: SnapshotProducer, retries: int
 ) -> Staged:
     """The operations applied to one base; raises ValidationConflictError, SnapshotExpiredError."""
-    named = {} if change.commit_id is None else {COMMIT_ID: change.commit_id}
+    named = {} if change.commit_id is None else {COMMIT_ID: str(change.commit_id)}
     staged = Staged(
         change=change,
         base=base,
@@ -259,6 +256,8 @@ def _stage(
     )
     for operation in change.operations:
         operation.apply(staged)
+    if isinstance(change.commit_id, StreamBatch) and staged.snapshots:
+        staged.update(change.commit_id.mark(staged.snapshots[-1], change.branch))
     return staged
 
 
@@ -430,36 +429,12 @@ def _refreshed_or_none(catalog: Catalog, base: TableVersion) -> TableVersion | N
         return None
 
 
-# Commits that their callers named, so that a step that is run again commits once
-
-
 def committed_before(change: TableChange, version: TableVersion) -> Committed | None:
     """The outcome of an earlier run with the same commit id."""
     if change.commit_id is None:
         return None
     snapshots = snapshots_of_commit(version.metadata, change.branch, change.commit_id)
     return Committed(version, snapshots[-1], snapshots, replayed=True) if snapshots else None
-
-
-def snapshots_of_commit(
-    metadata: TableMetadata, branch: str, commit_id: str
-) -> tuple[Snapshot, ...]:
-    """The snapshots in the history of a branch that a commit of this name made, in order.
-
-    What was rolled back, or written to another branch only, is not in the history and does not
-    count; nor does what has expired. A branch that does not exist yet has the history of `main`,
-    on which it would be built.
-
-    Raises:
-        InvalidInputError: `branch` is a tag.
-    """
-    wanted = commit_id.encode()
-    if not any(wanted in part for part in metadata.snapshots.raw_parts()):
-        return ()
-    head = head_of(metadata, branch)
-    history = metadata.ancestors(None if head is None else head.snapshot_id)
-    named = (snapshot for snapshot in history if snapshot.summary.get(COMMIT_ID) == commit_id)
-    return tuple(named)[::-1]
 
 
 # How often, how long and how irregularly a lost race is tried again (`commit.retry.*`)

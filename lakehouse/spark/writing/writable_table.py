@@ -22,6 +22,7 @@ from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.spark_types import refuse_unwritable, to_iceberg_type
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
+from lakehouse.spark.writing.stream_batches import stream_write
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
@@ -117,7 +118,9 @@ class WritableTableAnswers(TableAnswers):
         )
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
-        """A write in a `mode`, of rows that replace those of `filters`."""
+        """A write in a `mode`, of rows that replace those of `filters`; of batches of `stream`."""
+        if "stream" in told:
+            return stream_write(self._spark(), self._table, self._branch, told)
         refuse_unwritable(self.name, self._table.schema())
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:

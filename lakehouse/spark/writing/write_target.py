@@ -23,15 +23,17 @@ class WriteTarget:
         branch: the branch; where the write is staged a name that nobody has.
         summary: entries for the snapshot's summary.
         staged: whether no branch is to name the snapshot.
+        commit_id: the name of the commit, None if it has none.
     """
 
     branch: str
     summary: Mapping[str, str]
     staged: bool = False
+    commit_id: str | None = None
 
     def row_write(self, table: Table) -> RowWrite:
         """The write, to be committed."""
-        return RowWrite(table, self.branch, self.summary, None, staged=self.staged)
+        return RowWrite(table, self.branch, self.summary, self.commit_id, staged=self.staged)
 
     def with_summary(self, entries: Mapping[str, str]) -> WriteTarget:
         """With further entries."""

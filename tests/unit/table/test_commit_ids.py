@@ -132,3 +132,45 @@ def untouched():
 def test_repeated_it_does_not_look_at_the_rows(table, verb):
     first = table.append(rows(9), commit_id=NAME)
     assert getattr(table, verb)(untouched(), commit_id=NAME).snapshot_id == first.snapshot_id
+
+
+# Batches of streams
+
+
+def test_a_batch_of_a_stream_is_known_after_its_snapshot_expired(catalog, table):
+    batch = lh.StreamBatch("q", 4)
+    table.append(rows(9), commit_id=batch)
+    table.append(rows(4))
+    table.compact(lh.CompactionOptions(rewrite_all=True))
+    table.expire_snapshots(lh.ExpiryOptions(older_than_ms=2**50, retain_last=1))
+    again = table.append(rows(9), commit_id=batch)
+    assert again.replayed
+    assert again.snapshot_id == table.current_snapshot().snapshot_id
+    assert ids(catalog) == [1, 2, 3, 4, 9]
+    assert not table.append(rows(5), commit_id=lh.StreamBatch("q", 5)).replayed
+    assert not table.append(rows(6), commit_id=lh.StreamBatch("r", 4)).replayed
+
+
+def test_two_writers_of_one_batch_commit_it_once(catalog, table):
+    """The one that lost the race looks for the batch again before it tries again."""
+    batch = lh.StreamBatch("q", 0)
+    other = catalog.load_table("raw.t")
+    other.append(rows(8))
+    assert not other.append(rows(9), commit_id=batch).replayed
+    files = {one.location for one in table.storage.list(table.location)}
+    transaction = table.transaction().append(table.write_files(rows(9)))
+    assert transaction.commit(commit_id=batch).replayed
+    assert ids(catalog) == [1, 2, 3, 8, 9]
+    assert len({one.location for one in table.storage.list(table.location)} - files) == 1
+
+
+@pytest.mark.parametrize(("query", "number"), [("", 0), ("a b", 0), ("a:b", 0), ("q", -1)])
+def test_what_cannot_name_a_stream_is_refused(query, number):
+    with pytest.raises(lh.InvalidInputError, match="stream"):
+        lh.StreamBatch(query, number)
+
+
+def test_a_mark_that_somebody_spoiled_is_no_mark(table):
+    table.transaction().set_properties({"lakehouse.stream.q": "7"}).commit()
+    with pytest.raises(lh.InvalidInputError, match="Remove it if the stream may"):
+        table.refresh().append(rows(9), commit_id=lh.StreamBatch("q", 4))

@@ -18,6 +18,7 @@ import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
@@ -59,6 +60,10 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
 
     public BatchWrite toBatch() {
         return this;
+    }
+
+    public StreamingWrite toStreaming() {
+        return new StreamedWrite(this);
     }
 
     // How rows come: see `distribution` in `write_answers.py`
@@ -128,8 +133,19 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
     }
 
     public void commit(WriterCommitMessage[] messages) {
+        commit(written(messages));
+    }
+
+    private void commit(Map told) {
         committing = true;
-        answerer.text("commit", written(messages));
+        answerer.text("commit", told);
+    }
+
+    /** As the batch of this number of a stream. */
+    void commit(WriterCommitMessage[] messages, long batch) {
+        Map told = written(messages);
+        told.put("batch", Long.valueOf(batch));
+        commit(told);
     }
 
     /**

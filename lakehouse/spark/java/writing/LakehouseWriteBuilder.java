@@ -8,12 +8,13 @@ import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
 
 /**
  * A write that adds rows, replaces those of a condition, all of them, or those of whole partitions.
  */
 final class LakehouseWriteBuilder
-        implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
+        implements SupportsOverwriteV2, SupportsDynamicOverwrite, SupportsStreamingUpdateAsAppend {
     private final WritableTable table;
     private final LogicalWriteInfo info;
     private String mode = "append";
@@ -51,6 +52,10 @@ final class LakehouseWriteBuilder
         asked.put("filters", filters);
         asked.put("options", info.options().asCaseSensitiveMap());
         asked.put("columns", info.schema().json());
+        Map stream = StreamedWrite.stream(info);
+        if (stream != null) {
+            asked.put("stream", stream);
+        }
         Answerer write = table.answerer.answerer("write", asked);
         return new LakehouseWrite(table.name(), write, "plan", info.schema());
     }

@@ -1,0 +1,160 @@
+"""Commits that their callers named, so that a step that is run again commits once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Self
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import SetProperties
+from lakehouse.transaction.snapshot_producer import COMMIT_ID
+from lakehouse.transaction.table_change import head_of
+
+STREAM_MARK = "lakehouse.stream."
+"""Begins the table properties that say which batch of a stream was committed last."""
+_COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
+_QUERY_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
+_PREFIX = "stream:"
+
+
+class StreamBatch(str):
+    """The `commit_id` of one batch of a stream, which a branch takes in once for ever.
+
+    >>> batch = lh.StreamBatch("b5a1c0de", 7)
+    >>> events.append(more, commit_id=batch).replayed
+    False
+    >>> events.append(more, commit_id=batch).replayed
+    True
+
+    Beside the snapshot's summary, the same commit notes the batch in a table property, so that it
+    is known after its snapshot has expired. A batch that was rolled back is written again.
+    """
+
+    __slots__ = ("batch_id", "query_id")
+    query_id: str
+    batch_id: int
+
+    def __new__(cls, query_id: str, batch_id: int) -> Self:
+        """Name a batch.
+
+        Args:
+            query_id: the stream's, the same after each restart (in Spark the id of the query).
+            batch_id: its number; numbers rise.
+
+        Raises:
+            InvalidInputError: an id of other characters than letters, digits, `-` and `_`, or
+                longer than 100; a negative number.
+        """
+        if _QUERY_ID.fullmatch(query_id) is None or batch_id < 0:
+            raise InvalidInputError(
+                f"Batch {batch_id} of the stream {query_id!r}: a stream's id has up to 100 "
+                "letters, digits, - and _, and its batches count from 0."
+            )
+        made = super().__new__(cls, f"{_PREFIX}{query_id}:{batch_id}")
+        made.query_id, made.batch_id = query_id, batch_id
+        return made
+
+    def property_name(self, branch: str) -> str:
+        """The property that notes the stream's last batch on a branch."""
+        name = f"{STREAM_MARK}{self.query_id}"
+        return name if branch == MAIN_BRANCH else f"{name}.{branch}"
+
+    def mark(self, snapshot: Snapshot, branch: str) -> SetProperties:
+        """What the commit of the batch notes beside its snapshot."""
+        noted = {
+            "batch": self.batch_id,
+            "snapshot": snapshot.snapshot_id,
+            "sequence": snapshot.sequence_number,
+        }
+        return SetProperties({self.property_name(branch): json.dumps(noted)})
+
+    def marked(self, metadata: TableMetadata, branch: str) -> tuple[int, int] | None:
+        """The last batch noted on a branch, and the sequence number of its snapshot."""
+        name = self.property_name(branch)
+        text = metadata.properties.get(name)
+        if text is None:
+            return None
+        try:
+            noted = json.loads(text)
+            return int(noted["batch"]), int(noted["sequence"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidInputError(
+                f"Table {metadata.location}: the property {name} is {text!r}, and does not say "
+                "which batch of the stream was committed last. Remove it if the stream may write "
+                "its batch again.",
+                property=name,
+            ) from error
+
+
+def check_commit_id(commit_id: str | None) -> None:
+    """Raise InvalidInputError for what a summary cannot say."""
+    if commit_id is not None and _COMMIT_ID.fullmatch(commit_id) is None:
+        raise InvalidInputError(
+            f"Commit id {commit_id!r}: use up to 200 printable ASCII characters without blanks, "
+            "quotes, backslashes."
+        )
+
+
+def snapshots_of_commit(
+    metadata: TableMetadata, branch: str, commit_id: str
+) -> tuple[Snapshot, ...]:
+    """The snapshots in the history of a branch that a commit of this name made, in order.
+
+    What was rolled back, or written to another branch only, is not in the history and does not
+    count; nor does what has expired, unless it is a `StreamBatch`: for such a one the oldest
+    snapshot that is left. A branch that does not exist yet has the history of `main`, on which it
+    would be built.
+
+    Raises:
+        InvalidInputError: `branch` is a tag.
+    """
+    found: tuple[Snapshot, ...] = ()
+    if _is_mentioned(metadata, f'"{commit_id}"'):
+        named = (
+            one for one in _history(metadata, branch) if one.summary.get(COMMIT_ID) == commit_id
+        )
+        found = tuple(named)[::-1]
+    if found or not isinstance(commit_id, StreamBatch):
+        return found
+    return _oldest_with(metadata, branch, commit_id)
+
+
+def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tuple[Snapshot, ...]:
+    """The oldest snapshot that is left, where the older ones that expired had the batch.
+
+    They had it if a later batch of the stream is in what is left, or if the property notes this
+    one (or a later one) with a sequence number below what is left; but not if a batch before it is
+    in what is left, or all of the history.
+    """
+    prefix = f"{_PREFIX}{batch.query_id}:"
+    noted = batch.marked(metadata, branch)
+    if noted is None and not _is_mentioned(metadata, f'"{prefix}'):
+        return ()
+    later, oldest = False, None
+    for oldest in _history(metadata, branch):
+        name = oldest.summary.get(COMMIT_ID, "")
+        number = name.removeprefix(prefix)
+        if name.startswith(prefix) and number.isdecimal():
+            if int(number) < batch.batch_id:
+                return ()
+            later = True
+    if oldest is None or oldest.parent_snapshot_id is None:
+        return ()
+    expired = noted is not None and (
+        noted[0] >= batch.batch_id and noted[1] < oldest.sequence_number
+    )
+    return (oldest,) if later or expired else ()
+
+
+def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    head = head_of(metadata, branch)
+    return metadata.ancestors(None if head is None else head.snapshot_id)
+
+
+def _is_mentioned(metadata: TableMetadata, text: str) -> bool:
+    wanted = text.encode()
+    return any(wanted in part for part in metadata.snapshots.raw_parts())

@@ -1,0 +1,333 @@
+"""Streams into tables: each batch once, whatever crashes between.
+
+Held fixed: a source that replays (files), one writer at a time. Varied: where a run ends (before
+and after a batch is written, committed and swapped in, and before Spark notes it), the catalog,
+the output mode.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import lakehouse as lh
+from lakehouse.errors import CommitStateUnknownError
+from lakehouse.spark import attach
+from lakehouse.spark.writing.stream_batches import StreamAnswers
+from tests.integration.spark_support import lake, session
+from tests.rest_server import rest
+
+__all__ = ["lake", "session"]
+
+pytestmark = pytest.mark.spark
+NAME = "lake.raw.landed"
+SCHEMA = pa.schema({"id": pa.int64(), "day": pa.date32()})
+
+
+class Source:
+    """Files of JSON in a folder, each one batch."""
+
+    def __init__(self, spark, folder, columns="id long, day date"):
+        self.spark = spark
+        self.folder = folder
+        self.checkpoint = folder.with_name("checkpoint")
+        self.columns = columns
+        folder.mkdir()
+
+    def lands(self, *rows):
+        text = "\n".join(json.dumps(dict(zip(("id", "day"), row, strict=True))) for row in rows)
+        count = len(list(self.folder.iterdir()))
+        (self.folder / f"{count:04}-{uuid.uuid4()}.json").write_text(text)
+
+    def frame(self):
+        reader = self.spark.readStream.schema(self.columns).option("maxFilesPerTrigger", 1)
+        return reader.json(str(self.folder))
+
+    def writer(self, frame=None, **options):
+        writer = (self.frame() if frame is None else frame).writeStream.trigger(availableNow=True)
+        return writer.options(checkpointLocation=str(self.checkpoint), **options)
+
+    def runs(self, *, mode="append", frame=None, name=NAME, **options):
+        query = self.writer(frame, **options).outputMode(mode).toTable(name)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return query
+
+    def forgets_last_batch(self):
+        """As if the run had been killed before Spark noted that the batch was done."""
+        noted = self.checkpoint / "commits"
+        last = max(int(one.name) for one in noted.iterdir() if one.name.isdecimal())
+        for one in (noted / str(last), noted / f".{last}.crc"):
+            one.unlink()
+        return last
+
+
+@pytest.fixture
+def source(spark, session, lake, tmp_path):
+    lake.create_namespace("raw")
+    return Source(spark, tmp_path / "landing")
+
+
+def landed(lake):
+    return sorted(lake.load_table("raw.landed").scan().to_arrow()["id"].to_pylist())
+
+
+def summaries(lake):
+    table = lake.load_table("raw.landed")
+    return [
+        dict(one.summary) for one in table.metadata.ancestors(table.metadata.current_snapshot_id)
+    ]
+
+
+def test_batches_are_appends_to_hidden_partitions_by_name(spark, lake, source):
+    spark.sql(
+        f"CREATE TABLE {NAME} (day DATE, id DECIMAL(20, 0), city STRING DEFAULT 'Oslo') "
+        "PARTITIONED BY (months(day), bucket(2, id)) TBLPROPERTIES ('format-version' = '3')"
+    )
+    source.columns = "id int, day date"
+    source.lands((1, "2026-01-01"), (2, "2026-01-02"), (3, "2026-02-01"))
+    source.lands((4, "2026-01-03"))
+    query = source.runs()
+    found = spark.sql(f"SELECT int(id), city FROM {NAME}").collect()
+    assert sorted(tuple(row) for row in found) == [(one, "Oslo") for one in (1, 2, 3, 4)]
+    table = lake.load_table("raw.landed")
+    operations = [one.operation for one in table.metadata.snapshots]
+    assert operations == ["append", "append"]
+    assert [one["lakehouse.commit-id"] for one in summaries(lake)] == [
+        f"stream:{query.id}:1",
+        f"stream:{query.id}:0",
+    ]
+    mark = json.loads(table.properties[f"lakehouse.stream.{query.id}"])
+    assert mark["batch"] == 1
+    assert mark["snapshot"] == table.current_snapshot().snapshot_id
+    # rows of a partition come to one task
+    files = table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).plan().files
+    assert len(files) == len({one.partition_key for one in files})
+
+
+def test_a_batch_that_comes_again_after_its_snapshot_expired_is_not_written(lake, source):
+    source.lands((1, "2026-01-01"))
+    source.runs()
+    source.forgets_last_batch()
+    table = lake.load_table("raw.landed")
+    table.append(table.scan())
+    table.compact(lh.CompactionOptions(rewrite_all=True))
+    table.expire_snapshots(lh.ExpiryOptions(older_than_ms=2**50, retain_last=1))
+    source.runs()
+    assert landed(lake) == [1, 1]
+
+
+def test_a_batch_that_was_rolled_back_is_written_again_when_it_comes_again(lake, source):
+    source.lands((1, "2026-01-01"))
+    source.runs()
+    table = lake.load_table("raw.landed")
+    first = table.current_snapshot().snapshot_id
+    source.lands((2, "2026-01-01"))
+    source.runs()
+    source.forgets_last_batch()
+    table.refresh().rollback_to(first)
+    assert landed(lake) == [1]
+    source.runs()
+    assert landed(lake) == [1, 2]
+
+
+def test_complete_mode_replaces_the_rows_in_one_commit(spark, lake, source):
+    for _ in range(2):
+        source.lands((1, "2026-01-01"), (2, "2026-01-01"), (3, "2026-01-02"))
+    frame = source.frame().groupBy("day").count()
+    spark.sql(f"CREATE TABLE {NAME} (day DATE, count BIGINT) PARTITIONED BY (months(day))")
+    source.runs(mode="complete", frame=frame)
+    assert sorted(row["count"] for row in spark.table(NAME).collect()) == [2, 4]
+    assert len(lake.load_table("raw.landed").metadata.snapshots) == 2
+
+
+def test_what_cannot_be_written_is_refused_with_a_sentence(spark, lake, source):
+    source.lands((1, "2026-01-01"))
+    spark.sql(f"CREATE TABLE {NAME} (id BIGINT, day DATE)")
+    with pytest.raises(StreamingQueryException, match="in update mode changes rows"):
+        source.runs(mode="update")
+    with pytest.raises(StreamingQueryException, match="TOO_MANY_DATA_COLUMNS"):
+        source.runs(frame=source.frame().selectExpr("*", "1 AS more"))
+    assert lake.load_table("raw.landed").metadata.current_snapshot_id is None
+
+
+def test_a_stream_does_not_go_on_in_another_table_of_the_name(spark, lake, source):
+    source.lands((1, "2026-01-01"))
+    source.lands((2, "2026-01-01"))
+    spark.sql(f"CREATE TABLE {NAME} (id BIGINT, day DATE)")
+    commit, calls = StreamAnswers.commit, []
+
+    def dropping(self, told, thing):
+        calls.append(told["batch"])
+        commit(self, told, thing)
+        lake.drop_table("raw.landed")
+        lake.create_table("raw.landed", SCHEMA)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamAnswers, "commit", dropping)
+        with pytest.raises(StreamingQueryException):
+            source.runs()
+    assert calls == [0]
+
+
+def test_a_merge_in_foreach_batch_is_done_once_by_its_name(lake, source):
+    lake.create_table("raw.landed", SCHEMA).append(pa.table({"id": [1]}))
+    source.lands((1, "2026-01-01"), (2, "2026-01-02"))
+    done = []
+
+    def upsert(frame, batch):
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        table = lake.load_table("raw.landed")
+        result = table.upsert(frame.toArrow(), ["id"], commit_id=lh.StreamBatch(query, batch))
+        done.append(result.replayed)
+        if len(done) == 1:
+            table.delete("id = 1")
+            table.expire_snapshots(lh.ExpiryOptions(older_than_ms=2**50, retain_last=1))
+            raise CrashError("before Spark notes the batch")
+
+    for _ in range(2):
+        query = source.writer().foreachBatch(upsert).start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException:
+            assert done == [False]
+    assert done == [False, True]
+    assert landed(lake) == [2]
+
+
+def test_files_of_a_batch_that_failed_go(lake, source):
+    lake.create_table("raw.landed", SCHEMA)
+    source.lands(*((one, "2026-01-01") for one in range(4)))
+    failing = (
+        source.frame()
+        .repartition(2, "id")
+        .selectExpr("if(id = 3, int(raise_error('bad')), id) AS id", "day")
+    )
+    with pytest.raises(StreamingQueryException, match="bad"):
+        source.runs(frame=failing)
+    table = lake.load_table("raw.landed")
+    assert not [one for one in table.storage.list(table.location) if "/data/" in one.location]
+
+
+# Crashes
+
+
+class CrashError(Exception):
+    """Ends a run."""
+
+
+def before_write(patch, lake):
+    def crash(*_):
+        raise CrashError("before the write")
+
+    patch.setattr(StreamAnswers, "plan", crash)
+
+
+def before_commit(patch, lake):
+    def crash(*_):
+        raise CrashError("after the write")
+
+    patch.setattr(StreamAnswers, "commit", crash)
+
+
+def before_swap(patch, lake):
+    def crash(*_):
+        raise lh.CommitConflictError("the catalog says no", retries=0)
+
+    patch.setattr(type(lake.catalog), "commit", crash)
+
+
+def after_swap(patch, lake):
+    """The answer of the catalog is lost, and nobody can look whether the commit is there."""
+    commit = type(lake.catalog).commit
+
+    def crash(self, *arguments):
+        commit(self, *arguments)
+        patch.setattr(type(lake.catalog), "refresh", unreachable)
+        raise CommitStateUnknownError("the answer is lost")
+
+    def unreachable(*_):
+        raise CrashError("no answer")
+
+    patch.setattr(type(lake.catalog), "commit", crash)
+
+
+def before_commit_log(patch, lake):
+    commit = StreamAnswers.commit
+
+    def crash(self, told, thing):
+        commit(self, told, thing)
+        raise CrashError("before Spark notes the batch")
+
+    patch.setattr(StreamAnswers, "commit", crash)
+
+
+def after_commit_log(patch, lake):
+    """In the batch after the one that Spark has noted."""
+    plan, batches = StreamAnswers.plan, []
+
+    def crash(self, told, thing):
+        batches.append(told)
+        if len(batches) > 1:
+            raise CrashError("before the write")
+        return plan(self, told, thing)
+
+    patch.setattr(StreamAnswers, "plan", crash)
+
+
+POINTS = (
+    before_write,
+    before_commit,
+    before_swap,
+    after_swap,
+    before_commit_log,
+    after_commit_log,
+)
+
+
+@pytest.fixture(params=["file", "sqlite", "rest"])
+def crashing(request, spark, tmp_path):
+    """A lakehouse in each kind of catalog."""
+    if request.param == "rest":
+        with rest(tmp_path) as server:
+            warehouse = str(tmp_path / "warehouse")
+            yield attached(spark, lh.load_catalog(server.url, warehouse=warehouse))
+    elif request.param == "sqlite":
+        yield attached(
+            spark,
+            lh.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w"),
+        )
+    else:
+        yield attached(spark, lh.load_catalog(f"file://{tmp_path}/warehouse"))
+
+
+def attached(spark, lake):
+    attach(spark, lake)
+    lake.create_table(
+        "raw.landed",
+        SCHEMA,
+        partition_by=["bucket(2, id)"],
+        properties={"commit.retry.num-retries": "0", "commit.status-check.num-retries": "0"},
+    )
+    return lake
+
+
+def test_each_row_is_there_once_wherever_runs_end(crashing, spark, tmp_path):
+    source = Source(spark, tmp_path / "landing")
+    count = 0
+    for crash in POINTS:
+        for _ in range(2):
+            source.lands((count, "2026-01-01"), (count + 1, "2026-01-01"))
+            count += 2
+        with pytest.MonkeyPatch.context() as patch:
+            crash(patch, crashing)
+            with pytest.raises(StreamingQueryException):
+                source.runs()
+        source.runs()
+        assert landed(crashing) == list(range(count)), crash.__name__

@@ -1,0 +1,184 @@
+"""Batches of streams are in the history of a branch once, whatever happens beside them.
+
+The oracle is a list of batches for each snapshot, kept by brute force: a snapshot has what its
+parent had, and its own.
+
+Held fixed: one table, appends of one row for each batch. Varied: two streams and two branches,
+batches that come again (the last one, or all from an earlier one on), appends of others,
+compaction, rollback, expiry down to the newest snapshot, drops of a branch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakehouse as lh
+from lakehouse.spec.metadata.table_updates import SetProperties
+from lakehouse.transaction import commit_names
+from lakehouse.transaction.commit_names import StreamBatch
+from lakehouse.transaction.table_change import head_of
+
+SCHEMA = pa.schema({"batch": pa.string()})
+OTHERS = "others"
+STEP = st.one_of(
+    st.tuples(st.just("batch"), st.sampled_from(["q1", "q2"]), st.sampled_from(["main", "b"])),
+    st.tuples(st.just("again"), st.sampled_from(["q1", "q2"]), st.sampled_from(["main", "b"])),
+    st.tuples(st.just("again"), st.sampled_from(["q1", "q2"]), st.sampled_from(["main", "b"])),
+    st.tuples(st.just("append"), st.just(""), st.sampled_from(["main", "b"])),
+    st.tuples(st.just("compact"), st.just(""), st.just("main")),
+    st.tuples(st.just("rollback"), st.integers(1, 3), st.just("main")),
+    st.tuples(st.just("expire"), st.integers(1, 2), st.just("main")),
+    st.tuples(st.just("drop"), st.just(""), st.just("b")),
+)
+
+
+class Oracle:
+    """What each snapshot has."""
+
+    def __init__(self, lake):
+        self.lake = lake
+        self.rows = {None: Counter()}
+        self.last = {}
+
+    def table(self):
+        return self.lake.load_table("raw.t")
+
+    def head(self, table, branch):
+        ref = table.metadata.refs.get(branch) or table.metadata.refs.get("main")
+        return None if ref is None else ref.snapshot_id
+
+    def append(self, branch, row, commit_id=None):
+        table = self.table()
+        head = self.head(table, branch)
+        table.append(pa.table({"batch": [row]}, schema=SCHEMA), branch=branch, commit_id=commit_id)
+        made = self.head(self.table(), branch)
+        assert (made != head) == (commit_id is None or not self.rows[head][row])
+        if made != head:
+            self.rows[made] = self.rows[head] + Counter([row])
+
+    def is_known(self, branch, row):
+        """Whether what was rolled back can be told from what expired: something older is left."""
+        table = self.table()
+        head = self.head(table, branch)
+        if head is None or self.rows[head][row]:
+            return True
+        query, _, number = row.partition(":")
+        noted = StreamBatch(query, int(number)).marked(table.metadata, branch)
+        oldest = list(table.metadata.ancestors(head))[-1]
+        return (
+            oldest.parent_snapshot_id is None
+            or noted is None
+            or noted[0] < int(number)
+            or noted[1] >= oldest.sequence_number
+        )
+
+    def check(self):
+        table = self.table()
+        for branch in table.metadata.refs:
+            found = table.scan(ref=branch).to_arrow()["batch"].to_pylist()
+            assert Counter(found) == self.rows[self.head(table, branch)]
+
+
+@settings(max_examples=25)
+@given(st.lists(STEP, min_size=4, max_size=18))
+def test_a_batch_is_in_the_history_of_a_branch_once(steps):
+    run(steps)
+
+
+def head_alone(metadata, branch):
+    head = head_of(metadata, branch)
+    return iter([] if head is None else [head])
+
+
+MUTANTS = {
+    "the mark is not written": (
+        StreamBatch,
+        "mark",
+        lambda self, snapshot, branch: SetProperties({}),
+        [("batch", "q1", "main"), ("append", "", "main"), ("expire", 1, "main")],
+    ),
+    "the mark is looked for at the head alone": (
+        commit_names,
+        "_history",
+        head_alone,
+        [
+            ("append", "", "main"),
+            ("batch", "q1", "main"),
+            ("rollback", 1, "main"),
+            ("append", "", "main"),
+        ],
+    ),
+    "the mark is believed after a rollback": (
+        commit_names,
+        "_oldest_with",
+        lambda metadata, branch, batch: (
+            tuple(metadata.snapshots)[-1:] if batch.marked(metadata, branch) else ()
+        ),
+        [("append", "", "main"), ("batch", "q1", "main"), ("rollback", 1, "main")],
+    ),
+    "branches share a mark": (
+        StreamBatch,
+        "property_name",
+        lambda self, branch: f"lakehouse.stream.{self.query_id}",
+        [
+            ("append", "", "main"),
+            ("append", "", "b"),
+            ("batch", "q1", "main"),
+            *[("append", "", "main")] * 2,
+            ("expire", 1, "main"),
+            ("batch", "q1", "b"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_is_found(name, monkeypatch):
+    place, attribute, mistaken, before = MUTANTS[name]
+    steps = [*before, ("again", "q1", "main")]
+    run(steps)
+    monkeypatch.setattr(place, attribute, mistaken)
+    with pytest.raises(AssertionError):
+        run(steps)
+
+
+def run(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        oracle = Oracle(lh.load_catalog(f"file://{folder}"))
+        oracle.lake.create_table("raw.t", SCHEMA)
+        for kind, what, branch in steps:
+            step(oracle, kind, what, branch)
+            oracle.check()
+
+
+def step(oracle, kind, what, branch):
+    table = oracle.table()
+    if kind in ("batch", "again"):
+        last = oracle.last.get((what, branch), -1)
+        number = max(last, 0) if kind == "again" else last + 1
+        row = f"{what}:{number}"
+        if oracle.is_known(branch, row):
+            oracle.last[what, branch] = number
+            oracle.append(branch, row, StreamBatch(what, number))
+    elif kind == "append":
+        oracle.append(branch, OTHERS)
+    elif kind == "drop" and branch in table.metadata.refs:
+        table.transaction().remove_ref(branch).commit()
+    elif table.current_snapshot() is None:
+        return
+    elif kind == "compact":
+        head = oracle.head(table, "main")
+        table.compact(lh.CompactionOptions(min_input_files=2))
+        made = oracle.head(oracle.table(), "main")
+        oracle.rows[made] = oracle.rows[head]
+    elif kind == "rollback":
+        older = list(table.metadata.ancestors(oracle.head(table, "main")))[: what + 1]
+        table.rollback_to(older[-1].snapshot_id)
+    elif kind == "expire":
+        table.expire_snapshots(lh.ExpiryOptions(older_than_ms=2**50, retain_last=what))
