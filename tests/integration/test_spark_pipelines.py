@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -36,6 +38,11 @@ def test_nobody_reads_a_view_that_is_empty_or_of_two_refreshes(served):
         assert reader.faults == []
 
 
+def inputs(table):
+    summary = table.metadata.current_snapshot().summary
+    return json.loads(summary["lakehouse.refresh-state"])["inputs"]
+
+
 def test_views_that_change(served, tmp_path):
     folder, url = served
     lake = lh.load_catalog(f"file://{folder}/warehouse")
@@ -67,7 +74,12 @@ def test_views_that_change(served, tmp_path):
     table, rows = view()
     assert rows == {"k": [1, 2, 3], "s": [5, 2, 3]}
     assert [str(one.transform) for one in table.metadata.spec().fields] == ["bucket[4]"]
-    assert view("best")[1] == {"k": [1, 3], "s": [5, 3]}
+    best, rows = view("best")
+    assert rows == {"k": [1, 3], "s": [5, 3]}
+    assert [inputs(one) for one in (table, best)] == [
+        {"raw.sales": str(source.metadata.current_snapshot_id)},
+        {"raw.sums": str(table.metadata.current_snapshot_id)},
+    ]
 
     more = 'F.sum("v").alias("s"), F.count("v").alias("n")'
     failed = run("bucket(4, k), truncate(10, k)", f"{more}, {failing}.alias('f')")

@@ -8,6 +8,7 @@ is told by `PipelineCaller.java`, so a TRUNCATE of anybody else is one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
@@ -25,6 +27,7 @@ from lakehouse.spark.writing.write_answers import WriteAnswers
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
@@ -205,16 +208,42 @@ class _ViewAnswers(WritableTableAnswers):
         options = write_options(self._spark(), self._table, "overwrite", told["options"])
         request = options.request(self._table.write_request())
 
-        def replace_all(files: Sequence[DataFile]) -> None:
+        def replace_all(files: Sequence[DataFile], inputs: Mapping[str, str | None]) -> None:
             def decide(rows: TargetRows, writer: RowWriter) -> RowChange:
                 writer.take(files)
                 return replace(delete_rows(rows, TRUE, writer), before=self._changes)
 
-            with target.row_write(self._before) as write:
+            state = json.dumps({"inputs": inputs, "behind": []})
+            with target.with_summary({REFRESH_STATE: state}).row_write(self._before) as write:
                 write.files += files
                 write.change_rows(decide, "overwrite", always=True)
             self._pipelines.committed(self._before.identifier)
 
-        return WriteAnswers(
+        return _RefreshAnswers(
             f"refresh of {self.name}", self._spark, request, replace_all, self._before
         )
+
+
+class _RefreshAnswers(WriteAnswers):
+    """Answers for the write of a view's rows.
+
+    Args:
+        request: how files are written.
+        replace_all: makes files all rows of the view; it is told what the query read.
+        table: whose storage keeps them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spark: Callable[[], SparkSession],
+        request: WriteRequest,
+        replace_all: Callable[[Sequence[DataFile], Mapping[str, str | None]], None],
+        table: Table,
+    ) -> None:
+        super().__init__(name, spark, request, lambda _files: None, table)
+        self._replace_all = replace_all
+
+    def commit(self, told: Arguments, _thing: object) -> None:
+        """Publish `files` of all tasks."""
+        self._replace_all(self._files.data_files(told["files"]), told["inputs"])
