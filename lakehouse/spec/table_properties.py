@@ -146,6 +146,7 @@ class AgeStep:
 
 
 NO_STEPS: tuple[AgeStep, ...] = ()
+NO_TERMS: tuple[str, ...] = ()
 _HOUR_MS = 3600 * 1000
 _STEP = re.compile(r"\s*(\d{1,6})\s*([hd])\s*:\s*(\S.*?)\s*", re.DOTALL)
 _COMMA = re.compile(r",(?![^()]*\))")
@@ -161,9 +162,16 @@ def layout_by_age(text: str) -> tuple[AgeStep, ...]:
         age_ms = int(found[1]) * _HOUR_MS * (24 if found[2] == "d" else 1)
         if steps and age_ms <= steps[-1].age_ms:
             raise ValueError("must have ages that grow from one layout to the next.")
-        terms = tuple(one.strip() for one in _COMMA.split(found[3]))
-        steps.append(AgeStep(age_ms, terms))
+        steps.append(AgeStep(age_ms, partition_terms(found[3])))
     return tuple(steps)
+
+
+def partition_terms(text: str) -> tuple[str, ...]:
+    """`day(ts), bucket(16, id)`: partition terms, none if empty."""
+    terms = tuple(one.strip() for one in _COMMA.split(text)) if text.strip() else ()
+    if not all(terms):
+        raise ValueError("must be partition terms such as day(ts), bucket(16, id).")
+    return terms
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
@@ -280,6 +288,14 @@ class TableProperties:
         optional_text,
         None,
         "Where metadata files go; `<location>/metadata` if not set.",
+    )
+
+    partition_by = Property(
+        "lakehouse.partition-by",
+        partition_terms,
+        NO_TERMS,
+        "Partition terms, such as day(ts), bucket(16, id), for what makes and alters tables in "
+        "Spark without a word for them: Spark Declarative Pipelines.",
     )
 
     # Row-level operations
@@ -646,6 +662,7 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "owner": "Who looks after the table; agents show it.",
     "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
     "lakehouse.definition": "Set by sources, derived tables and assets: what they were made by.",
+    "lakehouse.pipelines.view": "Set where Spark's pipelines keep a materialized view.",
     "lakehouse.semantics.digest": "Set by statements: their digest.",
     "lakehouse.semantics.statements-table": "Set by statements: where they are kept.",
 }

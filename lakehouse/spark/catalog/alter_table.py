@@ -8,12 +8,15 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.catalog.column_defaults import default_as_json
 from lakehouse.spark.spark_types import to_iceberg_type
 from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.spec.schema.schema_json import default_from_json
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
+from lakehouse.transaction.transaction import Transaction
 
 _SCHEMA_CHANGES = frozenset(
     {
@@ -30,7 +33,14 @@ _SCHEMA_CHANGES = frozenset(
 
 
 def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSession) -> None:
-    """Apply changes (`TableChanges.java`) to a table, all or none.
+    """Apply changes (`TableChanges.java`) to a table, all or none. Raises as `altered` does."""
+    transaction = altered(table, changes, spark)
+    if transaction.operations:
+        table.move_to(transaction.commit().version)
+
+
+def altered(table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSession) -> Transaction:
+    """A transaction that applies changes (`TableChanges.java`) to a table.
 
     Raises:
         InvalidSchemaError: a change of columns that the format does not have.
@@ -48,19 +58,22 @@ def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: Spark
             "system.write_ordered_by"
         )
     transaction = table.transaction()
+    properties = {
+        one["property"]: one["value"] for one in changes if one["change"] == "SetProperty"
+    }
     changed = changed_columns(table, changes, spark)
     if changed.updates:
         transaction.update(changed.updates, changed.requirements)
-    set_properties = {
-        one["property"]: one["value"] for one in changes if one["change"] == "SetProperty"
-    }
-    if set_properties:
-        transaction.set_properties(_checked_properties(set_properties))
+    terms = TableProperties(properties).partition_by
+    if terms:
+        partitioned = UpdatePartitionSpec(transaction.metadata).set(*terms).changes()
+        transaction.update(partitioned.updates, () if changed else partitioned.requirements)
+    if properties:
+        transaction.set_properties(_checked_properties(properties))
     removed = [one["property"] for one in changes if one["change"] == "RemoveProperty"]
     if removed:
         transaction.remove_properties(removed)
-    if transaction.operations:
-        table.move_to(transaction.commit().version)
+    return transaction
 
 
 def changed_columns(

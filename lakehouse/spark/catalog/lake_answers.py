@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -18,6 +19,7 @@ from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.cached_tables import refresh_cached
 from lakehouse.spark.catalog.column_defaults import with_defaults
 from lakehouse.spark.catalog.layout_procedures import iceberg_term
+from lakehouse.spark.catalog.pipeline_tables import PipelineTables
 from lakehouse.spark.catalog.procedure import Call
 from lakehouse.spark.catalog.procedure_list import PROCEDURES
 from lakehouse.spark.catalog.staged_tables import (
@@ -37,6 +39,7 @@ from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
 
 logger = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class LakeAnswers(Answers):
         self._lake = lake
         self._catalog = lake.catalog
         self._views = views
+        self._pipelines = PipelineTables(session)
         self._branches: dict[str, str] = {}  # of tables that `spark.wap.branch` ever was about
 
     # Namespaces
@@ -151,11 +155,12 @@ class LakeAnswers(Answers):
 
         `inserts` says that the statement adds rows and changes none.
         """
-        found = self._find(told)
+        waiting = self._pipelines.new_table(told)
+        found = self._find(told) if waiting is None else NamedTable(waiting, waiting.name)
         if found is None:
             return None
         meant = found.at(told.get("version"), told.get("as_of_us"))
-        return self._answers(meant, inserts=told.get("inserts", False))
+        return self._answers(meant, told)
 
     def load_relation(self, told: Arguments, thing: object) -> Answers | dict[str, Any] | None:
         """A table, or what Spark has to know of a view; None when there is neither."""
@@ -163,13 +168,17 @@ class LakeAnswers(Answers):
 
     def create_table(self, told: Arguments, _thing: object) -> Answers:
         """By `schema`, `partition_by` and `properties`."""
+        waits = self._pipelines.makes(told)
         table = self._lake.create_table(
             _identifier(told),
             _schema(told),
             partition_by=_terms(told),
             properties=table_properties(told["properties"]),
             location=told["properties"].get("location"),
+            staged=waits,
         )
+        if waits:
+            self._pipelines.made(table)
         return self._answers(NamedTable(table, table.name))
 
     def stage(self, told: Arguments, _thing: object) -> Answers:
@@ -201,7 +210,8 @@ class LakeAnswers(Answers):
                 f"{dotted((*told['namespace'], told['name']))} is no table: alter the one that "
                 "it is a part of"
             )
-        alter_table(found.table, told["changes"], self._session())
+        if not self._pipelines.alter(told, found.table):
+            alter_table(found.table, told["changes"], self._session())
         return self._answers(found)
 
     def drop_table(self, told: Arguments, _thing: object) -> bool:
@@ -270,7 +280,7 @@ class LakeAnswers(Answers):
     def _find(self, told: Arguments) -> NamedTable | None:
         return find_table(self._lake, told["namespace"], told["name"])
 
-    def _answers(self, found: NamedTable, *, inserts: bool = False) -> Answers:
+    def _answers(self, found: NamedTable, told: Arguments = MappingProxyType({})) -> Answers:
         table, spark = found.table, self._session()
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
@@ -280,6 +290,9 @@ class LakeAnswers(Answers):
             if not found.ref:
                 branch = wap_branch(spark, table) or branch
                 self._read_branch(table, branch)
+                asked = self._pipelines.answers(told, table, branch, by_workers=by_workers)
+                if asked is not None:
+                    return asked
             return WritableTableAnswers(
                 self._session,
                 found.shown,
@@ -287,7 +300,7 @@ class LakeAnswers(Answers):
                 branch,
                 by_workers=by_workers,
                 ref=branch if found.ref or branch in table.refs() else "main",
-                inserts=inserts,
+                inserts=told.get("inserts", False),
             )
         return TableAnswers(
             self._session,
@@ -324,8 +337,16 @@ def _schema(told: Arguments) -> Schema:
 
 
 def _terms(told: Arguments) -> list[str]:
-    """What CREATE TABLE partitions by."""
-    return [iceberg_term(one) for one in told["partition_by"]]
+    """What CREATE TABLE partitions by, or the table property `lakehouse.partition-by`."""
+    terms = [iceberg_term(one) for one in told["partition_by"]]
+    by_property = TableProperties(told["properties"]).partition_by
+    if terms and by_property:
+        raise InvalidInputError(
+            f"{_identifier(told)}: partition columns ({', '.join(terms)}) and the table property "
+            f"{TableProperties.partition_by.name} ({', '.join(by_property)}) are two partitionings:"
+            " leave one out, a column is also a term"
+        )
+    return terms or list(by_property)
 
 
 def _identifier(told: Arguments) -> Identifier:

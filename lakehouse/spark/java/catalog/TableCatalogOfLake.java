@@ -189,6 +189,7 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
 
     Table load(Identifier ident, Map asked) throws NoSuchTableException {
         checkSettings();
+        asked.put("pipeline", PipelineCaller.name());
         Answerer found = lake().answerer("load", asked);
         if (found == null) {
             throw new NoSuchTableException(ident);
@@ -206,12 +207,15 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
         if (isTaken(ident)) {
             throw new TableAlreadyExistsException(ident);
         }
-        return LakehouseTable.of(lake().answerer("create_table", described(ident, info)));
+        Map asked = described(ident, info);
+        asked.put("pipeline", PipelineCaller.name());
+        return LakehouseTable.of(lake().answerer("create_table", asked));
     }
 
     public Table alterTable(Identifier ident, TableChange[] changes) throws NoSuchTableException {
         Map asked = named(ident);
         asked.put("changes", TableChanges.told(changes));
+        asked.put("pipeline", PipelineCaller.name());
         if (!tableExists(ident)) {
             throw new NoSuchTableException(ident);
         }

@@ -20,7 +20,9 @@ abstract class ViewsOfLake extends TableCatalogOfLake implements RelationCatalog
 
     public Relation loadRelation(Identifier ident) throws NoSuchTableException {
         checkSettings();
-        Object found = lake().answererOrMap("load_relation", named(ident));
+        Map asked = named(ident);
+        asked.put("pipeline", PipelineCaller.name());
+        Object found = lake().answererOrMap("load_relation", asked);
         if (found == null) {
             throw new NoSuchTableException(ident);
         }

@@ -133,7 +133,11 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
     }
 
     public void commit(WriterCommitMessage[] messages) {
-        commit(written(messages));
+        Map told = written(messages);
+        if (PipelineCaller.name() != null) {
+            told.put("inputs", QueryInputs.ofThisThread());
+        }
+        commit(told);
     }
 
     private void commit(Map told) {

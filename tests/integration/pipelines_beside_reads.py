@@ -1,0 +1,188 @@
+"""Refreshes of a materialized view of Spark Declarative Pipelines, beside reads of it.
+
+Half of the refreshes fail after most rows are written, and the columns change with the others. Each
+read has to find all rows of one refresh that succeeded, under the columns of that refresh.
+
+    python -m tests.integration.pipelines_beside_reads --refreshes 100 --reads 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import lakehouse as lh
+from deploy.ports import free_port
+from tests.waiting import reaped
+
+LAKEHOUSE = [sys.executable, "-c", "from lakehouse.cli import app; app()"]
+ROWS = 200
+SPEC = """
+name: tests
+storage: file://{folder}/storage
+catalog: lake
+database: raw
+libraries:
+  - glob:
+      include: transformations/**
+"""
+VIEW = """
+import os
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession, functions as F
+
+spark, number = SparkSession.active(), int(os.environ["REFRESH"])
+
+@dp.materialized_view(table_properties={"lakehouse.partition-by": "bucket(4, id)"})
+def view():
+    rows = spark.read.table("lake.raw.seed").withColumn("refresh", F.lit(number))
+    last = F.when(F.col("id") == 199, F.raise_error(F.lit("planted")).cast("int"))
+    return rows.withColumn(f"c{number // 2 % 2}", last if number % 2 else F.lit(0))
+"""
+
+
+@contextmanager
+def pipeline_server(folder: Path) -> Iterator[str]:
+    """`lakehouse spark-connect` over the warehouse in a folder; gives its URL."""
+    port = free_port()
+    command = [*LAKEHOUSE, "spark-connect", "--catalog", f"file://{folder}/warehouse", "--json"]
+    small = ["--spark-config", "spark.driver.memory=1g"]
+    few = ["--spark-config", "spark.sql.shuffle.partitions=2"]
+    with reaped(
+        subprocess.Popen(
+            [*command, "--port", str(port), "--master", "local[2]", *small, *few],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+        )
+    ) as server:
+        while not (line := server.stdout.readline()).endswith("}\n"):
+            assert line, "the server ended"
+        yield f"sc://127.0.0.1:{port}"
+
+
+def run_pipeline(
+    url: str, project: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`spark-pipelines` on a project."""
+    return subprocess.run(
+        [sys.executable, "-m", "pyspark.pipelines.cli", *(arguments or ("run",))],
+        env={**os.environ, "SPARK_REMOTE": url, **(variables or {})},
+        capture_output=True,
+        text=True,
+        cwd=project,
+        timeout=600,
+        check=False,
+    )
+
+
+def write_project(folder: Path, **files: str) -> Path:
+    """A project whose transformations are these texts."""
+    project = folder / "project"
+    (project / "transformations").mkdir(parents=True, exist_ok=True)
+    (project / "spark-pipeline.yml").write_text(SPEC.format(folder=folder))
+    for name, text in files.items():
+        (project / "transformations" / f"{name}.py").write_text(text)
+    return project
+
+
+@dataclass
+class Reader(threading.Thread):
+    """Reads the view until it is told to stop.
+
+    Attributes:
+        reads: how many reads there were.
+        faults: what was wrong with some.
+    """
+
+    lake: lh.Lakehouse
+    enough: threading.Event
+    least: int
+    reads: int = 0
+    newest: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        while self.reads < self.least or not self.enough.is_set():
+            self._look(self.lake.load_table("raw.view").scan().to_arrow())
+            self.reads += 1
+
+    def _look(self, rows: pa.Table) -> None:
+        found = pc.unique(rows["refresh"]).to_pylist() if len(rows) else []
+        if len(rows) != ROWS or len(found) != 1:
+            self.faults.append(f"{len(rows)} rows of refreshes {found}")
+            return
+        [number] = found
+        wanted = ["id", "refresh", f"c{number // 2 % 2}"]
+        if number % 2 or number < self.newest or rows.column_names != wanted:
+            self.faults.append(f"refresh {number} after {self.newest}: {rows.column_names}")
+        self.newest = number
+
+
+def refresh_beside_reads(folder: Path, url: str, refreshes: int, reads: int) -> list[Reader]:
+    """Refresh the view, the first time before anybody reads. Raises AssertionError.
+
+    Args:
+        refreshes: how often beside the reads; every other fails.
+        reads: how many reads there are at least.
+    """
+    project = write_project(folder, view=VIEW)
+    lake = lh.load_catalog(f"file://{folder}/warehouse")
+    lake.create_table("raw.seed", pa.schema({"id": pa.int64()})).append(
+        pa.table({"id": range(ROWS)})
+    )
+    first = run_pipeline(url, project, variables={"REFRESH": "0"})
+    assert first.returncode == 0, first.stderr[-4000:]
+    enough = threading.Event()
+    readers = [Reader(lake, enough, reads // 2) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(1, refreshes + 1):
+            done = run_pipeline(url, project, variables={"REFRESH": str(number)})
+            assert (done.returncode != 0) == bool(number % 2), done.stderr[-4000:]
+    finally:
+        enough.set()
+        for reader in readers:
+            reader.join()
+    table = lake.load_table("raw.view")
+    assert [one.operation for one in table.metadata.snapshots] == ["overwrite"] * (
+        1 + refreshes // 2
+    )
+    return readers
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--refreshes", type=int, default=100)
+    parser.add_argument("--reads", type=int, default=100_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, pipeline_server(Path(name)) as url:
+        readers = refresh_beside_reads(Path(name), url, given.refreshes, given.reads)
+    faults = [fault for reader in readers for fault in reader.faults]
+    reads = sum(reader.reads for reader in readers)
+    failed = given.refreshes - given.refreshes // 2
+    told = f"{given.refreshes} refreshes, {failed} of which failed, beside {reads} reads"
+    sys.stdout.write("\n".join([*faults[:20], f"{told}: {len(faults)} empty or torn", ""]))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
