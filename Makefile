@@ -28,7 +28,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-slow test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
+.PHONY: help install demo dev test test-slow test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,6 +203,13 @@ kubernetes: .venv/installed ## deploy/kubernetes by schemas of Kubernetes and of
 	helm show crds $(OPERATOR) > .tools/crds.yaml; \
 	$(RUN) python -m tests.conformance.kubernetes .tools/dagster.yaml .tools/crds.yaml \
 		deploy/kubernetes/spark-cluster.yaml
+
+# Advisories come from PyPI's own interface, which mirrors lack.
+audit: .venv/installed ## Known vulnerabilities of the image's Python packages (pip-audit)
+	$(UV) export -q --frozen --no-default-groups --group deployed --extra server --no-emit-project \
+		--format requirements-txt > .tools/requirements.txt
+	$(UV) run --no-project --with "pip-audit>=2.9,<3" pip-audit --no-deps --disable-pip \
+		-r .tools/requirements.txt
 
 clean: ## Remove the demo warehouse and Dagster's local state (not .venv)
 	rm -rf .lakehouse

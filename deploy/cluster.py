@@ -2,10 +2,10 @@
 
 `python -m deploy.cluster [--calm] [--days N]`: the services start with the commands, settings and
 health checks of the compose file (without a container engine); files land; the sensors do the rest.
-Then a Spark worker, the daemon, PostgreSQL and the S3 server are killed, each while a run is under
-way, and come back after some seconds. In the end every landed line is accounted for, each derived
-table is computed again from the snapshots that it was made of, and the REST catalog shows the same
-rows. The exit code is 0 if nothing was lost.
+Then a Spark worker, the code server, the daemon, PostgreSQL and the S3 server are killed, each
+while a run is under way, and come back after some seconds. In the end every landed line is
+accounted for, each derived table is computed again from the snapshots that it was made of, and the
+REST catalog shows the same rows. The exit code is 0 if nothing was lost.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from rich.console import Console
 
 from deploy.cluster_rounds import Rounds
 from deploy.compose_services import Loopback, Service, services
-from deploy.loopback import LoopbackPostgres
+from deploy.loopback import LoopbackEngine, LoopbackPostgres
 from deploy.ports import free_port, listens
 from deploy.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[1]
-VICTIMS = ("spark-worker-1", "daemon", "postgres", "s3")
+VICTIMS = ("spark-worker-1", "code", "daemon", "postgres", "s3")
 _OURS = ("LAKEHOUSE_", "AWS_", "DAGSTER_", "PG", "SPARK_")
 
 
@@ -104,7 +104,7 @@ class Cluster:
         for one in (self._home, folder / "logs", folder / "data/s3", folder / "data/landing"):
             one.mkdir(parents=True)
         compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-        folders = {"/opt/dagster": self._home, "/data": folder / "data"}
+        folders = {"/opt/dagster": self._home, "/data": folder / "data", "/var/run": folder}
         self._services: list[Service]
         self.place: Loopback
         self._services, self.place = services(compose, given, folders, free_port)
@@ -115,7 +115,7 @@ class Cluster:
 
     @contextmanager
     def running(self) -> Iterator[Supervisor]:
-        """All services run inside the block; this process has the settings of the code location."""
+        """All services run inside the block; this process has the settings of a run."""
         for name in ("dagster.yaml", "workspace.yaml"):
             told = yaml.safe_load((ROOT / "deploy" / name).read_text())
             (self._home / name).write_text(yaml.safe_dump(self.place.translate(told)))
@@ -128,19 +128,23 @@ class Cluster:
             serve = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
             commands["s3"] = [sys.executable, "-c", serve]
             ready["s3"] = lambda: listens(port)
-        with Supervisor(
-            environment,
-            self._folder / "logs",
-            self._say,
-            commands=commands,
-            users={"postgres": self._database.user},
-            ready=ready,
-        ) as supervisor:
+        logs = self._folder / "logs"
+        with (
+            LoopbackEngine(self._folder / "docker.sock", environment, logs),
+            Supervisor(
+                environment,
+                logs,
+                self._say,
+                commands=commands,
+                users={"postgres": self._database.user},
+                ready=ready,
+            ) as supervisor,
+        ):
             for service in self._services:
                 supervisor.start(service)
                 if service.name == "postgres":
                     self._create_databases(service)
-                if service.name == "code":
+                if service.name == "engine":  # it has the settings of runs
                     for name in set(os.environ) - set(environment):
                         del os.environ[name]
                     os.environ.update({**environment, **service.environment})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]*|:-([^}]*))?\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Loopback:
             rf"(?<![\w.])(?:{numbers})(?![\w.])", lambda found: str(self.ports[int(found[0])]), text
         )
         for container, here in self.folders.items():
-            text = re.sub(rf"^{re.escape(container)}(?=/|$)", str(here), text)
+            text = re.sub(rf"(^|(?<=\w:)){re.escape(container)}(?=[/:]|$)", str(here), text)
         return text
 
 
@@ -113,14 +113,14 @@ def _replicas(
         own = {int(port): free_port() for port in told.get("expose", ())} if number > 1 else {}
         place = Loopback(shared.hosts, {**shared.ports, **own}, shared.folders)
         environment = {
-            key: _VARIABLE.sub(lambda one: secrets[one[1]], str(value))
-            for key, value in told.get("environment", {}).items()
+            key: _filled(str(value), secrets) for key, value in told.get("environment", {}).items()
         }
+        command = tuple(_filled(str(one), secrets) for one in told.get("command", ()))
         kind, *health = told.get("healthcheck", {}).get("test", ["CMD"])
         found.append(
             Service(
                 name if count == 1 else f"{name}-{number}",
-                place.translate(tuple(told.get("command", ()))),
+                place.translate(command),
                 place.translate(environment),
                 {int(port): place.ports[int(port)] for port in told.get("expose", ())},
                 place.translate(tuple(health)) if kind == "CMD" else (),
@@ -128,3 +128,8 @@ def _replicas(
             )
         )
     return found
+
+
+def _filled(text: str, secrets: Mapping[str, str]) -> str:
+    """A text with its variables; what may be left out is left out."""
+    return _VARIABLE.sub(lambda one: secrets[one[1]] if one[2] is None else one[2], text)

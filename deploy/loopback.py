@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 import time
+import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 
@@ -132,3 +138,112 @@ def loopback_spark(folder: Path, *, workers: int = 2) -> Iterator[str]:
         for one in reversed(running):
             one.kill()
             one.wait()
+
+
+class LoopbackEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """A container engine whose containers are processes of this machine: what runs need of its API.
+
+    As a context manager it serves inside the block; at its end no process is left.
+
+    Args:
+        path: of its socket.
+        environment: variables of every process, before those of its container.
+        logs: a folder with a file for each process.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, path: Path, environment: Mapping[str, str], logs: Path) -> None:
+        super().__init__(str(path), _EngineHandler)
+        self._environment, self._logs = dict(environment), logs
+        self._asked: dict[str, dict[str, Any]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.shutdown()
+        self.server_close()
+        for name in list(self._running):
+            self.stop(name)
+
+    def create(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Note a container, which does not run yet."""
+        name = uuid.uuid4().hex
+        self._asked[name] = asked
+        return {"Id": name, "Warnings": []}
+
+    def state(self, name: str) -> dict[str, Any]:
+        """What the engine tells of a container. Raises KeyError."""
+        asked, process = self._asked[name], self._running.get(name)
+        code = None if process is None else process.poll()
+        status = "created" if process is None else "running" if code is None else "exited"
+        return {
+            "Id": name,
+            "Config": asked,
+            "State": {"Status": status, "Running": status == "running", "ExitCode": code},
+        }
+
+    def start(self, name: str) -> None:
+        """Run a container's command. Raises KeyError."""
+        asked = self._asked[name]
+        settings = dict(one.split("=", 1) for one in asked["Env"])
+        with (self._logs / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(  # noqa: S603 - the command of a run
+                asked["Cmd"],
+                env=self._environment | settings,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self, name: str) -> None:
+        """Ask a container's process to end; after ten seconds it and its children are ended."""
+        process = self._running[name]
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class _EngineHandler(BaseHTTPRequestHandler):
+    server: LoopbackEngine
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        *_, name, what = ("", *path.split("/"))
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        found: Any = {}
+        try:
+            if what == "version":
+                found = {"ApiVersion": "1.44", "MinAPIVersion": "1.24"}
+            elif what == "create":
+                found = self.server.create(body)
+            elif what == "json":
+                found = self.server.state(name)
+            elif what in ("start", "stop"):
+                found = getattr(self.server, what)(name)
+        except KeyError:
+            return self._answer(404, {"message": f"no such container: {name}"})
+        return self._answer(204 if found is None else 200, found)
+
+    do_POST = do_GET  # noqa: N815 - as http.server calls them
+
+    def _answer(self, status: int, found: Any) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        if found is not None:
+            self.wfile.write(json.dumps(found).encode())
+
+    def address_string(self) -> str:
+        """The socket has no address."""
+        return "unix"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+        """Nobody asks for its log."""

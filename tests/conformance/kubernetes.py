@@ -15,7 +15,13 @@ from typing import Any
 
 import jsonschema
 import yaml
+from dagster import DagsterInstance
+from dagster._config import process_config
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.test_utils import create_run_for_test
+from dagster_k8s import K8sRunLauncher
+from dagster_k8s.job import UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
+from kubernetes.client import ApiClient
 
 OURS = Path(__file__).resolve().parents[2] / "deploy/dagster.yaml"
 
@@ -69,8 +75,7 @@ def instance_differences(rendered: Sequence[dict[str, Any]]) -> Iterator[str]:
         (Path(folder) / "dagster.yaml").write_text(text)
         # Dagster's own check of names and types
         reference = InstanceRef.from_dir(folder)
-    for stored in (reference.run_coordinator_data, reference.run_launcher_data):
-        stored.rehydrate(as_type=object)
+    reference.run_coordinator_data.rehydrate(as_type=object)
     told, found = yaml.safe_load(OURS.read_text()), yaml.safe_load(text)
     ours = told.pop("storage")["postgres"]["postgres_db"]
     for name in ("run_storage", "event_log_storage", "schedule_storage"):
@@ -79,7 +84,48 @@ def instance_differences(rendered: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{name}: scheme is {theirs['scheme']}"
     # the chart spells Dagster's modules in full
     told["run_coordinator"].pop("module")
+    # containers there, pods here
+    told.pop("run_launcher")
+    yield from launcher_errors(found["run_launcher"])
     yield from _missing(told, found, "dagster.yaml")
+
+
+def launcher_errors(told: dict[str, Any]) -> Iterator[str]:
+    """What Dagster's launcher of pods would not take."""
+    if (told["module"], told["class"]) != ("dagster_k8s", "K8sRunLauncher"):
+        yield f"runs are launched by {told}"
+        return
+    checked = process_config(K8sRunLauncher.config_type(), told["config"])
+    yield from (error.message for error in checked.errors or ())
+    try:
+        UserDefinedDagsterK8sConfig.from_dict(told["config"].get("run_k8s_config", {}))
+    except Exception as error:  # noqa: BLE001 - whatever Kubernetes' models raise
+        yield f"run_k8s_config: {error}"
+
+
+def run_pod(config: dict[str, Any]) -> dict[str, Any]:
+    """The pod of a run, as the launcher makes it of its settings."""
+    user = {"name": "x", "user": {}}
+    cluster = {"name": "x", "cluster": {"server": "https://localhost"}}
+    context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as kube:
+        told = {"clusters": [cluster], "contexts": [context], "users": [user]}
+        yaml.safe_dump({**told, "current-context": "x"}, kube)
+        kube.flush()
+        own = {**config, "load_incluster_config": False, "kubeconfig_file": kube.name}
+        launcher = K8sRunLauncher(**own)
+    run = create_run_for_test(DagsterInstance.ephemeral(), job_name="ingest")
+    made = launcher.get_container_context_for_run(run)
+    job = construct_dagster_k8s_job(
+        job_config=made.get_k8s_job_config(job_image="lakehouse:local", run_launcher=launcher),
+        args=["dagster"],
+        job_name="run",
+        pod_name="run",
+        component="run_worker",
+        user_defined_k8s_config=made.run_k8s_config,
+    )
+    pod: dict[str, Any] = ApiClient().sanitize_for_serialization(job.spec.template.spec)
+    return pod
 
 
 def _missing(wanted: Any, found: Any, place: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,11 @@ def test_each_service_has_the_secrets_that_it_needs_and_no_others():
         "spark-master": {"SPARK_SECRET"},
         "spark-worker": {"SPARK_SECRET", *store},
         "migrate": {"DAGSTER_DB_PASSWORD"},
+        # the secrets of runs, which it hands to them and to nobody else
+        "engine": {"DAGSTER_DB_PASSWORD", "CATALOG_DB_PASSWORD", "SPARK_SECRET", *store},
         "webserver": {"DAGSTER_DB_PASSWORD"},
         "daemon": {"DAGSTER_DB_PASSWORD"},
-        "code": {"DAGSTER_DB_PASSWORD", "CATALOG_DB_PASSWORD", "SPARK_SECRET", *store},
+        "code": {"DAGSTER_DB_PASSWORD", "CATALOG_DB_PASSWORD", *store},
         "rest": {"CATALOG_DB_PASSWORD", *store},
     }
     told = re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE)
@@ -108,7 +111,39 @@ def test_every_service_has_bounds_of_memory_and_logs_and_no_rights(name):
     assert "no-new-privileges:true" in service["security_opt"]
     # PostgreSQL's image begins as root, to give its folder to its user
     assert (service.get("cap_drop") == ["ALL"]) == (name != "postgres")
-    assert name not in ("postgres", "code", "daemon") or service["stop_grace_period"]
+    assert name not in ("postgres", "daemon") or service["stop_grace_period"]
+
+
+def test_one_service_reaches_the_container_engine_and_those_who_launch_runs_reach_it():
+    """Its socket is root on the host; its port is on a network of its own."""
+    socket = [n for n, one in SERVICES.items() if "docker.sock" in str(one.get("volumes"))]
+    beside = {n for n, one in SERVICES.items() if "engine" in one.get("networks", ())}
+    launchers = {n for n, one in SERVICES.items() if "DOCKER_HOST" in one.get("environment", {})}
+    assert (socket, beside) == (["engine"], launchers | {"engine"})
+    assert launchers == {"webserver", "daemon"}
+    engine = SERVICES["engine"]
+    assert engine["networks"] == ["engine"]
+    assert not engine.get("ports")
+    assert engine["read_only"]
+
+
+def test_a_run_has_the_image_network_and_folders_of_compose():
+    """The engine knows them by names of its own."""
+    whole, command = yaml.safe_load(COMPOSE.read_text()), SERVICES["engine"]["command"]
+    told = dict(pairwise(command))
+    assert told["--image"] == SERVICES["code"]["image"]
+    assert told["--network"] == whole["networks"]["lakehouse"]["name"]
+    binds = [one for option, one in pairwise(command) if option == "--bind"]
+    named = {f"{volume['name']}:" for volume in whole["volumes"].values() if volume.get("name")}
+    assert {
+        one.replace("${LANDING_FOLDER:-", "").replace("}", "").split("/")[0] for one in binds
+    } == named
+    for name, (volume,) in (
+        ("code", SERVICES["code"]["volumes"]),
+        ("daemon", SERVICES["daemon"]["volumes"]),
+    ):
+        where = volume.split(":", 1)[1].split("}:")[-1]
+        assert any(one.endswith(where) for one in binds), name
 
 
 def test_a_line_of_python_installs_nothing_again():

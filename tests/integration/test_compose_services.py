@@ -35,7 +35,7 @@ def test_every_service_is_there_as_often_as_it_is_replicated_after_what_it_needs
     assert sorted(names) == sorted(
         [
             "postgres", "s3", "bucket", "spark-master", "spark-worker-1", "spark-worker-2",
-            "migrate", "code", "webserver", "daemon", "rest",
+            "migrate", "engine", "code", "webserver", "daemon", "rest",
         ]
     )  # fmt: skip
     for number, service in enumerate(FOUND):
@@ -58,15 +58,16 @@ def test_nothing_of_the_containers_is_left(service):
 
 def test_services_that_talk_to_each_other_agree_on_the_port():
     by_name = {service.name: service for service in FOUND}
-    code = by_name["code"].environment
+    run = by_name["engine"].environment
     for name, port, text in (
-        ("postgres", 5432, code["LAKEHOUSE_CATALOG"]),
-        ("postgres", 5432, code["DAGSTER_POSTGRES_PORT"]),
-        ("s3", 7070, code["AWS_ENDPOINT_URL"]),
-        ("spark-master", 7077, code["LAKEHOUSE_SPARK_MASTER"]),
+        ("postgres", 5432, run["LAKEHOUSE_CATALOG"]),
+        ("postgres", 5432, run["DAGSTER_POSTGRES_PORT"]),
+        ("s3", 7070, run["AWS_ENDPOINT_URL"]),
+        ("engine", 2375, by_name["daemon"].environment["DOCKER_HOST"]),
+        ("spark-master", 7077, run["LAKEHOUSE_SPARK_MASTER"]),
     ):
         assert str(by_name[name].ports[port]) in text
-    assert code["DAGSTER_POSTGRES_HOST"] == "127.0.0.1"
+    assert run["DAGSTER_POSTGRES_HOST"] == "127.0.0.1"
     assert by_name["spark-worker-1"].ports[8081] != by_name["spark-worker-2"].ports[8081]
     workspace = yaml.safe_load((ROOT / "deploy/workspace.yaml").read_text())
     (server,) = (one["grpc_server"] for one in PLACE.translate(workspace)["load_from"])
@@ -92,6 +93,7 @@ def test_every_port_that_a_service_listens_on_is_exposed():
         ("0.0.0.0:7070", "127.0.0.1:50"),
         ("s3://lake/data", "s3://lake/data"),
         ("/data/landing", "/here/landing"),
+        ("volume:/data/landing:ro", "volume:/here/landing:ro"),
         ("/database", "/database"),
         (7070, 50),
         (True, True),
@@ -139,7 +141,7 @@ def test_master_worker_and_driver_know_each_other_by_the_secret(tmp_path):
         "_SPARK_AUTH_SECRET": "told to nobody",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
-        "LAKEHOUSE_SPARK_CONFIG": COMPOSE["services"]["code"]["environment"][
+        "LAKEHOUSE_SPARK_CONFIG": COMPOSE["services"]["engine"]["environment"][
             "LAKEHOUSE_SPARK_CONFIG"
         ],
     }

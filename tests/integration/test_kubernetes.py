@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.conformance.kubernetes import differences
+from tests.conformance.kubernetes import differences, launcher_errors, run_pod
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -32,6 +33,7 @@ SECRETS = {
     "dagster-postgresql-secret": {"postgresql-password"},
 }
 (CODE,) = VALUES["dagster-user-deployments"]["deployments"]
+LAUNCHER = VALUES["runLauncher"]["config"]["k8sRunLauncher"]
 # the same pods by Apache's Spark operator
 CLUSTER = yaml.safe_load((ROOT / "deploy/kubernetes/spark-cluster.yaml").read_text())
 OPERATED = {
@@ -41,7 +43,8 @@ OPERATED = {
 
 
 def test_every_service_is_here_or_in_dagsters_chart():
-    assert set(PODS) | OF_DAGSTER == set(COMPOSE)
+    # Kubernetes itself starts the pods of runs
+    assert set(PODS) | OF_DAGSTER == set(COMPOSE) - {"engine"}
     assert not set(PODS) & OF_DAGSTER
     replicas = {one["metadata"]["name"]: one["spec"].get("replicas", 1) for one in MADE[1:]
                 if one["kind"] == "Deployment"}  # fmt: skip
@@ -102,11 +105,14 @@ def test_settings_are_those_of_compose(name):
 
 def test_settings_of_the_code_location_are_those_of_compose():
     """Of them files land elsewhere: several pods read them."""
-    code = COMPOSE["code"]["environment"]
-    assert {key: code[key] for key in SETTINGS} == SETTINGS | {"LAKEHOUSE_LANDING": "/data/landing"}
-    given = {key for one in CODE["envSecrets"] for key in SECRETS[one["name"]]}
-    hidden = {key for key, value in code.items() if str(value).startswith("${")}
-    assert given == hidden - {"DAGSTER_POSTGRES_PASSWORD"}  # which the chart hands out
+    run = COMPOSE["engine"]["environment"]
+    assert {key: run[key] for key in SETTINGS} == SETTINGS | {"LAKEHOUSE_LANDING": "/data/landing"}
+    for name, part in (("code", CODE), ("engine", LAUNCHER)):
+        assert part["envConfigMaps"] == [{"name": "lakehouse"}]
+        given = {key for one in part["envSecrets"] for key in SECRETS[one["name"]]}
+        told = COMPOSE[name]["environment"].items()
+        hidden = {key for key, value in told if str(value).startswith("${")}
+        assert given == hidden - {"DAGSTER_POSTGRES_PASSWORD"}  # which the chart hands out
     for part in (VALUES["dagsterWebserver"], VALUES["dagsterDaemon"]):
         assert not {"envConfigMaps", "envSecrets"} & part.keys()
 
@@ -200,7 +206,27 @@ def test_dagsters_settings_are_those_of_its_file_under_compose():
     more = {"nux", "freshness"}
     assert VALUES["additionalInstanceConfig"] == {key: told[key] for key in more}
     spelled = {"storage", "run_coordinator", "run_monitoring", "run_retries", "concurrency"}
-    assert set(told) == spelled | more | {"telemetry"}, "the values have to say it, too"
+    left = more | {"telemetry", "run_launcher"}
+    assert set(told) == spelled | left, "the values have to say it, too"
+
+
+def test_runs_are_pods_as_they_are_containers_of_compose():
+    """Dagster's own launcher makes the pod, of what the chart makes of the values: snake case."""
+    plain = {key: [one["name"] for one in LAUNCHER[key]] for key in ("envConfigMaps", "envSecrets")}
+    config = {**snake({**LAUNCHER, **plain}), "instance_config_map": "x", "dagster_home": "/x"}
+    config |= {"postgres_password_secret": "x", "service_account_name": "dagster"}
+    told = {"module": "dagster_k8s", "class": VALUES["runLauncher"]["type"], "config": config}
+    assert list(launcher_errors(told)) == []
+    assert list(launcher_errors({**told, "config": {**config, "memory": "3Gi"}})) != []
+    pod, (container,) = run_pod(config), run_pod(config)["containers"]
+    assert pod["securityContext"] == PODS["rest"]["securityContext"]
+    assert pod["enableServiceLinks"] is False
+    assert container["securityContext"] == PODS["rest"]["containers"][0]["securityContext"]
+    engine = dict(pairwise(COMPOSE["engine"]["command"]))
+    memory = container["resources"]["limits"]["memory"]
+    assert memory == f"{int(engine['--memory']) >> 30}Gi"
+    # else the chart lets the code server's limits take the place of these
+    assert CODE["includeConfigInLaunchedRuns"] == {"enabled": False}
 
 
 @pytest.mark.parametrize("name", sorted(OPERATED))
@@ -231,7 +257,7 @@ def test_the_spark_operators_cluster_has_the_image_version_and_workers_of_compos
     (pyspark,) = [one["version"] for one in locked if one["name"] == "pyspark"]
     assert spec["runtimeVersions"] == {"sparkVersion": pyspark}
     name = CLUSTER["metadata"]["name"]
-    assert CODE["labels"] == {"spark.operator/spark-cluster-name": name}
+    assert LAUNCHER["labels"] == {"spark.operator/spark-cluster-name": name}
 
 
 def test_the_spark_operator_looks_after_the_namespace_of_the_page():

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
+from dagster_docker import DockerRunLauncher
 
 from lakehouse.orchestration.dagster_instance import prepare_home
 from tests.servers import postgres_on_loopback
@@ -39,9 +40,15 @@ def test_events_are_stored_in_postgresql(instance: dg.DagsterInstance) -> None:
     assert [record.run_id for record in instance.all_logs(run.run_id)] == [run.run_id]
 
 
-def test_only_the_storage_differs_from_that_of_one_machine() -> None:
+def test_only_storage_and_launcher_differ_from_those_of_one_machine() -> None:
     assert DEPLOYED["storage"] != ON_ONE_MACHINE["storage"]
-    assert DEPLOYED | {"storage": None} == ON_ONE_MACHINE | {"storage": None}
+    other = {"storage": None, "run_launcher": None}
+    assert DEPLOYED | other == ON_ONE_MACHINE | other
+
+
+def test_runs_are_launched_as_containers(instance: dg.DagsterInstance) -> None:
+    assert isinstance(instance.run_launcher, DockerRunLauncher)
+    assert instance.run_launcher.image == "lakehouse:local"
 
 
 def test_a_users_instance_keeps_its_settings(
