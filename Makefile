@@ -28,7 +28,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-slow test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
+.PHONY: help install demo dev test test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +125,10 @@ race: .venv/installed ## 8 processes x 100 appends on every catalog, x 50 merges
 faults: .venv/installed ## 8 clients, a server that is killed, a proxy that cuts: APPENDS=150 each
 	LAKEHOUSE_REST_CLIENTS=8 LAKEHOUSE_REST_APPENDS=$(APPENDS) LAKEHOUSE_REST_KILL_SECONDS=5 LAKEHOUSE_REST_KILLS=10000 \
 		$(RUN) pytest -q -s -o timeout=7200 tests/server/test_server_faults.py
+
+# The server's tests, with two processes for each server.
+test-workers: .venv/installed ## tests/server with `--workers 2`
+	LAKEHOUSE_REST_WORKERS=2 $(RUN) pytest -q tests/server
 
 conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JDK, Maven): CASES=25
 	$(RUN) python -m tests.conformance.java --orders --cases $(CASES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from deploy.ports import free_port
 from tests.waiting import PATIENCE_SECONDS, eventually, reaped
 
 ROOT = Path(__file__).parents[1]
+WORKERS = int(os.environ.get("LAKEHOUSE_REST_WORKERS", "1"))
+"""Processes of each server that tests start: `make test-workers` starts two."""
 
 
 class ServeProcess:
@@ -30,7 +33,8 @@ class ServeProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         cli = "from lakehouse.cli import app; app()"
         self._command = [sys.executable, "-c", cli, "serve", "--catalog", catalog]
-        self._command += ["--warehouse", warehouse, "--port", str(self.port), *options]
+        self._command += ["--warehouse", warehouse, "--port", str(self.port)]
+        self._command += ["--workers", str(WORKERS), *options]
         self._log = log or Path(os.devnull)
 
     def __enter__(self) -> ServeProcess:
@@ -61,6 +65,15 @@ class ServeProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        eventually(self._is_gone)
+
+    def _is_gone(self) -> bool:
+        """Whether its workers ended, too: they do where nobody is left to start them again."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return True
+        return False
 
     def stop(self) -> int:
         """Its exit code after SIGTERM."""

@@ -6,8 +6,10 @@ import asyncio
 import ipaddress
 import resource
 import socket
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 from types import TracebackType
 
@@ -37,12 +39,21 @@ class HttpServer:
         port: 0 takes one that is free.
         is_guarded: whether the application asks who is calling. One that does not is served to
             this machine alone.
+        sockets: that listen already, the first of them at this port; empty: one is made.
 
     Attributes:
         url: where it answers.
     """
 
-    def __init__(self, app: App, host: str, port: int, *, is_guarded: bool = False) -> None:
+    def __init__(
+        self,
+        app: App,
+        host: str,
+        port: int,
+        *,
+        is_guarded: bool = False,
+        sockets: Sequence[socket.socket] = (),
+    ) -> None:
         if not is_guarded and not _is_loopback(host):
             raise InvalidInputError(
                 f"{host} can be reached from other machines, and nobody is asked who they are. "
@@ -50,6 +61,7 @@ class HttpServer:
                 "that asks. With --insecure everybody who reaches it may do everything."
             )
         self._app, self._host, self._port = app, host, port
+        self._sockets = sockets
         self._state = ServerState()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = asyncio.Event()
@@ -60,18 +72,17 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Where it answers, `http://host:port`."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
+        return url_of(self._host, self._port)
 
     def __enter__(self) -> HttpServer:
         """Start it, and wait until it answers.
 
         Raises InvalidInputError: the address cannot be had.
         """
-        listening = _listening(self._host, self._port)
-        self._port = int(listening.getsockname()[1])
+        sockets = self._sockets or listening(self._host, self._port, 1)
+        self._port = int(sockets[0].getsockname()[1])
         self._thread = threading.Thread(
-            target=self._run, args=(listening,), name="lakehouse-http", daemon=True
+            target=self._run, args=(sockets,), name="lakehouse-http", daemon=True
         )
         self._thread.start()
         self._is_ready.wait()
@@ -89,18 +100,19 @@ class HttpServer:
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join()
 
-    def _run(self, listening: socket.socket) -> None:
+    def _run(self, sockets: Sequence[socket.socket]) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self._serve(listening))
+                runner.run(self._serve(sockets))
         # told by `__enter__`, in the thread that wants to know
         except BaseException as error:  # noqa: BLE001
             self._failure = error
         finally:
-            listening.close()
+            for one in sockets:
+                one.close()
             self._is_ready.set()
 
-    async def _serve(self, listening: socket.socket) -> None:
+    async def _serve(self, sockets: Sequence[socket.socket]) -> None:
         self._loop = loop = asyncio.get_running_loop()
         config = Config(
             self._app,
@@ -116,15 +128,19 @@ class HttpServer:
         )
         config.load()
         most = _connections()
-        server = await loop.create_server(
-            lambda: Connection(config, self._state, self._app, most, loop),
-            sock=listening,
-            backlog=most,
-        )
+        servers = [
+            await loop.create_server(
+                lambda: Connection(config, self._state, self._app, most, loop),
+                sock=one,
+                backlog=most,
+            )
+            for one in sockets
+        ]
         looking = loop.create_task(self._look_after())
         self._is_ready.set()
         await self._ending.wait()
-        server.close()
+        for server in servers:
+            server.close()
         while self._state.connections or self._state.tasks:
             for one in self._open():  # those, too, that were just being taken
                 one.shutdown()
@@ -152,6 +168,11 @@ def _connections() -> int:
     return min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
+def url_of(host: str, port: int) -> str:
+    """The address of a server."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def _is_loopback(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -160,8 +181,32 @@ def _is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(one[4][0]).is_loopback for one in found)
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises InvalidInputError: nothing can."""
+def listening(host: str, port: int, processes: int) -> list[socket.socket]:
+    """A socket that listens there for each process.
+
+    Linux gives connections to each of them in equal parts. Elsewhere all have the same one.
+
+    Raises InvalidInputError: nothing can listen there.
+    """
+    first = _listening(host, port)
+    if processes == 1:
+        return [first]
+    if not sys.platform.startswith("linux"):
+        return [first, *(first.dup() for _ in range(1, processes))]
+    port = int(first.getsockname()[1])
+    first.close()  # nobody else had the port: those that follow share it
+    found: list[socket.socket] = []
+    try:
+        for _ in range(processes):
+            found.append(_listening(host, port, shares=True))  # noqa: PERF401 - see below
+    except BaseException:
+        for one in found:
+            one.close()
+        raise
+    return found
+
+
+def _listening(host: str, port: int, *, shares: bool = False) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         found = socket.socket(family)
@@ -169,6 +214,8 @@ def _listening(host: str, port: int) -> socket.socket:
         raise _taken(host, port, error) from error
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         found.bind((host, port))
         found.listen(_connections())
     except OSError as error:

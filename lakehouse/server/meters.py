@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Histogram,
+    Metric,
     ProcessCollector,
     generate_latest,
+    values,
 )
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from lakehouse.catalog.commit_outcome import is_certain
 from lakehouse.errors import AlreadyExistsError, CommitConflictError, LakehouseError
 from lakehouse.scan.reports.plan_report import PlanReport
+from lakehouse.server.sibling_workers import Siblings
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -25,16 +32,27 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 class Meters:
     """The counts of one server. Safe between threads.
 
+    Siblings keep theirs in files of the server's folder: any of them tells the sum, and the counts
+    of a process that died stay. What is measured of a process is told of each by its number.
+
+    Args:
+        siblings: the processes of the server; None: this one is all of it.
+
     >>> meters = Meters()
     >>> meters.answered("GET /v1/config", 200, seconds=0.002)
     >>> "lakehouse_request_seconds_count" in meters.text().decode()
     True
     """
 
-    def __init__(self) -> None:
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self._registry = registry
+    def __init__(self, siblings: Siblings | None = None) -> None:
+        registry = self._told = CollectorRegistry()
+        if siblings is None:
+            ProcessCollector(registry=registry)
+        else:
+            _count_in_files(siblings)
+            MultiProcessCollector(registry, str(siblings.folder))  # type: ignore[no-untyped-call]
+            registry.register(_Processes(siblings))
+            registry = CollectorRegistry()  # the files of all tell what is counted here, too
         self._requests = Histogram(
             "lakehouse_request_seconds",
             "Seconds until a request was answered.",
@@ -106,4 +124,33 @@ class Meters:
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it (`CONTENT_TYPE`)."""
-        return generate_latest(self._registry)
+        return generate_latest(self._told)
+
+
+def _count_in_files(siblings: Siblings) -> None:
+    """From now on this process counts in a file of its number, where it was before it died."""
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(siblings.folder)
+    counted = values.MultiProcessValue(lambda: siblings.number)  # type: ignore[no-untyped-call]
+    values.ValueClass = counted
+
+
+class _Processes(Collector):
+    """Memory, files and time of each process of a server.
+
+    Args:
+        siblings: the processes.
+    """
+
+    def __init__(self, siblings: Siblings) -> None:
+        self._siblings = siblings
+
+    def collect(self) -> Iterator[Metric]:
+        """What each has of each kind, called by Prometheus' client."""
+        found: dict[str, Metric] = {}
+        for number, process in self._siblings.processes():
+            for metric in ProcessCollector(pid=partial(str, process), registry=None).collect():
+                told = Metric(metric.name, metric.documentation, metric.type)
+                kind = found.setdefault(metric.name, told)
+                for sample in metric.samples:
+                    kind.add_sample(sample.name, {"worker": str(number)}, sample.value)
+        yield from found.values()

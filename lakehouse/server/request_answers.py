@@ -134,7 +134,9 @@ class RequestAnswers:
             status = answer.status
             _forget_frames(error)
         finally:
-            self._note(operation, caller, names, status, began, at_ms)
+            siblings = self._served.siblings
+            if siblings is None or not siblings.is_relayed(request.headers):
+                self._note(operation, caller, names, status, began, at_ms)
         return response(answer, self._answers)
 
     def _note(

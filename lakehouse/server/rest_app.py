@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +42,7 @@ from lakehouse.server.operations.view_operations import VIEW_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME
 from lakehouse.server.request_answers import RequestAnswers, response
 from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.sibling_workers import Siblings
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
 from lakehouse.server.wire.undecoded_paths import UndecodedPaths
 from lakehouse.spec.identifier import full_uri
@@ -57,6 +60,7 @@ def rest_app(
     memory: MemoryBounds | None = None,
     plans: PlanBounds = DEFAULT_PLAN_BOUNDS,
     dagster_url: str = "",
+    siblings: Siblings | None = None,
 ) -> RestApp:
     """An ASGI application that serves a catalog (REST catalog: rest-catalog-open-api.yaml).
 
@@ -70,18 +74,22 @@ def rest_app(
             bounds what the catalogs of this process share, too.
         plans: what plans of scans may ask for, and take.
         dagster_url: where Dagster's pages are, for links of ours to assets and runs.
+        siblings: other processes of the same server; None: there are none.
 
     Raises:
         InvalidInputError: `dagster_url` is not the address of a server.
     """
-    doorkeeper = None if rules is None else Doorkeeper(rules, lake.name, lake.environment)
+    doorkeeper = None
+    if rules is not None:
+        turn = nullcontext if siblings is None else partial(siblings.turn, "secrets")
+        doorkeeper = Doorkeeper(rules, lake.name, lake.environment, turn)
     told = {**_store_of(lake.catalog), **(config or {})}
     own = {**lake.catalog.properties, **told}
     files = None if access is None else FileAccess(own, access, lake.environment)
     bounds = memory or DEFAULT_BOUNDS
     if memory is not None:
         memory.bound_process()
-    served = Served.of(lake, doorkeeper, files, bounds, _page_url(dagster_url))
+    served = Served.of(lake, doorkeeper, files, bounds, _page_url(dagster_url), siblings)
     operations = operations_of(lake.catalog, access, bounds, plans)
     answers = RequestAnswers(served, bounds)
     configuration = Operation(

@@ -17,6 +17,7 @@ from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MemoryBounds
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
+from lakehouse.server.sibling_workers import Siblings
 from lakehouse.server.table_commits import TableCommits
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -37,6 +38,7 @@ class Served:
         caller: of the request that is answered.
         request: that is carried out once; None where it has no key.
         dagster_url: where Dagster's pages are, for links; empty: nobody said.
+        siblings: other processes of the server; None: there are none.
     """
 
     lake: Lakehouse
@@ -49,6 +51,7 @@ class Served:
     caller: Caller = ANYONE
     request: Request | None = None
     dagster_url: str = ""
+    siblings: Siblings | None = None
 
     @classmethod
     def of(
@@ -58,13 +61,15 @@ class Served:
         files: FileAccess | None = None,
         memory: MemoryBounds = DEFAULT_BOUNDS,
         dagster_url: str = "",
+        siblings: Siblings | None = None,
     ) -> Served:
         """Serve a catalog."""
-        tables, meters = ServedTables(lake.catalog, memory.tables - memory.written), Meters()
+        tables = ServedTables(lake.catalog, memory.tables - memory.written)
+        meters = Meters(siblings)
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
         appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
-        told = (doorkeeper, files)
-        return cls(lake, tables, commits, appends, meters, *told, dagster_url=dagster_url)
+        parts = (lake, tables, commits, appends, meters, doorkeeper, files)
+        return cls(*parts, dagster_url=dagster_url, siblings=siblings)
 
     def for_caller(self, caller: Caller) -> Served:
         """The same, as one caller has it."""

@@ -12,8 +12,11 @@ import requests
 import lakehouse as lh
 from lakehouse.lake import Lakehouse
 from lakehouse.server.http_server import HttpServer
+from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS
 from lakehouse.server.rest_app import rest_app
+from lakehouse.server.worker_processes import Served, WorkerProcesses
 from lakehouse.storage.location import local_path
+from tests.servers import WORKERS
 
 SCHEMA = {
     "type": "struct",
@@ -63,8 +66,24 @@ def open_lake(kind: str, folder: Path) -> Lakehouse:
     return lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "warehouse"))
 
 
-def serve(lake: Lakehouse) -> HttpServer:
+def serve(lake: Lakehouse) -> HttpServer | WorkerProcesses:
+    if WORKERS > 1:
+        return WorkerProcesses(served_by_each(lake), "127.0.0.1", 0, WORKERS)
     return HttpServer(rest_app(lake), "127.0.0.1", 0)
+
+
+def served_by_each(lake: Lakehouse) -> Served:
+    """What each worker serves: a catalog in SQLite or in a folder."""
+    catalog = {"uri": getattr(lake.catalog, "uri", lake.warehouse), "warehouse": lake.warehouse}
+    catalog = {**lake.catalog.properties, **catalog, "name": lake.name}
+    return Served(catalog, {}, DEFAULT_PLAN_BOUNDS, None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With workers there is nothing to change or look into in this process."""
+    for item in items:
+        if WORKERS > 1 and "monkeypatch" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason="it changes the server in this process"))
 
 
 @pytest.fixture(scope="module", params=["filesystem", "sqlite"])

@@ -17,6 +17,9 @@ from lakehouse.server.access.hashed_secrets import HashedSecret
 from lakehouse.server.access.principals_file import read_rules
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import RestApp, rest_app
+from lakehouse.server.worker_processes import WorkerProcesses
+from tests.server.conftest import served_by_each
+from tests.servers import WORKERS
 
 SECRETS = {
     name: f"{name}-secret-hunter2" for name in ("root", "ann", "bob", *["read", "write", "create"])
@@ -51,7 +54,7 @@ class Guarded:
 
     url: str
     lake: Lakehouse
-    app: RestApp | None = None
+    app: RestApp | WorkerProcesses | None = None
 
     def token(self, name: str) -> str:
         form = {
@@ -80,6 +83,11 @@ class Guarded:
 
 @contextmanager
 def guarded(lake: Lakehouse, rules: Path) -> Iterator[Guarded]:
+    if WORKERS > 1:
+        each, read = served_by_each(lake), read_rules(rules)
+        with WorkerProcesses(each, "127.0.0.1", 0, WORKERS, rules=read) as several:
+            yield Guarded(several.url, lake, several)
+        return
     app = rest_app(lake, rules=read_rules(rules))
     with HttpServer(app, "127.0.0.1", 0, is_guarded=True) as server:
         yield Guarded(server.url, lake, app)

@@ -34,6 +34,9 @@ def serve(
     session: Session,
     host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8181,
+    workers: Annotated[
+        int, typer.Option(help="Processes that serve: one for each core.", min=1, max=64)
+    ] = 1,
     principals: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="YAML that says who may do what; others are refused."),
@@ -83,6 +86,7 @@ def serve(
     """Serve the catalog over HTTP, by the Iceberg REST protocol.
 
     It runs until it is interrupted or terminated, and answers the requests in progress first.
+    With several workers, one that dies is started again.
     At SIGHUP it reads the file of principals again; one with an error in it changes nothing.
 
     Example: lakehouse serve --principals people.yaml --port 8181
@@ -102,17 +106,24 @@ def serve(
         None if vend_role is None and not sign else (vend_role, sts_endpoint, vend_seconds, sign)
     )
     app: Any = load_module("lakehouse.server.rest_app", "server")
-    served = app.rest_app(
-        session.lake,
-        config=dict(_told(one) for one in tell or ()),
-        rules=rules,
-        access=access and app.AccessRules(*access),
-        memory=app.MemoryBounds.parse(memory or ()),
-        plans=app.PlanBounds.parse(plans or ()),
-        dagster_url=dagster_url,
-    )
+    options = {
+        "config": dict(_told(one) for one in tell or ()),
+        "access": access and app.AccessRules(*access),
+        "memory": app.MemoryBounds.parse(memory or ()),
+        "dagster_url": dagster_url,
+    }
+    bounds = app.PlanBounds.parse(plans or ())
+    served = app.rest_app(session.lake, rules=rules, plans=bounds, **options)
     guarded = insecure or rules is not None
-    with http.HttpServer(served, host, port, is_guarded=guarded) as server:
+    server = http.HttpServer(served, host, port, is_guarded=guarded)
+    if workers > 1:
+        processes: Any = load_module("lakehouse.server.worker_processes", "server")
+        processes.check_shared(session.lake, workers)
+        where = session.options
+        catalog = {"uri": where.uri, "warehouse": where.warehouse, "name": where.name}
+        each = processes.Served({**where.properties, **catalog}, options, bounds, access_log)
+        server = served = processes.WorkerProcesses(each, host, port, workers, rules=rules)
+    with server:
         _announce(session, server.url)
         while signals.get() == signal.SIGHUP:
             if principals is not None:

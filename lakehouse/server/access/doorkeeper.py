@@ -6,9 +6,9 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
@@ -54,13 +54,20 @@ class Doorkeeper:
         rules: who may do what.
         catalog: its name, for which tokens are good.
         environment: clock and ids.
+        turn: held while a secret is compared.
     """
 
-    def __init__(self, rules: Rules, catalog: str, environment: Environment) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        catalog: str,
+        environment: Environment,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._catalog, self._environment = catalog, environment
         self._own_key = secrets.token_bytes(64)
         self._salt = secrets.token_bytes(32)
-        self._checks = SecretChecks()
+        self._checks = SecretChecks(turn)
         # what was compared stays true of the hash that it was compared with
         self._secrets: KeptByBytes[bytes, HashedSecret] = KeptByBytes(_SECRETS_BYTES_MAX)
         self.follow(rules)

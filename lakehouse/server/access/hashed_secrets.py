@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 _N, _R, _P = 2**14, 8, 1
@@ -88,9 +89,13 @@ class SecretChecks:
     """Compares secrets one at a time: of each peer in turn, and of it of each name in turn.
 
     So who guesses waits for itself. Safe between threads.
+
+    Args:
+        turn: held while one is compared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._turn = turn
         self._thread = ThreadPoolExecutor(1, "lakehouse-secrets")
         self._lock = threading.Lock()
         self._lanes: OrderedDict[str, OrderedDict[str | None, _Lane]] = OrderedDict()
@@ -136,7 +141,8 @@ class SecretChecks:
         self._thread.submit(self._run, check)
 
     def _run(self, check: _Check) -> None:
-        check.run()
+        with self._turn():
+            check.run()
         with self._lock:
             self._begin()
 

@@ -58,6 +58,11 @@ class PlanBounds:
             found[name.replace("-", "_")] = int(number)
         return replace(cls(), **found)
 
+    def shared_by(self, workers: int) -> PlanBounds:
+        """Those of one of so many processes: its part of a principal's plans, at least one."""
+        at_once, waiting = max(1, self.at_once // workers), max(1, self.waiting // workers)
+        return replace(self, at_once=at_once, waiting=waiting)
+
     def check(self, document: Mapping[str, Any]) -> None:
         """Raise HttpError, 400, for a request that asks for more; this takes little time.
 

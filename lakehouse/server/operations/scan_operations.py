@@ -6,7 +6,9 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from pyiceberg.types import BinaryType, FixedType
@@ -23,7 +25,12 @@ from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.filter_json import filter_from_json
 from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBounds
-from lakehouse.server.operations.plans_under_way import NO_SUCH_PLAN, PlansUnderWay, PlanTime
+from lakehouse.server.operations.plans_under_way import (
+    NO_SUCH_PLAN,
+    PATIENCE_SECONDS,
+    PlansUnderWay,
+    PlanTime,
+)
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
@@ -108,6 +115,8 @@ class ScanPlanning:
             return _page(plan, version, _Page(asked))
 
         plan_id, size = str(served.environment.new_uuid()), len(call.body) + len(asked.body)
+        if served.siblings is not None:
+            plan_id = served.siblings.mark(plan_id)
         found = self._under_way.begin(
             served.caller.name, version.identifier, plan_id, first_page, size
         )
@@ -115,6 +124,9 @@ class ScanPlanning:
 
     def fetch(self, served: Served, call: Call) -> Answer:
         """What became of a plan."""
+        elsewhere = self._elsewhere("GET", served, call)
+        if elsewhere is not None:
+            return elsewhere
         try:
             found = self._under_way.fetch(served.caller.name, call.table(), call.names["plan_id"])
             return Answer(200, found)
@@ -126,10 +138,35 @@ class ScanPlanning:
         except Exception as error:  # noqa: BLE001
             return _failed(error)
 
-    def cancel(self, _served: Served, call: Call) -> Answer:
+    def cancel(self, served: Served, call: Call) -> Answer:
         """Nobody wants the plan any more."""
-        self._under_way.cancel(call.table(), call.names["plan_id"])
-        return Answer()
+        elsewhere = self._elsewhere("DELETE", served, call)
+        if elsewhere is None:
+            self._under_way.cancel(call.table(), call.names["plan_id"])
+        return elsewhere or Answer()
+
+    def _elsewhere(self, method: str, served: Served, call: Call) -> Answer | None:
+        """What the process says that has the plan; None: it would be this one.
+
+        Raises HttpError: 404, that process ended; 503, it does not answer.
+        """
+        plan_id, siblings = call.names["plan_id"], served.siblings
+        owner = None if siblings is None else siblings.owner(plan_id)
+        if siblings is None or owner is None:
+            return None
+        names = [quote(call.names[one], safe="") for one in ("namespace", "table", "plan_id")]
+        target = "/v1/namespaces/{}/tables/{}/plan/{}".format(*names)
+        seconds = self._bounds.seconds + 2 * PATIENCE_SECONDS  # its own are over before
+        try:
+            return siblings.ask(owner, method, target, call.headers, seconds)
+        except TimeoutError as error:
+            raise HttpError(
+                503, "ServiceUnavailableException", "The worker that has the plan is busy."
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise HttpError(
+                404, NO_SUCH_PLAN, f"Plan does not exist: {plan_id[:60]}; its worker ended."
+            ) from error
 
     def tasks(self, served: Served, call: Call) -> Answer:
         """Further files of a plan."""

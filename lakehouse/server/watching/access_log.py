@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
@@ -49,12 +50,26 @@ def log_request(
     log.info("%s", orjson.dumps(line).decode())
 
 
+class _WholeLines(WatchedFileHandler):
+    """Appends a line by one call of the system, however long it is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.reopenIfNeeded()
+            stream = self.stream or self._open()
+            os.write(stream.fileno(), f"{self.format(record)}\n".encode())
+        # as all handlers do
+        except Exception:  # noqa: BLE001
+            self.handleError(record)
+
+
 def open_log(path: str) -> None:
     """Write the lines of this process to a file, or to standard error for `-`.
 
-    A file that was moved away is made anew.
+    A file that was moved away is made anew. Several processes may write to one: each line is
+    appended whole.
     """
-    handler = logging.StreamHandler() if path == "-" else WatchedFileHandler(Path(path))
+    handler = logging.StreamHandler() if path == "-" else _WholeLines(Path(path))
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)

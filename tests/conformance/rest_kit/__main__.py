@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import lakehouse as lh
-from lakehouse.server.http_server import HttpServer
-from lakehouse.server.rest_app import rest_app
+from tests.server.conftest import serve
 
 HOME = Path(__file__).parent
 PACKAGE = "org.apache.iceberg.rest"
@@ -69,7 +68,7 @@ def main() -> int:
             name="rck_warehouse",
             **{"allowed-locations": tempfile.gettempdir()},
         )
-        with HttpServer(rest_app(lake), "127.0.0.1", 0) as server:
+        with serve(lake) as server:  # LAKEHOUSE_REST_WORKERS says by how many processes
             report = kit(jars, server.url, options.test)
     if options.report is not None:
         options.report.write_text(report)
