@@ -119,6 +119,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Show what the current definitions would do to the existing tables; change nothing.",
     ),
+    "quarantine": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Count the quarantined lines of a source by reason; what change would take them.",
+    ),
     "retry-quarantine": Listed(
         "lakehouse.cli.pipeline_commands",
         "Make the next run try quarantined lines again, by the source's current definition.",

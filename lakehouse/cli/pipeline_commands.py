@@ -15,6 +15,7 @@ from lakehouse.cli.optional_parts import load_module
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "plan-changes")(plan_changes)
+    command(app, "quarantine")(quarantine)
     command(app, "retry-quarantine")(retry_quarantine)
     command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
@@ -39,6 +40,18 @@ def plan_changes(
     session.report(found)
     if found.changes:
         raise typer.Exit(2)
+
+
+def quarantine(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Raw table of a source, such as raw.events.")],
+) -> None:
+    """Count the quarantined lines of a source by reason; what change would take them.
+
+    Example: lakehouse quarantine raw.flights
+    """
+    module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
+    session.report(module.quarantine_reasons(session.lake, table))
 
 
 def retry_quarantine(

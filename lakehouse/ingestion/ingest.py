@@ -56,7 +56,6 @@ from lakehouse.ingestion.landing_listing import (
     landing_files,
     list_landing,
 )
-from lakehouse.ingestion.reading.formats.record_chunks import reject_kind
 from lakehouse.ingestion.redefined_source import (
     check_all_there,
     check_ledger,
@@ -71,6 +70,7 @@ from lakehouse.ingestion.source import (
     Source,
 )
 from lakehouse.ingestion.source_tables import (
+    RejectKind,
     day_in,
     event_ts_in,
     file_problems,
@@ -79,6 +79,8 @@ from lakehouse.ingestion.source_tables import (
     quarantine_table,
     raw_table,
     read_ledger,
+    reject_kinds,
+    rejects_by_day,
     source_columns,
     taken_names,
     unread,
@@ -117,6 +119,7 @@ class IndexOutcome:
         undated: lines among them without a usable event time, now in quarantine.
         problems: file -> what is wrong with it as a whole, over all files that the ledger knows.
         days: days that have pending lines now.
+        reasons: why the lines without a usable event time are in quarantine -> how many.
         landed: days whose lines are other ones now -> what they are, as text that is equal for
             equal files (`day_versions`).
     """
@@ -127,6 +130,7 @@ class IndexOutcome:
     undated: int
     problems: dict[str, str]
     days: tuple[date, ...]
+    reasons: Mapping[str, int] = field(default_factory=dict)
     landed: Mapping[date, str] = field(default_factory=dict)
 
 
@@ -141,6 +145,7 @@ class IngestOutcome:
         days: days that were written.
         counts: what became of their lines, over all files that the run took.
         by_day: the same for each day, over all files that the ledger knows.
+        reasons: why lines of a day are in quarantine -> how many, over these files.
         drift: columns added and promoted.
         checks: outcomes of the audit.
     """
@@ -151,6 +156,7 @@ class IngestOutcome:
     days: tuple[date, ...]
     counts: LineCount
     by_day: dict[date, LineCount]
+    reasons: Mapping[date | None, Mapping[str, int]]
     drift: Drift
     checks: tuple[CheckOutcome, ...]
 
@@ -224,6 +230,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
             files=vanished,
         )
     undated = sum(row.lines for row in rows if row.event_day is None)
+    reasons = _reasons(work, source, undated_here, undated).get(None, Counter())
     problems = file_problems(ledger)
     problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
     changed = sorted({row.event_day for row in rows if row.event_day is not None})
@@ -235,6 +242,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         undated,
         problems,
         pending_days(ledger),
+        reasons,
         day_versions(read_ledger(ledger, day_in(changed))) if changed else {},
     )
 
@@ -282,18 +290,20 @@ def ingest_days(
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
-        work.say(
-            days_written(
-                combined_by_day(done, plan.days), counts, _reasons(work, source, plan, counts)
-            )
-        )
+        of_these = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+        found = _reasons(work, source, of_these, counts.quarantined)
+        total = sum(found.values(), Counter())
+        work.say(days_written(combined_by_day(done, plan.days), counts, total))
+    by_day = combined_by_day(known, plan.days)
+    rejected = sum(count.quarantined for count in by_day.values())
     outcome = IngestOutcome(
         snapshot=_current(work.lake, source.table),
         quarantine_snapshot=_current(work.lake, source.quarantine_table),
         ledger_snapshot_id=read_id,
         days=plan.days,
         counts=counts,
-        by_day=combined_by_day(known, plan.days),
+        by_day=by_day,
+        reasons=_reasons(work, source, day_in(plan.days), rejected) if plan.days else {},
         drift=drift,
         checks=checks,
     )
@@ -409,19 +419,10 @@ def _refuse_if_most_is_lost(
     most = source.max_rejected if counts.lines >= _FEW_LINES else max(source.max_rejected, 50.0)
     if counts.quarantined * 100 <= most * counts.lines:
         return
-    names = ["reason", "detail", LANDING_FILE, LANDING_LINE, "record"]
-    found: Counter[tuple[str, str]] = Counter()
-    firsts: dict[tuple[str, str], dict[str, Any]] = {}
     table = quarantine_table(work.lake, source).refresh()
-    for batch in table.scan(rejects, names).to_batches():
-        reasons, details = batch["reason"].to_pylist(), batch["detail"].to_pylist()
-        for position, kind in enumerate(map(reject_kind, reasons, details)):
-            found[kind] += 1
-            if kind not in firsts:
-                (firsts[kind],) = batch.slice(position, 1).to_pylist()
     told = [
-        f"{count:,} x {kind[0]}: {_shown(firsts[kind])}. {_remedy(source, *kind, firsts[kind])}"
-        for kind, count in found.most_common(3)
+        f"{kind.lines:,} x {kind.reason}: {_shown(kind.first)}. {remedy(source, kind)}"
+        for kind in reject_kinds(table, rejects)[:3]
     ]
     raise MostRejectedError(
         f"source {source.name!r}: {counts.quarantined:,} of {counts.lines:,} lines "
@@ -440,9 +441,10 @@ def _shown(reject: Mapping[str, Any]) -> str:
     return f"{reject['detail']} ({where}: {str(reject['record'])[:120]})"
 
 
-def _remedy(source: Source, reason: str, field: str, reject: Mapping[str, Any]) -> str:
+def remedy(source: Source, kind: RejectKind) -> str:
     """The change of the source's definition that would take such lines."""
-    detail, time = str(reject["detail"] or ""), source.event_time
+    reason, field = kind.reason, kind.field
+    detail, time = str(kind.first["detail"] or ""), source.event_time
     if reason == REASON:
         return "The transform of the source rejects such lines: change it, or raise max_rejected."
     if "nanoseconds" in detail or "finer than a microsecond" in detail:
@@ -451,8 +453,8 @@ def _remedy(source: Source, reason: str, field: str, reject: Mapping[str, Any]) 
     if reason == "unexpected column" and (declared or source.drift == "evolve"):
         # a field that drift does not take has the name of another column, but for case
         name = declared.name if declared else f"{field}_2"
-        kind = declared.type if declared else "string"
-        return f"Column({name!r}, {kind!r}, aliases=({field!r},)) takes it."
+        type_ = declared.type if declared else "string"
+        return f"Column({name!r}, {type_!r}, aliases=({field!r},)) takes it."
     return {
         "type conflict": f'Column({field!r}, "json") takes any value.',
         "unexpected column": f'Declare {field!r}, or say drift="evolve".',
@@ -563,15 +565,12 @@ def _quarantine(
 
 
 def _reasons(
-    work: Workplace, source: Source, plan: IngestPlan, counts: LineCount
-) -> dict[str, int]:
-    """Why lines of the run were rejected -> how many."""
-    if not counts.quarantined:
+    work: Workplace, source: Source, where: BooleanExpression, lines: int
+) -> dict[date | None, Counter[str]]:
+    """Why lines were rejected, by day; `lines` of them at most."""
+    if not lines:
         return {}
-    where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
-    table = quarantine_table(work.lake, source)
-    found = table.scan(where, ["reason"]).to_arrow()["reason"].value_counts()
-    return {one["values"]: one["counts"] for one in found.to_pylist()}
+    return rejects_by_day(quarantine_table(work.lake, source), where)
 
 
 def _files_of(table: Table) -> TableFiles:

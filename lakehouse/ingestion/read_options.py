@@ -11,7 +11,7 @@ from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 
 # codecs of Python that are transformations or escapes, no encodings of files
 _NO_ENCODINGS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
-_OF_CSV = ("delimiter", "quote", "escape", "header", "null_values")
+_OF_CSV = ("delimiter", "quote", "escape", "header", "skip", "null_values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,8 @@ class ReadOptions:
             doubled. Before anything else it is a character of the field.
         header: whether the first line of CSV names the fields; else they are the declared columns,
             in their order.
+        skip: so many lines before the header of CSV are no records, nor is a line `sep=;` of
+            Excel, which names the delimiter of its file.
         null_values: fields of CSV that are null.
         decimal_separator: of numbers that are text: `.` or `,`.
         thousands: what groups their digits, before each third; None: nothing does.
@@ -45,6 +47,7 @@ class ReadOptions:
     quote: str = '"'
     escape: str | None = None
     header: bool = True
+    skip: int = 0
     null_values: tuple[str, ...] = ("",)
     decimal_separator: str = "."
     thousands: str | None = None
@@ -63,6 +66,8 @@ class ReadOptions:
             raise _refused("delimiter", self.delimiter, "it is the quote or the escape, too")
         if self.escape is not None and not self.quote:
             raise _refused("escape", self.escape, "nothing is escaped without a quote")
+        if type(self.skip) is not int or self.skip < 0:
+            raise _refused("skip", self.skip, "it is a number of lines")
         if self.decimal_separator not in (".", ","):
             raise _refused("decimal_separator", self.decimal_separator, "it is '.' or ','")
         if self.thousands is not None and (
@@ -106,7 +111,7 @@ class ReadOptions:
     @property
     def lines_are_records(self) -> bool:
         """Whether a CSV file can be cut at line ends, as it can where it is quoted as usual."""
-        return not (self.used.keys() & {"encoding", "quote", "escape", "header"})
+        return not (self.used.keys() & {"encoding", "quote", "escape", "header", "skip"})
 
     def check(self, format_: str, columns: dict[str, str]) -> None:
         """Refuse what cannot hold for a source.

@@ -259,7 +259,11 @@ class Source:
         for alias in column.aliases:
             if every.count(alias) > 1:
                 wrong = "is another column or alias, too"
-            elif alias in (self.event_time.column, *self.natural_key, *self.partition_columns):
+            elif alias and alias in {
+                self.event_time.column,
+                *self.natural_key,
+                *self.partition_columns,
+            }:
                 wrong = f"is named as event time, key or partition column: name {column.name!r}"
             else:
                 continue

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import (
@@ -28,7 +31,7 @@ from lakehouse.ingestion.landing_ledger import (
     ledger_from_arrow,
 )
 from lakehouse.ingestion.landing_listing import VERSION, unindexed
-from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
+from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA, reject_kind
 from lakehouse.ingestion.reading.typing.typed_columns import arrow_type
 from lakehouse.ingestion.redefined_source import (
     ledger_property,
@@ -195,6 +198,54 @@ def file_problems(ledger: Table) -> dict[str, str]:
         for row in read_ledger(ledger, NotNull(term="problem"))
         if row.problem
     }
+
+
+@dataclass(frozen=True, slots=True)
+class RejectKind:
+    """Lines that are in quarantine for one reason.
+
+    Attributes:
+        reason: as the table says it.
+        field: or other beginning of the detail that they share; empty: the reason says it all.
+        lines: how many.
+        first: one of them, as the table has it.
+    """
+
+    reason: str
+    field: str
+    lines: int
+    first: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.field}" if self.field else self.reason
+
+
+def reject_kinds(quarantine: Table, where: BooleanExpression | None = None) -> list[RejectKind]:
+    """What lines are in quarantine for, the commonest first."""
+    if quarantine.metadata.current_snapshot_id is None:
+        return []
+    found: Counter[tuple[str, str]] = Counter()
+    firsts: dict[tuple[str, str], dict[str, Any]] = {}
+    names = ["reason", "detail", LANDING_FILE, LANDING_LINE, "record"]
+    for batch in quarantine.scan(where, names).to_batches():
+        reasons, details = batch["reason"].to_pylist(), batch["detail"].to_pylist()
+        for position, kind in enumerate(map(reject_kind, reasons, details)):
+            found[kind] += 1
+            if kind not in firsts:
+                (firsts[kind],) = batch.slice(position, 1).to_pylist()
+    return [RejectKind(*kind, lines, firsts[kind]) for kind, lines in found.most_common()]
+
+
+def rejects_by_day(quarantine: Table, where: BooleanExpression) -> dict[date | None, Counter[str]]:
+    """How many lines of each day are in quarantine for each reason; None: lines without a day."""
+    found: dict[date | None, Counter[str]] = {}
+    if quarantine.metadata.current_snapshot_id is not None:
+        for batch in quarantine.scan(where, ["event_day", "reason", "detail"]).to_batches():
+            rows = zip(*(batch[name].to_pylist() for name in batch.schema.names), strict=True)
+            for (day, reason, detail), count in Counter(rows).items():
+                kind = reject_kind(reason, detail)
+                found.setdefault(day, Counter())[": ".join(filter(None, kind))] += count
+    return found
 
 
 def pending_days(ledger: Table) -> tuple[date, ...]:

@@ -18,6 +18,8 @@ from lakehouse.orchestration.checks.expectations import Suite
 from lakehouse.spec.metadata.snapshot import ASSET_KEY, RUN_ID
 from lakehouse.table import Table
 
+FAILED_BY = "lakehouse/error"
+"""Metadata of a failure: the type of the error that its description is from."""
 # what another writer or a slow network breaks can be tried again; what the data breaks cannot
 RETRY = dg.RetryPolicy(
     max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
@@ -65,11 +67,19 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
     except LakehouseError as error:
         if error.retryable or isinstance(error, (AuditFailedError, *passed_on)):
             raise
-        raise dg.Failure(
-            description=error.message,
-            metadata={k: str(v)[:1000] for k, v in error.context.items()},
-            allow_retries=False,
-        ) from error
+        raise failure_of(error) from None
+
+
+def failure_of(error: LakehouseError) -> dg.Failure:
+    """The failure of a step; raised `from None`, else Dagster prints the error twice."""
+    return dg.Failure(
+        description=error.message,
+        metadata={
+            FAILED_BY: type(error).__name__,
+            **{k: str(v)[:1000] for k, v in error.context.items()},
+        },
+        allow_retries=error.retryable,
+    )
 
 
 def remove_dead_branches(
@@ -149,7 +159,10 @@ def audit_failure(error: AuditFailedError) -> dg.Failure:
     """The failure of a step whose data did not pass; trying again would give the same data."""
     return dg.Failure(
         description=error.message,
-        metadata={"lakehouse/rejected_snapshot_id": str(error.snapshot.snapshot_id)},
+        metadata={
+            FAILED_BY: type(error).__name__,
+            "lakehouse/rejected_snapshot_id": str(error.snapshot.snapshot_id),
+        },
         allow_retries=False,
     )
 

@@ -1,6 +1,6 @@
 """Makes a source's assets: ledger, raw table (partitioned by day), and quarantine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
@@ -41,12 +41,15 @@ from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
+from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot
 
 # where Dagster keeps the version of what was materialized
 DATA_VERSION_TAG = "dagster/data_version"
+REASONS = "lakehouse/quarantined_because"
+_REASONS_SHOWN = 20
 FILES_WHOLE = "files_whole"
 FEW_QUARANTINED = "few_quarantined"
 
@@ -287,7 +290,7 @@ class SourceAssets:
         except AuditFailedError as error:
             memory = DayMemory(context.instance)
             yield from check_results(self.raw_key, self.suites, error.outcomes, memory)
-            raise audit_failure(error) from error
+            raise audit_failure(error) from None
         except DaysLeftAloneError as error:
             self._report_days(context, work, error.outcome)
             memory = DayMemory(context.instance, error.outcome.days)
@@ -314,7 +317,7 @@ class SourceAssets:
                     dg.AssetMaterialization(
                         asset_key=key,
                         partition=str(day),
-                        metadata=metadata,
+                        metadata={**metadata, **self._day_metadata(key, day, outcome)},
                         tags={DATA_VERSION_TAG: data_version(snapshot).value},
                     )
                 )
@@ -336,16 +339,9 @@ class SourceAssets:
             "quarantined": outcome.counts.quarantined,
             "duplicates": outcome.counts.duplicates,
         }
-        for day, count in outcome.by_day.items():
-            for key, number in (
-                (self.raw_key, count.rows),
-                (self.quarantine_key, count.quarantined),
-            ):
-                metadata = {
-                    "dagster/partition_row_count": number,
-                    "lakehouse/lines": count.lines,
-                    "lakehouse/duplicates": count.duplicates,
-                }
+        for key in (self.raw_key, self.quarantine_key):
+            for day in outcome.by_day:
+                metadata = self._day_metadata(key, day, outcome)
                 context.add_asset_metadata(metadata, asset_key=key, partition_key=str(day))
         drift = [f"added {c.name} {c.type}" for c in outcome.drift.added] + [
             f"promoted {c.name} to {c.type}" for c in outcome.drift.promoted
@@ -383,6 +379,23 @@ class SourceAssets:
         record_again(context, records)
         yield self._few_quarantined(outcome, memory)
 
+    def _day_metadata(
+        self, key: dg.AssetKey, day: date, outcome: IngestOutcome
+    ) -> dict[str, dg.MetadataValue]:
+        """What became of a day's lines, over all files that the ledger knows."""
+        count, reasons = outcome.by_day[day], outcome.reasons.get(day)
+        numbers = {
+            "dagster/partition_row_count": (
+                count.rows if key == self.raw_key else count.quarantined
+            ),
+            "lakehouse/lines": count.lines,
+            "lakehouse/rows": count.rows,
+            "lakehouse/quarantined": count.quarantined,
+            "lakehouse/duplicates": count.duplicates,
+        }
+        shown = {name: dg.MetadataValue.int(number) for name, number in numbers.items()}
+        return shown | ({REASONS: reasons_table(reasons)} if reasons else {})
+
     def _few_quarantined(self, outcome: IngestOutcome, memory: DayMemory) -> dg.AssetCheckResult:
         failed = {}
         for day, count in outcome.by_day.items():
@@ -406,6 +419,13 @@ class SourceAssets:
                 **metadata_of(bad),
             },
         )
+
+
+def reasons_table(reasons: Mapping[str, int]) -> dg.MarkdownMetadataValue:
+    """Why lines are in quarantine, the commonest first."""
+    shown = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[:_REASONS_SHOWN]
+    rows = [f"| {count:,} | {plain(reason)} |" for reason, count in shown]
+    return dg.MetadataValue.md("\n".join(["| lines | reason |", "|---:|---|", *rows]))
 
 
 def daily_partitions(sources: Sequence[Source]) -> dg.DailyPartitionsDefinition:
@@ -437,6 +457,7 @@ def _ledger_result(
             "lakehouse/landed_files": found.files,
             "lakehouse/landed_lines": found.lines,
             "lakehouse/undated_lines": found.undated,
+            **({REASONS: reasons_table(found.reasons)} if found.reasons else {}),
             "lakehouse/pending_days": len(found.days),
         },
         check_results=[

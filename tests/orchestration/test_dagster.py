@@ -282,6 +282,44 @@ def test_a_day_that_a_run_leaves_alone_keeps_its_data_version(deployment: Deploy
             assert after[name][day] == before[name][day], (name, day)
 
 
+def test_a_materialization_of_a_day_says_what_became_of_its_lines(deployment: Deployment) -> None:
+    """In a run of many days, and in one that fails for others; the judge is what landed."""
+    pipe = deployment.pipe
+    first = [event(1, 1), event(1, 1), event(2, 1, amount="much"), event(3, 2)]
+    pipe.land("1.jsonl.gz", [*first, event(4, 2, id=None), event(5, 2, amount=0.5), b"no json"])
+    deployment.ingest(1, 2)
+
+    def told(name: str) -> dict[str, dict[str, object]]:
+        records = deployment.instance.fetch_materializations(dg.AssetKey(["raw", name]), 50).records
+        return {
+            str(one.partition_key): {
+                key.partition("/")[2]: value.value
+                for key, value in one.asset_materialization.metadata.items()
+            }
+            for one in reversed(records)
+        }
+
+    wanted = {"2026-06-01": (3, 1, 1, 1), "2026-06-02": (3, 1, 2, 0)}
+    names = ("lines", "rows", "quarantined", "duplicates", "partition_row_count")
+    for asset, shown in (("events", 1), ("events_quarantine", 2)):
+        found = told(asset)
+        assert {day: tuple(found[day][name] for name in names) for day in wanted} == {
+            day: (*counts, counts[shown]) for day, counts in wanted.items()
+        }
+        reasons = found["2026-06-02"]["quarantined_because"]
+        assert "| 1 | null key&#58; id |" in reasons
+        assert "| 1 | type conflict&#58; amount |" in reasons
+    ledger = deployment.metadata("raw/events_landing")
+    assert "| 1 | malformed JSON |" in ledger["lakehouse/quarantined_because"]
+    # another file of the second day goes: the first is written, and told as before
+    gone = pipe.land("2.jsonl.gz", [event(6, 2)])
+    deployment.ingest(2, 2)
+    gone.unlink()
+    pipe.land("3.jsonl.gz", [event(7, 1)])
+    deployment.ingest(1, 2, check=False)
+    assert tuple(told("events")["2026-06-01"][name] for name in names) == (4, 2, 1, 1, 2)
+
+
 def test_good_days_are_written_and_reported_when_one_is_bad(deployment: Deployment) -> None:
     pipe = deployment.pipe
     pipe.land("1.jsonl.gz", [event(1, 1), event(2, 2)])

@@ -12,6 +12,7 @@ from dagster._core.definitions.freshness import FreshnessState, FreshnessStateCh
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.orchestration import by_command, failure_alerts
+from lakehouse.orchestration.asset_results import explained
 
 DAYS = dg.DailyPartitionsDefinition("2026-06-01")
 
@@ -52,6 +53,21 @@ def test_the_text_says_what_failed_why_and_where_to_look() -> None:
     assert [line.partition(": ")[0] for line in why] == ["broken"] * len(why)
     assert why[0] == "broken: InvalidInputError: raw.events: 3 lines"
     assert "http://ui:3000/runs/" in last
+
+
+def test_an_error_of_ours_is_told_by_its_type_and_printed_once(capfd) -> None:
+    """Once for the step and once for the run, which Dagster prints both; never as its own cause."""
+
+    @dg.asset
+    def refused() -> None:
+        with explained():
+            raise InvalidInputError("raw.events: 3 lines")
+
+    (text,) = told_of(refused)
+    assert "refused: InvalidInputError: raw.events: 3 lines" in text.splitlines()
+    printed = capfd.readouterr().err
+    assert printed.count("raw.events: 3 lines") == 2
+    assert "caused by" not in printed
 
 
 def test_a_failure_that_says_why_is_told_as_it_says() -> None:

@@ -61,7 +61,7 @@ def test_reasons_are_counted_as_the_quarantine_has_them(pipe: Pipe) -> None:
     reasons = {reason for _, _, reason in pipe.quarantine()}
     found = [line for line in said[-1].splitlines() if line.startswith("quarantined")]
     assert len(reasons) == 1
-    assert found == [f"quarantined 2 x {reason}" for reason in reasons]
+    assert found == [f"quarantined 2 x {reason}: amount" for reason in reasons]
 
 
 def test_many_days_are_cut_and_said_to_be() -> None:

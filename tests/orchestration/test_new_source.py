@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -21,11 +22,18 @@ import pytest
 from typer.testing import CliRunner
 
 from lakehouse.cli import app
-from lakehouse.ingestion.proposal.source_proposal import _laid_out
+from lakehouse.ingestion.proposal.sampled_records import SampledRecords, find_sample
+from lakehouse.ingestion.proposal.source_proposal import (
+    Wishes,
+    _bucket,
+    _laid_out,
+    propose_source,
+)
 from lakehouse.orchestration import Column, EventTime, Source
 from lakehouse.orchestration.discovery import discover
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import Pipe
+from tests.orchestration.test_rescue import read
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CLICKS = [
@@ -370,6 +378,95 @@ def test_json_takes_times_and_decimals_of_parquet(command, tmp_path: Path) -> No
     found = json.loads(command("events", folder, "--dry-run", "--json").stdout)
     assert (found["columns"]["ts"], found["columns"]["x"]) == ("json", "json")
     assert (found["rows"], found["rescued"], found["rejected"]) == (10, {}, {})
+
+
+@pytest.mark.parametrize("point", [",", "."])
+@pytest.mark.parametrize("group", ["", ".", ",", "'", "\u2019", " ", "\u00a0", "\u202f"])
+def test_numbers_are_read_as_their_country_spells_them(
+    point: str, group: str, command, tmp_path: Path
+) -> None:
+    """With and without signs; whole numbers and codes beside them. The judge: what was spelled."""
+    if point == group:
+        return
+    chance = random.Random(f"{point}{group}")
+    amounts = [Decimal(chance.randrange(-(10**7), 10**7)) / 100 for _ in range(60)]
+    signs = [chance.choice((-1, 1)) * chance.randrange(1, 500) for _ in range(60)]
+    names = ["id", "at", "amount", "signed", "step", "phone"]
+    rows = [
+        [str(n), f"2024-06-01T{n % 24:02}:00:00Z",
+         *(f"{amount:{sign},.2f}".replace(",", "G").replace(".", point).replace("G", group)
+           for sign in "-+"), f"{step:+}", f"+49{n}"]
+        for n, (amount, step) in enumerate(zip(amounts, signs, strict=True))
+    ]  # fmt: skip
+    sample = tmp_path / "payments.csv"
+    sample.write_text("\n".join("|".join(row) for row in [names, *rows]))
+    done = command("payments", sample, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    types = [found["columns"][name] for name in names[2:]]
+    assert (types, found["rescued"]) == (["double", "double", "long", "string"], {})
+    source = defined(tmp_path / "checkout" / "assets" / "payments.py")
+    read_rows, _ = read(sample.read_bytes(), source, "payments.csv")
+    wanted = [(float(a), float(a), s) for a, s in zip(amounts, signs, strict=True)]
+    assert [(row["amount"], row["signed"], row["step"]) for row in read_rows] == wanted
+
+
+@pytest.mark.parametrize("odd", ["12.50 EUR", "$12.50", "12.50-", "(12.50)", "7%"])
+def test_numbers_with_more_than_a_number_are_text_and_told(
+    odd: str, command, tmp_path: Path
+) -> None:
+    sample = tmp_path / "a.jsonl"
+    some = [
+        {"at": f"2024-06-01T{n % 24:02}:00:00Z", "x": odd if n % 3 else "1.5"} for n in range(9)
+    ]
+    sample.write_bytes(lines(some))
+    found = json.loads(command("events", sample, "--dry-run", "--json").stdout)
+    assert found["columns"]["x"] == "string"
+    assert f"x has numbers with more than a number says ({odd!r})" in " ".join(found["notes"])
+
+
+@pytest.mark.parametrize(
+    "header", ["id;at;name;amount", "sep=;\nid;at;name;amount", ";at;name;amount"]
+)
+@pytest.mark.parametrize("before", [0, 1, 6])
+@pytest.mark.parametrize("padded", ["", ";;;"])
+def test_lines_before_the_header_are_no_records(
+    header: str, before: int, padded: str, command, tmp_path: Path
+) -> None:
+    """A preamble, padded by a spreadsheet or not; Excel's line; names that are left out."""
+    if before and header[:1] in "s;":
+        return
+    some = [f'{n};2024-06-01T{n % 24:02}:00:00Z;"a;{n}\nb";{n / 4}' for n in range(30)]
+    preamble = [f"Konto {n}{padded}" for n in range(before)]
+    sample = tmp_path / "a.csv"
+    sample.write_text("\n".join([*preamble, header, *some]))
+    found = json.loads(command("events", sample, "--json").stdout)
+    assert (found["rows"], found["records"], found["read"].get("skip", 0)) == (30, 30, before)
+    source = defined(tmp_path / "checkout" / "assets" / "events.py")
+    rows, reasons = read(sample.read_bytes(), source, "a.csv")
+    first = 1 + before + header.count("\n") + 2
+    assert (reasons, [one["landing_line"] for one in rows]) == (
+        {},
+        list(range(first, first + 60, 2)),
+    )
+    assert [one["name"] for one in rows] == [f"a;{n}\nb" for n in range(30)]
+
+
+@pytest.mark.parametrize("ids", [[f"KD-{n:04}" for n in range(40)], list(range(1000, 1040))])
+def test_what_a_bucket_splits_by_is_told_by_values(ids: list, command, tmp_path: Path) -> None:
+    """Names in a language that nobody taught it; prices, dates and texts are no ids."""
+    rows = [
+        {"lfd": n, "zeit": f"2024-06-{1 + n % 3:02}T10:00:00Z", "preis": n * 7 % 1_311,
+         "tag": f"2024-0{1 + n % 9}-01", "stadt": f"Ort {n % 90}", "kunde_nr": ids[n % 40]}
+        for n in range(400)
+    ]  # fmt: skip
+    sample = tmp_path / "a.jsonl"
+    sample.write_bytes(lines(rows))
+    source = propose_source("a", find_sample(str(sample), {}, 400), Wishes(), date(2026, 1, 1))
+    found, columns = SampledRecords(), source.source.columns
+    for _, chunk in find_sample(str(sample), {}, 400).chunks(source.source, date.max, {}):
+        found.add(chunk)
+    assert _bucket(found, columns, (), "zeit") == "kunde_nr"
 
 
 def test_a_decimal_comma_that_not_all_values_have_is_told(command, tmp_path: Path) -> None:

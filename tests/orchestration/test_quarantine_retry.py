@@ -15,8 +15,10 @@ import pytest
 from lakehouse.errors import NoSuchTableError, NotFoundError
 from lakehouse.ingestion import ingest
 from lakehouse.ingestion.source import Column
+from lakehouse.ingestion.source_tables import reject_kinds
 from lakehouse.orchestration.automation.landing_state import look
 from lakehouse.orchestration.automation.quarantine_retry import (
+    QuarantineReasons,
     retry,
     retry_job,
     retry_quarantine,
@@ -74,6 +76,23 @@ def _taken(pipe: Pipe) -> list[date]:
     if days:
         pipe.ingest(days, "increment")
     return days
+
+
+def test_a_quarantine_is_told_by_reason_with_what_would_take_its_lines(pipe: Pipe) -> None:
+    pipe = pipe.with_source(**STRICT)
+    _odd(pipe)
+    kinds = reject_kinds(pipe.lake.load_table(pipe.source.quarantine_table))
+    told = QuarantineReasons(pipe.source, kinds)
+    assert told.title() == "raw.events_quarantine: 6 lines"
+    first, second = told.to_dict()["reasons"]
+    assert (first["reason"], first["field"], first["lines"]) == ("unexpected column", "coupon", 5)
+    assert first["taken_by"] == "Declare 'coupon', or say drift=\"evolve\"."
+    assert (second["reason"], second["file"], second["line"]) == (
+        "malformed JSON",
+        "1.jsonl.gz",
+        15,
+    )
+    assert next(iter(told.facts()))[0] == "5 x unexpected column: coupon"
 
 
 def test_lines_of_a_field_that_is_declared_now_leave_the_quarantine(

@@ -53,7 +53,7 @@ FED = Source(
 
 def read(data: bytes, source: Source, path: str) -> tuple[list[dict], Counter[str]]:
     """Rows, and how many rejects there are of each reason."""
-    clock = EventClock(source.event_time, DAY, DAY.replace(day=30))
+    clock = EventClock(source.event_time, source.first_day, DAY.replace(day=30))
     typer, index, rows = RowTyper(source, source.columns, clock), FileIndex(), []
     reasons: Counter[str] = Counter()
     for chunk in file_chunks(pa.BufferReader(data), path, source):

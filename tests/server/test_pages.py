@@ -112,6 +112,23 @@ def test_nothing_of_a_table_becomes_markup(lake):
         assert words.count("null") == 3
 
 
+def test_a_quarantine_is_counted_by_reason(lake, monkeypatch):
+    reasons = ["blank line", "type conflict", "blank line", "<b>"]
+    table = lake.create_table("raw.t_quarantine", pa.schema({"reason": pa.string()}))
+    lake.create_table("raw.t", pa.schema({"reason": pa.string()})).append(
+        pa.table({"reason": reasons})
+    )
+    with browsing(lake) as browser:
+        assert "Why lines" not in browser.words("/tables/raw/t_quarantine")
+        table.append(pa.table({"reason": reasons}))
+        words = browser.words("/tables/raw/t_quarantine")
+        assert "reason lines blank line 2 type conflict 1 <b> 1" in words
+        assert "Why lines" not in browser.words("/tables/raw/t")
+        monkeypatch.setattr(table_pages, "COUNTED_ROWS_MAX", 3)
+        words = browser.words("/tables/raw/t_quarantine")
+        assert "too many lines to count here: lakehouse quarantine raw.t 4" in words
+
+
 def test_a_table_is_told_on_its_first_page(lake):
     table = lake.create_table("raw.t", NUMBERS, properties={"owner": "Ann", "comment": "Ids."})
     asset = {ASSET_KEY: "raw/t", RUN_ID: "run-1"}

@@ -5,8 +5,11 @@ What fits in two ways that make different values is not proposed; a note says bo
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import date
 from itertools import product
@@ -26,7 +29,11 @@ from lakehouse.ingestion.reading.content import (
     plain_blocks,
     wide_encoding,
 )
-from lakehouse.ingestion.reading.formats.csv_records import DELIMITERS, header_delimiter
+from lakehouse.ingestion.reading.formats.csv_records import (
+    DELIMITERS,
+    excels_delimiter,
+    header_delimiter,
+)
 from lakehouse.ingestion.reading.landing_file import format_of
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
@@ -40,7 +47,7 @@ _MOST_BYTES = 64 << 20
 _NOT_CP1252 = frozenset(b"\x81\x8d\x8f\x90\x9d")
 _WORD = re.compile(rb"[A-Za-z]*[\x80-\xff][A-Za-z\x80-\xff]*")
 _RARE_DELIMITERS = ("\x01", "^", "~", ":")
-_LINES_SEEN, _START_BYTES = 5, 1 << 16
+_LINES_SEEN, _LINES_JUDGED, _START_BYTES = 200, 5, 1 << 16
 _DATES = (
     *(
         form.replace("-", sign)
@@ -70,6 +77,10 @@ def options_told(texts: Sequence[str]) -> tuple[dict[str, object], str | None]:
         elif name not in names or not given:
             known = ", ".join([*names, EVENT_TIME_FORMAT])
             raise InvalidInputError(f"option {text!r}: it is NAME=VALUE, names are {known}")
+        elif name == "skip":
+            if not value.isdecimal():
+                raise InvalidInputError(f"option {text!r}: it is a number of lines")
+            told[name] = int(value)
         elif name == "header":
             told[name] = value.lower() not in ("false", "no", "0")
         elif name == "null_values":
@@ -87,6 +98,7 @@ def text_options(
     reader = LandingReader(sample.folder, source, today, sample.storage_properties)
     encodings: dict[str, str] = {}
     delimiters: set[str | None] = set()
+    preambles: set[int] = set()
     word, left = b"", _MOST_BYTES
     for file in sample.files:
         if file.refused is not None or left <= 0:
@@ -106,7 +118,9 @@ def text_options(
             word = found_word[0]
         start = b"".join(as_utf8(iter([text[:_START_BYTES]]), str(told.get("encoding", encoding))))
         if format_of(source, file.path, start) == "csv":
-            delimiters.add(_delimiter(start.split(b"\n")[:_LINES_SEEN], ReadOptions(**told)))  # type: ignore[arg-type]
+            skip, delimiter = _csv_start(start.split(b"\n")[:_LINES_SEEN], told)
+            preambles.add(skip)
+            delimiters.add(delimiter)
     found: dict[str, object] = {}
     kinds = set(encodings.values()) - {"ascii"}
     if kinds == {"cp1252"} and "encoding" not in told:
@@ -123,6 +137,14 @@ def text_options(
         notes.append(
             f"{len(odd):,} files are no UTF-8, the first is {odd[0]}: no encoding is proposed; say "
             "--option encoding=NAME, or keep files of different encodings in different sources"
+        )
+    if len(preambles) == 1 and (lines_before := preambles.pop()):
+        found["skip"] = lines_before
+        notes.append(f"the first {lines_before:,} lines of each CSV file come before its header")
+    elif preambles:
+        notes.append(
+            "CSV files have different numbers of lines before their header "
+            f"({', '.join(map(str, sorted(preambles)))}): keep them in different sources"
         )
     if len(delimiters) == 1 and (one := delimiters.pop()) not in (None, ","):
         found["delimiter"] = one
@@ -159,6 +181,43 @@ def _encoding(text: bytes) -> str:
     return "latin-1" if _NOT_CP1252 & set(text) else "cp1252"
 
 
+def _csv_start(lines: Sequence[bytes], told: Mapping[str, object]) -> tuple[int, str | None]:
+    """How many lines come before the header of a CSV file, and its delimiter."""
+    options = ReadOptions(**told)  # type: ignore[arg-type]
+    if excel := excels_delimiter(lines[0].decode("utf-8", "replace").lstrip("\ufeff")):
+        return options.skip, excel
+    skip, delimiter = (
+        (options.skip, None) if told.keys() & {"skip", "header"} else _preamble(lines, options)
+    )
+    return skip, delimiter or _delimiter(lines[skip:][:_LINES_JUDGED], options)
+
+
+def _preamble(lines: Sequence[bytes], options: ReadOptions) -> tuple[int, str | None]:
+    """How many lines come before the header of CSV, and its delimiter; (0, None): none do.
+
+    They have other numbers of fields than most records, or most of theirs are empty.
+    """
+    found: list[tuple[int, int, str]] = []
+    text = [line.decode("latin-1") for line in lines]
+    for sign in DELIMITERS if options.delimiter is None else (options.delimiter,):
+        reader = csv.reader(text, delimiter=sign, quotechar=options.quote or None)
+        rows: list[tuple[int, list[str]]] = []
+        before = 0
+        with suppress(csv.Error):
+            for row in reader:
+                rows.append((before, row))
+                before = reader.line_num
+        widths = Counter(len(row) for _, row in rows[:-1] if any(row))
+        (most, often), *_ = widths.most_common(1) or [(0, 0)]
+        header = next(
+            (n for n, row in rows if len(row) == most and sum(map(bool, row)) * 2 > most), 0
+        )
+        if most > 1 and often * 2 > widths.total() and widths.total() >= _LINES_JUDGED:
+            found.append((often * most, header, sign))
+    _, skip, delimiter = max(found, default=(0, 0, None))
+    return (skip, delimiter) if skip else (0, None)
+
+
 def _delimiter(lines: Sequence[bytes], options: ReadOptions) -> str | None:
     first = lines[0].removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
     usual = header_delimiter(first, options)
@@ -173,6 +232,13 @@ def _delimiter(lines: Sequence[bytes], options: ReadOptions) -> str | None:
 
 _SIGN, _DIGITS, _DIGIT = "[+-]?", "[0-9]", re.compile("[0-9]")
 _COMMA = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+),[0-9]+")
+# signs that group digits, beside the other point; only the last ones tell a number by themselves
+_GROUPS = {",": (".", " ", "\u00a0", "\u202f", "'", "\u2019"),
+           ".": (",", " ", "\u00a0", "\u202f", "'", "\u2019")}  # fmt: skip
+_OTHERWISE = re.compile(
+    r"[-+]?\s*[$\u20ac\u00a3]?\s*\(?[0-9][0-9.,']*\)?(?:\s*[-%$\u20ac\u00a3]|\s[A-Z]{3})?"
+)
+_PLAIN_NUMBER = re.compile(r"[-+]?[0-9.,']+")
 
 
 def number_options(
@@ -186,41 +252,73 @@ def number_options(
         for name, field in found.items()
         if field.untyped and field.distinct
     }
-    commas = [name for name, some in texts.items() if _spelled(some, ",", ".")]
-    points = [name for name, some in texts.items() if _spelled(some, ".", ",")]
-    if commas and points:
+    fitting = {
+        (point, group): [name for name, some in texts.items() if _spelled(some, point, group)]
+        for point, groups in _GROUPS.items()
+        for group in (None, *groups)
+    }
+    commas, points = (
+        {name for (point, _), names in fitting.items() if point == one for name in names}
+        for one in (",", ".")
+    )
+    if commas - points and points - commas:
         notes.append(
-            f"numbers have a decimal comma in {', '.join(commas)} and a point in "
-            f"{', '.join(points)}: no decimal_separator takes both, and those with a comma are text"
+            f"numbers have a decimal comma in {_named(texts, commas - points)} and a point in "
+            f"{_named(texts, points - commas)}: no decimal_separator takes both, and those with a "
+            "comma are text"
         )
-    elif commas:
-        return replace(options, decimal_separator=",", thousands=_grouped(texts, commas, "."))
-    elif points:
-        return replace(options, thousands=_grouped(texts, points, ","))
-    else:
-        notes += [
-            f"most values of {name} have a decimal comma, not all: it is text; --option "
-            "decimal_separator=, reads them, and leaves the others to the rest"
-            for name, some in texts.items()
-            if sum(_COMMA.fullmatch(one) is not None for one in some) * 10 >= 9 * len(some)
-        ]
+        return options
+    point = "," if commas - points else "."
+    grouped = {
+        group: set(names)
+        for (one, group), names in fitting.items()
+        if one == point and group and any(group in text for name in names for text in texts[name])
+    }
+    thousands = max(grouped, key=lambda group: len(grouped[group]), default=None)
+    if others := set().union(*grouped.values()) - grouped.get(thousands or "", set()):
+        notes.append(f"thousands are grouped otherwise in {_named(texts, others)}: they are text")
+    if thousands or point == ",":
+        return replace(options, decimal_separator=point, thousands=thousands)
+    notes += [
+        f"most values of {name} have a decimal comma, not all: it is text; --option "
+        "decimal_separator=, reads them, and leaves the others to the rest"
+        for name, some in texts.items()
+        if sum(_COMMA.fullmatch(one) is not None for one in some) * 10 >= 9 * len(some)
+    ]
     return options
 
 
-def _spelled(texts: Sequence[str], point: str, group: str) -> bool:
-    """Whether all are numbers with this sign before the fraction, and one of them only so."""
-    point, group = re.escape(point), re.escape(group)
-    grouped = f"{_DIGITS}{{1,3}}(?:{group}{_DIGITS}{{3}})+"
-    form = re.compile(f"{_SIGN}(?:{grouped}|{_DIGITS}+)(?:{point}{_DIGITS}+)?")
-    sure = re.compile(
-        f"{_SIGN}(?:{_DIGITS}+{point}(?:{_DIGITS}{{1,2}}|{_DIGITS}{{4,}})|{grouped}{point}{_DIGITS}+)"
+def spelled_otherwise(name: str, field: Field) -> str | None:
+    """A note on text that is a number with more: a unit, brackets, the sign at the end."""
+    some = [one for one in field.distinct or () if isinstance(one, str)]
+    if not some or not all(map(_OTHERWISE.fullmatch, some)):
+        return None
+    odd = [one for one in some if not _PLAIN_NUMBER.fullmatch(one)]
+    if not odd:
+        return None
+    return (
+        f"{name} has numbers with more than a number says ({min(odd)!r}): it is text; a transform "
+        "of the source, or a derived table, makes numbers of it"
     )
-    return all(map(form.fullmatch, texts)) and any(map(sure.fullmatch, texts))
 
 
-def _grouped(texts: Mapping[str, Sequence[str]], names: Sequence[str], group: str) -> str | None:
-    between = re.compile(rf"{_DIGITS}{re.escape(group)}{_DIGITS}{{3}}")
-    return group if any(between.search(one) for name in names for one in texts[name]) else None
+def _named(texts: Mapping[str, object], names: Collection[str]) -> str:
+    return ", ".join(name for name in texts if name in names)
+
+
+def _spelled(texts: Sequence[str], point: str, group: str | None) -> bool:
+    """Whether all are numbers with these signs, and one of them only so."""
+    fraction, grouped, sure = re.escape(point), "(?!)", "(?!)"
+    if group is not None:
+        grouped = f"{_DIGITS}{{1,3}}(?:{re.escape(group)}{_DIGITS}{{3}})+"
+        twice = f"{_DIGITS}{{1,3}}(?:{re.escape(group)}{_DIGITS}{{3}}){{2,}}"
+        once = grouped if group in "'\u2019" else twice
+        sure = f"{grouped}{fraction}{_DIGITS}+|{once}"
+    form = re.compile(f"{_SIGN}(?:{grouped}|{_DIGITS}+)(?:{fraction}{_DIGITS}+)?")
+    certain = re.compile(
+        f"{_SIGN}(?:{_DIGITS}+{fraction}(?:{_DIGITS}{{1,2}}|{_DIGITS}{{4,}})|{sure})"
+    )
+    return all(map(form.fullmatch, texts)) and any(map(certain.fullmatch, texts))
 
 
 def formats_of(field: Field) -> dict[str, list[str]]:

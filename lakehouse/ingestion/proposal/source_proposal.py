@@ -13,6 +13,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import get_args
 
+import pyarrow as pa
 from rich.console import Group, RenderableType
 
 from lakehouse.errors import InvalidInputError
@@ -23,6 +24,7 @@ from lakehouse.ingestion.proposal.sample_spelling import (
     number_options,
     only_format,
     options_told,
+    spelled_otherwise,
     text_options,
 )
 from lakehouse.ingestion.proposal.sampled_records import (
@@ -63,6 +65,7 @@ _MOST = 0.9
 _HASHED = ("int", "long", "string")
 _BUCKET_BYTES, _FILE_BYTES = 128 << 20, 32 << 20
 _MOST_BUCKETS = 64
+_FEW_IDS, _ID = 8, re.compile(r"(?=.*\d)[\w-]+")
 _RESTS = ("rest", "rest_of_record", "rest_of_the_record")
 
 
@@ -236,6 +239,11 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     columns, kinds = _columns(found, time.column, read, formats, notes)
     aliases = {one.name: one.aliases for one in aliased}
     columns = tuple(replace(one, aliases=aliases.get(one.name, ())) for one in columns)
+    notes += [
+        note
+        for one in columns
+        if one.type == "string" and (note := spelled_otherwise(one.name, found.fields[one.name]))
+    ]
     key = wishes.key or _key(found, time.column, columns)
     source = Source(
         name=name,
@@ -393,6 +401,11 @@ def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> st
     A twentieth of the values may be strangers, which are kept among the rest.
     """
     kind = inferred(field.kinds) or "string"
+    if field.untyped and "code" in field.kinds and _all_signed(field, read):
+        # +100 beside -20 is no telephone number
+        kind = "double" if "double" in field.kinds else "long"
+        if not _misfits(kind, field, read):
+            return kind
     if _takes(kind, field, read) or (field.untyped and kind == "string"):
         return kind
     mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
@@ -409,6 +422,20 @@ def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> st
     kind = whole or any_text
     notes.append(f"{name} is mixed ({mixed}): {kind} takes all of it")
     return kind
+
+
+def _all_signed(field: Field, read: ReadOptions) -> bool:
+    """Whether values are numbers of which some are negative, and all others but 0 have a plus."""
+    texts = pa.array(sorted(map(str, field.distinct or ())), pa.string())
+    plain = SpelledText(read).numbers(texts).to_pylist()
+    signed = [one for one in plain if one is not None and one.strip("0.")]
+    return (
+        len(plain) > 0
+        and None not in plain
+        and all(one[0] in "+-" for one in signed)
+        and any(one[0] == "-" for one in signed)
+        and not any(re.match(r"[+-]0\d", one) for one in signed)
+    )
 
 
 def _takes(column_type: str, field: Field, read: ReadOptions) -> bool:
@@ -470,13 +497,28 @@ def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str]
         return (
             found.fields[name].count * 2 >= found.records,
             bool(_BUCKET_NAMES.search(name)) and len(different) > 1,
-            bool(_KEY_NAMES.search(name)) and name not in key,
+            name not in key and (bool(_KEY_NAMES.search(name)) or _identifies(found.fields[name])),
             name in key,
             len(different),
         )
 
     usable = [one for one in columns if one.type in _HASHED and one.name != time]
     return max(usable, key=rank).name if usable else ""
+
+
+def _identifies(field: Field) -> bool:
+    """Whether values look like ids of what records are about, whatever the field is called.
+
+    They come again, and are codes or whole numbers of about one length.
+    """
+    texts = [str(one) for one in field.distinct or ()]
+    lengths = {len(one) for one in texts}
+    return (
+        _FEW_IDS <= len(texts) <= field.count / 2
+        and all(map(_ID.fullmatch, texts))
+        and max(lengths) - min(lengths) <= 1 < min(lengths)
+        and not any(map(_DATE_LIKE.match, texts))
+    )
 
 
 def _laid_out(

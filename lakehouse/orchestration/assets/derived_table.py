@@ -326,7 +326,7 @@ class DerivedTable(ComputedTable):
             except AuditFailedError as error:
                 memory = DayMemory(context.instance)
                 yield from check_results(self.key, self._suites, error.outcomes, memory)
-                raise audit_failure(error) from error
+                raise audit_failure(error) from None
             table = lake.load_table(self.name)
             untouched = [day for day in days or () if day not in done]
             records = records_of_days(context.instance, self.key, untouched)

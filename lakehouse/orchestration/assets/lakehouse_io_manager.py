@@ -110,7 +110,7 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             with explained():
                 self._store(context, obj)
         except AuditFailedError as error:
-            raise audit_failure(error) from error
+            raise audit_failure(error) from None
 
     def _store(self, context: dg.OutputContext, obj: Any) -> None:
         target = asset_table(context, self.namespace)
@@ -137,7 +137,7 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
                 with explained():
                     snapshot = published()
             except AuditFailedError as error:
-                raise audit_failure(error) from error
+                raise audit_failure(error) from None
             return self._metadata(context, write.table, snapshot, inputs, write.rows)
 
         snapshot = staged.snapshot if checks.in_step else published()

@@ -20,6 +20,7 @@ from dagster import DagsterEventType as EventType
 from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from lakehouse.orchestration.asset_results import FAILED_BY
 from lakehouse.orchestration.automation.attempts import Request, Work, clock, doubled
 from lakehouse.orchestration.automation.run_requests import (
     REQUEST_TAG,
@@ -471,7 +472,10 @@ def _reason(event: dg.DagsterEvent) -> list[str]:
     if error is None:
         return [event.message or "no reason is known"]
     innermost = error.cause if error.cause is not None else error
-    lines = [line.strip() for line in innermost.message.splitlines() if line.strip()]
+    text, failure = innermost.message, event.step_failure_data.user_failure_data
+    if failure is not None and FAILED_BY in failure.metadata:
+        text = f"{failure.metadata[FAILED_BY].value}: {failure.description}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return [_MODULE.sub("", line) for line in lines[:_ERROR_LINES]]
 
 

@@ -31,7 +31,7 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     plan_expiry,
 )
 from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
-from lakehouse.orchestration.asset_results import pool, remove_dead_branches
+from lakehouse.orchestration.asset_results import failure_of, pool, remove_dead_branches
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.run_requests import (
     CLUSTER_JOB,
@@ -286,7 +286,7 @@ def _refused() -> Iterator[None]:
     try:
         yield
     except LakehouseError as error:
-        raise dg.Failure(description=error.message, allow_retries=error.retryable) from error
+        raise failure_of(error) from None
 
 
 def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request: Request) -> None:

@@ -1,9 +1,9 @@
-"""What a changed definition takes afterwards: quarantined lines, and values that were rescued.
+"""What is in quarantine, and what a changed definition takes of it and of rescued values.
 
 Quarantined lines are taken again: the ledger calls them pending, and the next run reads them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -13,12 +13,13 @@ import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, GreaterThan, In, IsNull, NotNull, Or
 
 from lakehouse.errors import NoSuchTableError, NotFoundError
+from lakehouse.ingestion.ingest import remedy
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.landing_listing import landed_among, list_landing
 from lakehouse.ingestion.rescued_columns import FilledColumns, fill_columns
 from lakehouse.ingestion.run_log import as_text
-from lakehouse.ingestion.source import LANDING_FILE, Source
-from lakehouse.ingestion.source_tables import day_in, read_ledger
+from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE, Source
+from lakehouse.ingestion.source_tables import RejectKind, day_in, read_ledger, reject_kinds
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report
 from lakehouse.orchestration.asset_results import explained, pool
@@ -29,7 +30,7 @@ from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.spec.metadata.snapshot import RUN_ID
 
-_DAYS_SHOWN = 20
+_DAYS_SHOWN = _REASONS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,65 @@ class QuarantineRetry(Report):
             "files_gone": list(self.gone),
             "dry_run": self.dry_run,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineReasons(Report):
+    """Why lines are in quarantine.
+
+    Attributes:
+        source: whose they are.
+        kinds: reasons with the field that they are about, the commonest first.
+    """
+
+    source: Source
+    kinds: Sequence[RejectKind]
+
+    def title(self) -> str:
+        """How many lines."""
+        lines = sum(kind.lines for kind in self.kinds)
+        return f"{self.source.quarantine_table}: {lines:,} lines"
+
+    def facts(self) -> Iterator[tuple[str, object]]:
+        """Each reason with one of its lines, and the change of the definition that takes them."""
+        for kind in self.kinds[:_REASONS_SHOWN]:
+            first = kind.first
+            line = first[LANDING_LINE]
+            where = f"{first[LANDING_FILE]}{'' if line is None else f' line {line}'}"
+            yield (
+                f"{kind.lines:,} x {kind}",
+                f"{first['detail'] or ''} ({where}). {remedy(self.source, kind)}",
+            )
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it."""
+        return {
+            "table": self.source.table,
+            "lines": sum(kind.lines for kind in self.kinds),
+            "reasons": [
+                {
+                    "reason": kind.reason,
+                    "field": kind.field or None,
+                    "lines": kind.lines,
+                    "file": kind.first[LANDING_FILE],
+                    "line": kind.first[LANDING_LINE],
+                    "detail": kind.first["detail"],
+                    "taken_by": remedy(self.source, kind),
+                }
+                for kind in self.kinds
+            ],
+        }
+
+
+def quarantine_reasons(lake: Lakehouse, table: str) -> QuarantineReasons:
+    """Why lines of a raw table of the checkout's pipeline are in quarantine.
+
+    Raises:
+        NotFoundError: no checkout, or no source writes the table.
+        NoSuchTableError: nothing was indexed yet.
+    """
+    source = _source_of(table)[1]
+    return QuarantineReasons(source, reject_kinds(lake.load_table(source.quarantine_table)))
 
 
 def retry_quarantine(lake: Lakehouse, table: str, *, dry_run: bool = False) -> QuarantineRetry:

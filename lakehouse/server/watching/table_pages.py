@@ -5,6 +5,7 @@ Each reads the table's metadata; those of lineage and of what is said also read 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import islice
@@ -53,6 +54,8 @@ READERS_MAX = 500
 """Tables whose metadata a page reads to find out whether they read this one."""
 JUDGED_FILES_MAX = 100_000
 """Data files of the tables that statements are about, for these to be judged on a page."""
+COUNTED_ROWS_MAX, REASONS_MAX = 1_000_000, 50
+"""Rows of a quarantine that are counted by reason on its page, and reasons that are shown."""
 _QUARANTINE, _LANDING = "_quarantine", "_landing"
 """What the names of a source's tables end with, beside that of its rows."""
 _WRITERS = ("engine-name", "spark.app.id")
@@ -106,6 +109,7 @@ def table_page(served: Served, version: TableVersion, _call: Call) -> Answer:
         inputs=_inputs(served, state),
         asset=(state.asset, dagster_asset(served, state.asset)),
         beside=_beside(served, version.identifier, state),
+        reasons=_reasons(served, version),
         pages={name: table_path(version.identifier, name) for name in ("snapshots", "sample")},
     )
 
@@ -396,6 +400,25 @@ def _beside(
             rows = TableState.of(version).rows
             found.append((what, table_path(version.identifier), _count(rows, "row")))
     return found
+
+
+def _reasons(served: Served, version: TableVersion) -> list[tuple[str, str]]:
+    """Why lines are in this quarantine and how many, the commonest first; none of other tables."""
+    name = str(version.identifier)
+    newest = version.metadata.current_snapshot()
+    if (
+        not name.endswith(_QUARANTINE)
+        or "reason" not in version.metadata.schema().column_names
+        or newest is None
+    ):
+        return []
+    rows = newest.summary.get("total-records", "")
+    if not rows.isdecimal() or int(rows) > COUNTED_ROWS_MAX:
+        command = f"lakehouse quarantine {name.removesuffix(_QUARANTINE)}"
+        return [(f"too many lines to count here: {command}", rows)]
+    batches = served.lake.load_table(name).scan(select=["reason"]).to_batches()
+    found = Counter(reason for batch in batches for reason in batch["reason"].to_pylist())
+    return [(str(reason), f"{lines:,}") for reason, lines in found.most_common(REASONS_MAX)]
 
 
 def _statements(served: Served, version: TableVersion) -> dict[str, Any]:

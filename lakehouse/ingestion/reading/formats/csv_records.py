@@ -27,6 +27,8 @@ DELIMITERS = (",", ";", "\t", "|")
 # what the csv module says when a record ends within quotes
 _GOES_ON = "unexpected end of data"
 _MOST_TRIES = 64
+# what Excel writes, and reads, before the header
+_EXCELS_DELIMITER = re.compile(r"sep=([^\r\n])\r?", re.IGNORECASE)
 _DEFAULT = ReadOptions()
 # lines are bounded already, and so are their fields
 csv.field_size_limit(1 << 30)
@@ -102,6 +104,12 @@ def header_delimiter(line: bytes, options: ReadOptions = _DEFAULT) -> str | None
     return reader.delimiter if reader.has_header else None
 
 
+def excels_delimiter(line: str) -> str | None:
+    """The delimiter that a line `sep=;` before the header names; None for any other line."""
+    found = _EXCELS_DELIMITER.fullmatch(line)
+    return None if found is None else found[1]
+
+
 def ends_its_records(text: bytes, delimiter: str) -> bool:
     """Whether it is certain that each line of a CSV text is a record, so that none goes on."""
     if b'"' not in text:
@@ -146,6 +154,7 @@ class _CsvReader:
         special = any(start <= position < end for position in block.lengths) or (
             block.cut and end == len(block.lines)
         )
+        special = special or block.first + start <= self._options.skip
         rejects = Rejects()
         if not special and self._header and not self._open.lines and self._is_usual:
             lines = _ended_by_newlines(block.lines[start:end])
@@ -175,6 +184,8 @@ class _CsvReader:
         texts: list[bytes] = []
         for position in positions:
             line, number = block.lines[position], block.first + position
+            if number <= self._options.skip:
+                continue
             cut = block.cut and position == len(block.lines) - 1
             too_long = block.lengths.get(position, 0)
             record = self._line(line, number, too_long, rejects, cut=cut)
@@ -211,6 +222,9 @@ class _CsvReader:
             return None
         text = self._open.text()
         decoded = text.decode("utf-8", errors="backslashreplace")
+        if number == self._options.skip + 1 and (told := excels_delimiter(decoded)):
+            self._delimiter, self._open = told, _OpenRecord(self._quotes)
+            return None
         if self._delimiter is None:
             self._delimiter = max(DELIMITERS, key=decoded.count)
         try:

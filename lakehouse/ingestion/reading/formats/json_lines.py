@@ -17,7 +17,11 @@ import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.content import not_in_encoding
 from lakehouse.ingestion.reading.formats.json_text import check_depth, exact_float, shown_json
-from lakehouse.ingestion.reading.formats.line_blocks import LineBlock, LineReader
+from lakehouse.ingestion.reading.formats.line_blocks import (
+    BYTE_ORDER_MARK,
+    LineBlock,
+    LineReader,
+)
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
     Chunk,
@@ -254,7 +258,8 @@ def _one_by_one(
             blank.append(number)
         else:
             try:
-                values.append(exact_json(text))
+                # where files were put together, a mark stands within
+                values.append(exact_json(text.removeprefix(BYTE_ORDER_MARK)))
             except ValueError as error:
                 odd = None if encoding == "utf-8" else not_in_encoding(text, encoding)
                 rejects.add(number, "malformed JSON", odd or str(error), text)

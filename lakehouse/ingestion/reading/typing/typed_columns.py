@@ -33,10 +33,16 @@ _NANOSECONDS = re.compile(r"([.,]\d{6})\d+")
 # digits than a long has) stays text
 GUESSED: Mapping[str, str] = {
     "long": r"^-?(0|[1-9]\d{0,17})$",
-    "double": r"^-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d{1,2})?|[eE][+-]?\d{1,2})$",
+    "double": (
+        r"^(?:\+(0|[1-9]\d*)\.\d+|"
+        r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d{1,2})?|[eE][+-]?\d{1,2}))$"
+    ),
     "boolean": "^(?i:true|false)$",
-    # a number's text that says more than its value: zip codes, telephone numbers
-    "code": r"^(\+|-?0\d)[\d.]*([eE][+-]?\d+)?$",
+    # a number's text that says more than its value: zip codes, telephone numbers; +12.50 is none
+    "code": (
+        r"^(?:(?:\+(?:\d*\.?|0\d[\d.]*|\d*\.\d*\.[\d.]*|\.[\d.]*)|-?0\d[\d.]*)([eE][+-]?\d+)?|"
+        r"\+[\d.]+[eE][+-]?\d+)$"
+    ),
 }
 _BOOLEANS = {"true": True, "false": False}
 _FAILURES = (ValueError, InvalidOperation, OverflowError, pa.ArrowException)
