@@ -207,6 +207,10 @@ class NoSuchFileError(NotFoundError):
     """The file does not exist."""
 
 
+class RowsNotFoundError(NotFoundError):
+    """Rows that a change replaces are not in the table: it holds others than it was said to."""
+
+
 class AlreadyExistsError(LakehouseError):
     """Something that was to be created exists."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from tests.hostile import (
     audited_assets,
     debezium_events,
+    followed_tables,
     frames_of_assets,
     redefinitions,
     spark_sessions,
@@ -55,6 +56,7 @@ HUNTS = {
     "frames": Hunt(frames_of_assets.round_of, 100, frames_of_assets.MUTANTS),
     "audited": Hunt(audited_assets.round_of, 60, audited_assets.MUTANTS),
     "derived": Hunt(redefinitions.derived_round, 60, redefinitions.OF_DERIVED),
+    "followed": Hunt(followed_tables.round_of, 160, followed_tables.MUTANTS),
     "sources": Hunt(redefinitions.source_round, 60, redefinitions.OF_SOURCES, spark=True),
     "caches": Hunt(spark_sessions.cached_round, 40, spark_sessions.OF_CACHES, spark=True),
     "options": Hunt(spark_sessions.written_round, 40, spark_sessions.OF_OPTIONS, spark=True),

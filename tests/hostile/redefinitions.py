@@ -268,7 +268,7 @@ OF_DERIVED = [
     ),
     Mutant(
         "13: derived tables read the head with the columns of its snapshot",
-        "orchestration.assets.derived_table:DerivedTable._inputs",
+        "orchestration.assets.derived_table:DerivedTable.inputs_at",
         "snapshot_id = None  #",
         "pass  #",
     ),

@@ -1,8 +1,9 @@
 """Derived tables: a pure function of other tables at exact snapshots, as an asset."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from enum import Enum
 from typing import Any, cast
@@ -14,11 +15,12 @@ from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 
 from lakehouse.engines import to_schema
-from lakehouse.errors import NoSuchTableError
-from lakehouse.ingestion.audit import AuditFailedError, CheckOutcome
+from lakehouse.errors import InvalidInputError, NoSuchTableError, RowsNotFoundError
+from lakehouse.ingestion.audit import MAIN, AuditFailedError, CheckOutcome
 from lakehouse.ingestion.definition_changes import code_of
 from lakehouse.ingestion.source import EVENT_TS
 from lakehouse.ingestion.source_tables import day_in, event_ts_in
+from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import (
     DEFINITION_METADATA,
@@ -47,8 +49,25 @@ from lakehouse.orchestration.assets.frames import (
     engine_name,
     open_engine,
 )
+from lakehouse.orchestration.assets.incremental import (
+    REFRESH_METADATA,
+    REFRESHES,
+    DeltaWrite,
+    FollowedQuery,
+    Follower,
+    Refresh,
+    RefreshName,
+    ResultDelta,
+    followed,
+    refuse_other_days,
+)
 from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
-from lakehouse.orchestration.assets.staleness import Staleness, staleness
+from lakehouse.orchestration.assets.staleness import (
+    RefreshState,
+    Staleness,
+    refresh_state,
+    staleness,
+)
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
 from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
 from lakehouse.orchestration.lineage.materialization import (
@@ -59,11 +78,14 @@ from lakehouse.orchestration.lineage.materialization import (
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot
+from lakehouse.table import Table
 
 # the frames are those of the table's engine; one of another engine is no error of types here
 Transform = Callable[[Any], Any]
 INPUTS_WHOLE = "inputs_whole"
+_REMEMBERED = 20
+"""Of so many materializations it is looked at how long they took."""
 
 
 class RefreshMode(Enum):
@@ -79,10 +101,12 @@ class RefreshConfig(dg.Config):
     Attributes:
         mode: what of the run's days is computed.
         leave: days among them that are not touched, ISO 8601; empty text is a table without days.
+        full: whether it is computed in full, whatever the table's `refresh` is.
     """
 
     mode: RefreshMode = RefreshMode.REPLACE
     leave: list[str] = []  # noqa: RUF012 - a pydantic field, copied for each instance
+    full: bool = False
 
     def chosen(self, found: Staleness, days: Sequence[date] | None) -> list[date] | None:
         """The days to compute, None for a table without; an empty list is nothing at all.
@@ -114,6 +138,9 @@ class ComputedTable:
         table_properties: of the table.
         columns: output column -> (input table, input column) pairs.
         suites: what must hold before it is published.
+        refresh: how it is brought up to date, of SQL alone: `full` computes it again; `incremental`
+            follows what changed in its inputs where that can be, `auto` where that also pays, and
+            `incremental_strict` fails where it cannot.
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
         owners: e-mail addresses, or teams as `team:name`.
@@ -129,6 +156,7 @@ class ComputedTable:
     table_properties: Mapping[str, str] = field(default_factory=dict)
     columns: ColumnSources = field(default_factory=dict)
     suites: tuple[Suite, ...] = ()
+    refresh: RefreshName = "full"
     description: str = ""
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
@@ -148,17 +176,28 @@ class DerivedTable(ComputedTable):
         code_version: tells this definition from others: when it changes, every day is stale. Empty:
             a digest of the transform's own code and of what it closes over, not of functions that
             it calls.
+        query: the SQL of the transform; None: it is no SQL, and is computed in full.
     """
 
     inputs: tuple[str, ...]
     transform: Transform
     automation: dg.AutomationCondition[dg.AssetKey] | None = None
     code_version: str = ""
+    query: FollowedQuery | None = field(default=None, repr=False)
     definition: str = field(init=False, repr=False, default="")
     """Digest of what decides the rows, recorded with each of them; empty: it cannot be told."""
 
     def __post_init__(self) -> None:
         engine_name(self.engine, self.name)
+        if self.refresh not in REFRESHES:
+            raise InvalidInputError(
+                f"{self.name}: no refresh {self.refresh!r}; there are {', '.join(REFRESHES)}"
+            )
+        if self.refresh != "full" and self.query is None:
+            raise InvalidInputError(
+                f"{self.name} is computed by a function, which is not followed: write it as an "
+                f"SqlModel, or leave out refresh={self.refresh!r}"
+            )
         # told when the module is loaded: later the file may be another one than the code that runs
         told = self.code_version or code_of(self.transform)
         if told:
@@ -218,14 +257,15 @@ class DerivedTable(ComputedTable):
         Arrow from another.
         """
         engine = open_engine(self.engine, lambda: cast("SparkSession", spark))
-        return self._computed(engine, self._inputs(lake, inputs, days))
+        return self._computed(engine, self.inputs_at(lake, inputs, days))
 
     def _computed(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> Any:
         return engine.result(self.transform(Frames(engine, inputs)), self.name)
 
-    def _inputs(
+    def inputs_at(
         self, lake: Lakehouse, inputs: Mapping[str, int | None], days: Sequence[date] | None
     ) -> dict[str, InputRows]:
+        """Their rows at these snapshots; of a daily table those of the days."""
         chosen = None if self.day_column is None or days is None else event_ts_in(days)
         found = {}
         for name in self.inputs:
@@ -313,13 +353,16 @@ class DerivedTable(ComputedTable):
                     exists = lake.table_exists(self.name)
                     current = lake.load_table(self.name).current_snapshot() if exists else None
                     written: AssetWrite | None = None
+                    refresh: Refresh | None = None
                     outcomes: list[CheckOutcome] = []
                     done: Sequence[date] = ()
                     if chosen is None or chosen or current is None:
                         done = chosen or days or ()
-                        written, snapshot, outcomes = self._publish(
-                            lake, spark, lakehouse, found, chosen or days, context
+                        started = time.perf_counter()
+                        written, refresh, snapshot, outcomes = self._publish(
+                            lake, spark, lakehouse, found, chosen or days, context, full=config.full
                         )
+                        refresh = replace(refresh, seconds=time.perf_counter() - started)
                     else:
                         snapshot = current
                         self.target.follow(lake.load_table(self.name), context.log.warning)
@@ -340,6 +383,7 @@ class DerivedTable(ComputedTable):
                 metadata={
                     **materialization_metadata(table, snapshot, found.inputs, self.columns),
                     DEFINITION_METADATA: self.definition or "unknown",
+                    **({} if refresh is None else {REFRESH_METADATA: refresh.to_dict()}),
                 },
             )
             record_again(context, records)
@@ -356,43 +400,140 @@ class DerivedTable(ComputedTable):
         found: Staleness,
         days: Sequence[date] | None,
         context: dg.AssetExecutionContext,
-    ) -> tuple[AssetWrite, Snapshot, list[CheckOutcome]]:
+        *,
+        full: bool,
+    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
         engine, log = open_engine(self.engine, lambda: spark.spark_session), context.log
-        inputs = self._inputs(lake, found.inputs, days)
+        inputs = self.inputs_at(lake, found.inputs, days)
+        history = refreshes(context.instance, self.key) if self.refresh == "auto" else []
+        delta = self.delta(lake, engine, inputs, found, days, history, full=full)
+        if isinstance(delta, ResultDelta):
+            log.info(f"following {', '.join(self.inputs)} by {self.engine}: {delta.refresh.reason}")
+            try:
+                done = self._published(lake, engine, resource, found, inputs, days, context, delta)
+            except RowsNotFoundError as error:
+                if self.refresh == "incremental_strict":
+                    raise
+                delta = replace(delta.refresh, mode="full", reason=error.message)
+            else:
+                return done
         of = "all rows" if days is None else f"{len(days):,} days"
-        log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}")
+        log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}: {delta.reason}")
+        return self._published(lake, engine, resource, found, inputs, days, context, delta)
+
+    def delta(
+        self,
+        lake: Lakehouse,
+        engine: ModelEngine,
+        inputs: Mapping[str, InputRows],
+        found: Staleness,
+        days: Sequence[date] | None,
+        history: Iterable[Mapping[str, Any]] = (),
+        *,
+        full: bool = False,
+    ) -> ResultDelta | Refresh:
+        """What goes and comes, or why all is computed; see `followed`."""
+        if self.query is None or self.refresh == "full" or full:
+            said = "the run says so" if full else "its definition says so"
+            return Refresh(mode="full", reason=said)
+        table = lake.load_table(self.name) if lake.table_exists(self.name) else None
+        query = self.query
+
+        def follower(table: Table, before: RefreshState) -> Follower:
+            return Follower(self.name, query, engine, self.transform, inputs, table, before)
+
+        delta = followed(self.refresh, follower, found, table, days, history)
+        if isinstance(delta, ResultDelta):
+            refuse_other_days(delta.come, self.day_column, days, self.name)
+        return delta
+
+    def write(
+        self,
+        lake: Lakehouse,
+        engine: ModelEngine,
+        found: Staleness,
+        inputs: Mapping[str, InputRows],
+        days: Sequence[date] | None,
+        stamp: RunStamp,
+        delta: ResultDelta | Refresh,
+        say: Callable[[str], None],
+    ) -> AssetWrite:
+        """The write of what goes and comes, or of all rows."""
+        state = found.after(days or ())
+        of_days = None if self.day_column is None else days
+        if isinstance(delta, ResultDelta):
+            table = lake.load_table(self.name)
+            self.target.follow(table, say)
+            summary = stamp.summary(of_days) | {REFRESH_STATE: state.to_json()}
+            return DeltaWrite(
+                table,
+                self.target,
+                None,
+                self.where(days),
+                False,
+                stamp,
+                summary | delta.refresh.summary(),
+                MAIN,
+                delta=delta,
+                follows=refresh_state(table),
+            )
         write = AssetWrite.of(
             lake,
             self.target,
             self._computed(engine, inputs),
             lambda _: self.where(days),
-            stamp(context, self.key),
-            found.after(days or ()),
-            log.warning,
+            stamp,
+            state,
+            say,
             one_partition=days is not None and len(days) == 1,
-            days=None if self.day_column is None else days,
+            days=of_days,
         )
+        if self.refresh != "full":
+            write.summary = {**write.summary, **delta.summary()}
+        return write
+
+    def _published(
+        self,
+        lake: Lakehouse,
+        engine: ModelEngine,
+        resource: LakehouseResource,
+        found: Staleness,
+        inputs: Mapping[str, InputRows],
+        days: Sequence[date] | None,
+        context: dg.AssetExecutionContext,
+        delta: ResultDelta | Refresh,
+    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
+        log = context.log
+        write = self.write(
+            lake, engine, found, inputs, days, stamp(context, self.key), delta, log.warning
+        )
+        refresh = delta if isinstance(delta, Refresh) else delta.refresh
+
+        def whole(read: Mapping[str, InputRows]) -> CheckOutcome:
+            if refresh.mode == "full":
+                return self.inputs_whole(engine, read)
+            return CheckOutcome(
+                INPUTS_WHOLE, passed=True, blocking=True, metadata={"refresh": refresh.reason}
+            )
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
             log.info("computed and staged; checking the rows before publication")
             written = InputRows(lake.load_table(self.name), self.where(days), snapshot.snapshot_id)
             with engine.staged(written) as rows:
-                outcomes = [self.inputs_whole(engine, inputs)]
+                outcomes = [whole(inputs)]
                 if days is None or self.day_column is None:
                     outcomes += validate(rows, self.suites, self.name)
                 else:
                     outcomes[0] = bad_days_of(
                         outcomes[0],
                         days,
-                        lambda some: self.inputs_whole(
-                            engine, self._inputs(lake, found.inputs, some)
-                        ),
+                        lambda some: whole(self.inputs_at(lake, found.inputs, some)),
                     )
                     outcomes += validate_days(rows, self.suites, self.name, days, self.day_column)
             return outcomes
 
         checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
-        return write, *publish(write, write.staged(), checks, resource, lake, audit)
+        return write, refresh, *publish(write, write.staged(), checks, resource, lake, audit)
 
     def _rows_by_day(
         self, written: AssetWrite | None, snapshot: Snapshot, days: Sequence[date]
@@ -436,6 +577,15 @@ class DerivedTable(ComputedTable):
             for table in (lake.load_table(name),)
         }
         return to_schema(self._computed(open_engine(self.engine, session), inputs).schema)
+
+
+def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[str, Any]]:
+    """How a table was brought up to date lately, newest first: `Refresh.to_dict()`."""
+    records = instance.fetch_materializations(key, limit=_REMEMBERED).records
+    found = [one.asset_materialization for one in records]
+    said = [one.metadata.get(REFRESH_METADATA) for one in found if one is not None]
+    values = [one.value for one in said if isinstance(one, dg.JsonMetadataValue)]
+    return [one for one in values if isinstance(one, Mapping)]
 
 
 def _all_there(lake: Lakehouse, names: Sequence[str]) -> None:

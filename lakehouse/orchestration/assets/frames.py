@@ -16,12 +16,12 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.input_columns import ArrowData
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, UnsupportedFeatureError
+from lakehouse.expressions.filter_binding import Where
 from lakehouse.queries import ScannedTable
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table, TableScan
@@ -42,11 +42,13 @@ class InputRows:
         table: where they are.
         where: which of them; None: all.
         snapshot_id: of which version; None: the table has none.
+        held: the rows, where they are in memory instead.
     """
 
     table: Table
-    where: BooleanExpression | None
+    where: Where
     snapshot_id: int | None
+    held: pa.Table | None = None
 
     def schema(self) -> Schema:
         """Columns at that version."""
@@ -77,11 +79,25 @@ class Frames(dict[str, Any]):
 
 
 class ModelEngine(ABC):
-    """Frames of inputs, SQL over them, and their rows."""
+    """Frames of inputs, SQL over them, and their rows.
+
+    Attributes:
+        listed: so many values at most may a filter of its frames list.
+    """
+
+    listed = 100_000
+
+    def frame(self, rows: InputRows) -> Any:
+        """The rows as a lazy frame of the engine, which asks for what it needs of a table."""
+        return self._scan(rows) if rows.held is None else self._frame_of(rows.held)
 
     @abstractmethod
-    def frame(self, rows: InputRows) -> Any:
-        """The rows as a lazy frame of the engine."""
+    def _scan(self, rows: InputRows) -> Any:
+        """Rows of a table as a frame."""
+
+    @abstractmethod
+    def _frame_of(self, rows: pa.Table) -> Any:
+        """Rows in memory as a frame."""
 
     @abstractmethod
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
@@ -107,12 +123,16 @@ class SparkEngine(ModelEngine):
         session: its session.
     """
 
+    listed = 1_000
+
     def __init__(self, session: SparkSession) -> None:
         self._session = session
 
-    def frame(self, rows: InputRows) -> Any:
-        """A DataFrame, planned again by each query."""
+    def _scan(self, rows: InputRows) -> Any:
         return read_frame(self._session, rows.table, rows.where, snapshot_id=rows.snapshot_id)
+
+    def _frame_of(self, rows: pa.Table) -> Any:
+        return self._session.createDataFrame(rows)
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
         """By views that are gone afterwards: the plan holds the frames, not their names."""
@@ -204,9 +224,11 @@ class DuckDBEngine(_ArrowEngine):
         )
         self._connection.execute("SET TimeZone = 'UTC'")
 
-    def frame(self, rows: InputRows) -> Any:
-        """A relation; DuckDB asks for the columns and filters that it needs."""
+    def _scan(self, rows: InputRows) -> Any:
         return self._connection.from_arrow(self._scanned(rows))
+
+    def _frame_of(self, rows: pa.Table) -> Any:
+        return self._connection.from_arrow(rows)
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
         """A relation over views of the connection, which is this computation's own."""
@@ -229,16 +251,23 @@ class DataFusionEngine(_ArrowEngine):
         self._context = datafusion.SessionContext(config)
         self._known = 0
 
-    def frame(self, rows: InputRows) -> Any:
-        """A DataFrame; DataFusion asks for the columns and filters that it needs."""
+    def _scan(self, rows: InputRows) -> Any:
         self._known += 1
         name = f"__input_{self._known}"
         self._context.register_dataset(name, self._scanned(rows))
         return self._context.table(name)
 
+    def _frame_of(self, rows: pa.Table) -> Any:
+        self._known += 1
+        name = f"__input_{self._known}"
+        batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+        self._context.register_record_batches(name, [batches])
+        return self._context.table(name)
+
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
         """A DataFrame over views of the session, which is this computation's own."""
         for name, frame in views.items():
+            self._context.deregister_table(name)
             self._context.register_table(name, frame.into_view())
         return self._context.sql(query)
 
@@ -250,10 +279,13 @@ class DataFusionEngine(_ArrowEngine):
 class PolarsEngine(_ArrowEngine):
     """LazyFrames of Polars."""
 
-    def frame(self, rows: InputRows) -> Any:
-        """A LazyFrame; Polars asks for the columns and filters that it needs."""
+    def _scan(self, rows: InputRows) -> Any:
         polars = importlib.import_module("polars")
         return polars.scan_pyarrow_dataset(self._scanned(rows))
+
+    def _frame_of(self, rows: pa.Table) -> Any:
+        polars = importlib.import_module("polars")
+        return polars.DataFrame(rows).lazy()
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
         """A LazyFrame."""
@@ -465,7 +497,7 @@ def _kind(of: type) -> tuple[str, str]:
 def read_frame(
     spark: SparkSession,
     table: Table,
-    where: BooleanExpression | None = None,
+    where: Where = None,
     *,
     snapshot_id: int | None = None,
 ) -> DataFrame:

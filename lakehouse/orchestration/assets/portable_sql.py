@@ -19,7 +19,6 @@ from sqlglot.optimizer.qualify import qualify
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.spark_types import to_spark_schema
 
-_SPARK = "spark, normalization_strategy=case_sensitive"
 _WRITTEN = {"duckdb": "duckdb", "datafusion": "postgres", "polars": "postgres"}
 """What sqlglot writes that the engine reads."""
 _UNIT_MICROSECONDS = {
@@ -92,15 +91,7 @@ def translated(query: exp.Query, inputs: Mapping[str, Schema], engine: str, what
             same in the engine.
     """
     check_portable(query, engine, what)
-    columns: dict[str, object] = {
-        name: {one.name: one.dataType.simpleString() for one in to_spark_schema(schema).fields}
-        for name, schema in inputs.items()
-    }
-    try:
-        tree = qualify(query.copy(), schema=columns, dialect=_SPARK)
-        tree = annotate_types(tree, schema=columns, dialect=_SPARK)
-    except SqlglotError as error:
-        raise InvalidInputError(f"the SQL of {what}: {str(error).splitlines()[0]}") from error
+    tree = typed(query, inputs, what)
     for node in tree.walk():
         problem = _typed_problem(node, engine)
         if problem:
@@ -111,6 +102,35 @@ def translated(query: exp.Query, inputs: Mapping[str, Schema], engine: str, what
         select.set("expressions", [_as_in_spark(one) for one in select.expressions])
     # what it warns of was tried: engines here have UTC as their zone
     return tree.sql(dialect=_WRITTEN[engine], unsupported_level=ErrorLevel.IGNORE)
+
+
+def typed(
+    query: exp.Query, inputs: Mapping[str, Schema], what: str, grammar: str = "spark"
+) -> exp.Query:
+    """The query with the table of each column, and with types.
+
+    Args:
+        query: parsed.
+        inputs: schemas of the tables, by their names in the query.
+        what: names the query in messages.
+        grammar: sqlglot's name of the dialect.
+
+    Raises:
+        InvalidInputError: a column is not there.
+    """
+    dialect = f"{grammar}, normalization_strategy=case_sensitive"
+    columns: dict[str, object] = {
+        name: {
+            one.name: exp.DataType.build(one.dataType.simpleString(), dialect="spark")
+            for one in to_spark_schema(schema).fields
+        }
+        for name, schema in inputs.items()
+    }
+    try:
+        tree = qualify(query.copy(), schema=columns, dialect=dialect)
+        return annotate_types(tree, schema=columns, dialect=dialect)
+    except SqlglotError as error:
+        raise InvalidInputError(f"the SQL of {what}: {str(error).splitlines()[0]}") from error
 
 
 def check_portable(query: exp.Query, engine: str, what: str) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import sqlglot
+from pyiceberg.schema import Schema
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import Node, lineage
 
+from lakehouse.delta_queries import DeltaPlan, Refusal, compile_deltas
 from lakehouse.errors import InvalidInputError
 from lakehouse.orchestration.assets.derived_table import ComputedTable, DerivedTable
 from lakehouse.orchestration.assets.frames import EngineName, Frames, engine_name
-from lakehouse.orchestration.assets.portable_sql import check_portable, translated
+from lakehouse.orchestration.assets.incremental import FollowedQuery
+from lakehouse.orchestration.assets.portable_sql import check_portable, translated, typed
 from lakehouse.spec.identifier import dotted
 
 _GRAMMAR = {"spark": "spark", "duckdb": "duckdb", "datafusion": "postgres", "polars": "postgres"}
@@ -62,12 +66,28 @@ class SqlModel(ComputedTable):
             schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
             return frames.sql(translated(query, schemas, self.engine, self.name), views)
 
+        def text(part: exp.Query, schemas: Mapping[str, Schema]) -> str:
+            if self.dialect == self.engine:
+                return part.sql(dialect=_GRAMMAR[self.engine])
+            return translated(part, schemas, self.engine, self.name)
+
         said = {one.name: getattr(self, one.name) for one in fields(ComputedTable)}
         said["columns"] = self._column_sources() | dict(self.columns)
         said["description"] = self.description or f"```sql\n{self.sql.strip()}\n```"
         return DerivedTable(
-            inputs=tuple(views), transform=transform, code_version=self._words(), **said
+            inputs=tuple(views),
+            transform=transform,
+            code_version=self._words(),
+            query=FollowedQuery(views, partial(self._compiled, query), text),
+            **said,
         )
+
+    def _compiled(self, query: exp.Query, schemas: Mapping[str, Schema]) -> DeltaPlan | Refusal:
+        try:
+            tree = typed(query, schemas, self.name, _GRAMMAR[self.dialect])
+        except InvalidInputError as error:
+            return Refusal("", error.message)
+        return compile_deltas(tree, self.engine)
 
     def _words(self) -> str:
         """The query without comments and white space, which decide nothing."""

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.data.conversion.row_codes import row_codes, surplus
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
+from lakehouse.errors import RowsNotFoundError
 from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term
 from lakehouse.row_changes.merge.term_columns import PairedRows
 from lakehouse.row_changes.row_change import POSITION, RowChange, RowWriter, positions_of
@@ -201,6 +204,88 @@ def delete_rows(target: TargetRows, where: Bound, writer: RowWriter) -> RowChang
             writer.remove(task, gone, number)
             rows.append(len(gone))
     return writer.change(where, deleted=total_rows(rows))
+
+
+def replace_rows(
+    target: TargetRows,
+    where: Bound,
+    keys: pa.Table,
+    come: pa.Table,
+    writer: RowWriter,
+    gone: pa.Table | None = None,
+) -> RowChange:
+    """Put rows in the place of others; a row that goes and comes stays where it is.
+
+    Args:
+        target: the rows that there are.
+        where: passes every row that goes.
+        keys: distinct values of columns of the table: the rows that have them go, nulls are equal.
+            Without columns these are all rows.
+        come: the new rows, in the table's schema.
+        writer: writes them.
+        gone: of the rows of these keys these alone go, each as often as it is here.
+
+    Raises:
+        RowsNotFoundError: not all of `gone` are there.
+    """
+    names = [one.name for one in target.schema.fields]
+    tasks = list(target.tasks(where)) if keys.num_rows else []
+    found = [come.select(names).slice(0, 0)]
+    numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for number, task in enumerate(tasks):
+        for batch in target.batches(task, target.every_column, where):
+            chosen = pa.array(_having(batch, keys))
+            rows = pa.Table.from_batches([batch]).take(chosen)
+            found.append(pa.table(dict(zip(names, map(rows.column, names), strict=True))))
+            positions.append(positions_of(rows))
+            numbers.append(np.full(rows.num_rows, number))
+    there = pa.concat_tables([one.cast(found[0].schema) for one in found])
+    of_file, at = np.concatenate(numbers), np.concatenate(positions)
+    codes = row_codes(
+        pa.concat_tables(
+            [there, come.select(names), *([] if gone is None else [gone.select(names)])]
+        )
+    )
+    old, new = codes[: len(at)], codes[len(at) : len(at) + come.num_rows]
+    leaves = np.ones(len(at), bool)
+    if gone is not None:
+        asked = codes[len(at) + come.num_rows :]
+        missing = surplus(asked, old)
+        if missing.any():
+            raise RowsNotFoundError(
+                f"Table {target.table}: {missing.sum():,} rows that were to go are not there, such "
+                f"as {gone.filter(pa.array(missing)).slice(0, 1).to_pylist()[0]}",
+                table=target.table,
+            )
+        leaves = ~surplus(old, asked)
+    # of equal rows that go and come none is written
+    going = np.flatnonzero(leaves)
+    going = going[surplus(old[going], new)]
+    coming = come.filter(pa.array(surplus(new, old[leaves])))
+    writer.write(coming.to_batches(), versions=False)
+    for number, task in enumerate(tasks):
+        of_task = at[going[of_file[going] == number]]
+        if len(of_task):
+            writer.remove(task, np.sort(of_task), number)
+    return writer.change(
+        where,
+        opened=tuple(task.data_file for task in tasks),
+        inserted=coming.num_rows,
+        deleted=len(going),
+    )
+
+
+def _having(batch: pa.RecordBatch, keys: pa.Table) -> npt.NDArray[np.int64]:
+    """Numbers of the rows whose columns have values of `keys`; nulls are equal."""
+    if not keys.column_names:
+        return np.arange(batch.num_rows)
+    import polars as pl  # noqa: PLC0415 - takes long to load
+
+    rows = pl.DataFrame(pa.Table.from_batches([batch.select(keys.column_names)]))
+    wanted = pl.DataFrame(keys)
+    numbered = rows.with_row_index("number of the row")
+    joined = numbered.join(wanted, on=keys.column_names, how="semi", nulls_equal=True)
+    return joined["number of the row"].to_numpy().astype(np.int64)
 
 
 def top_level(schema: Schema, field_ids: Iterable[int]) -> Schema:

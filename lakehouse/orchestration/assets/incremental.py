@@ -1,0 +1,642 @@
+"""A derived table that follows its inputs by what changed in them since it was computed.
+
+What follows is decided here: whether it can, whether that pays, and what rows of the table go and
+come. How a query follows is compiled by `delta_queries`; the table's refresh state says what it was
+computed from, and is written by the same commit as the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any, Literal, cast, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import PrimitiveType
+from sqlglot import exp
+
+from lakehouse.data.conversion.row_codes import row_codes, surplus
+from lakehouse.data.reading.changelog_rows import CHANGE_COLUMNS, DELETE
+from lakehouse.data.writing.input_columns import coerce
+from lakehouse.delta_queries import DeltaPlan, Refusal
+from lakehouse.errors import (
+    InvalidInputError,
+    LakehouseError,
+    NoSuchSnapshotError,
+    ValidationConflictError,
+)
+from lakehouse.expressions.bound_filter import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    Op,
+    conjunction,
+    disjunction,
+)
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.landing_ledger import day_ranges
+from lakehouse.orchestration.assets.asset_write import AssetWrite
+from lakehouse.orchestration.assets.frames import Frames, InputRows, ModelEngine, as_stored
+from lakehouse.orchestration.assets.staleness import (
+    RefreshState,
+    Staleness,
+    refresh_state,
+)
+from lakehouse.row_changes.merge.target_rows import TargetRows, replace_rows
+from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
+from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
+from lakehouse.spec.types.internal_values import internal_values
+from lakehouse.table import Table
+from lakehouse.table.row_write import RowWrite
+
+RefreshName = Literal["full", "auto", "incremental", "incremental_strict"]
+REFRESHES: tuple[str, ...] = get_args(RefreshName)
+MODE, REASON = "lakehouse.mv.refresh", "lakehouse.mv.reason"
+"""Entries of a snapshot's summary: how its rows were computed, and why so."""
+REFRESH_METADATA = "lakehouse/refresh"
+_MUCH = 0.5
+"""Of the rows of the inputs, or of the keys: from so many changed on all is computed again."""
+_FEW = 100
+"""Keys: they are always computed alone."""
+_UNITS_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+class NotFollowedError(LakehouseError):
+    """A table cannot be brought up to date by what changed, or that costs too much.
+
+    Attributes:
+        rows: of the inputs, where they were counted.
+        changed: of them.
+    """
+
+    def __init__(self, message: str, rows: int = 0, changed: int | None = None) -> None:
+        super().__init__(message)
+        self.rows, self.changed = rows, changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refresh:
+    """How a table was brought up to date.
+
+    Attributes:
+        mode: `full` or `incremental`.
+        reason: why so.
+        rows: of the inputs.
+        changed: rows of the inputs that came or went; None: not counted.
+        keys: that they touch; None: the query is followed row by row, or not at all.
+        seconds: that it took.
+    """
+
+    mode: Literal["full", "incremental"]
+    reason: str
+    rows: int = 0
+    changed: int | None = None
+    keys: int | None = None
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the metadata of a materialization."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def summary(self) -> dict[str, str]:
+        """For the snapshot."""
+        return {MODE: self.mode, REASON: self.reason}
+
+
+@dataclass(frozen=True)
+class FollowedQuery:
+    """The SQL of a table, as something that follows.
+
+    Attributes:
+        views: input -> its name in the query.
+        compiled: schemas by view -> how the query follows.
+        text: a query of the plan -> text for the engine, by schemas.
+    """
+
+    views: Mapping[str, str]
+    compiled: Callable[[Mapping[str, Schema]], DeltaPlan | Refusal]
+    text: Callable[[exp.Query, Mapping[str, Schema]], str]
+
+
+@dataclass(frozen=True)
+class ResultDelta:
+    """What of a result goes and comes.
+
+    Attributes:
+        keys: the rows with values of these columns go.
+        gone: of them these alone; None: all.
+        come: new rows.
+        refresh: what was found.
+    """
+
+    keys: pa.Table
+    gone: pa.Table | None
+    come: pa.Table
+    refresh: Refresh
+
+
+@dataclass
+class DeltaWrite(AssetWrite):
+    """Writes what goes and comes on top of the result that it was computed for, and of no other."""
+
+    delta: ResultDelta | None = None
+    follows: RefreshState | None = None
+
+    def __call__(self, branch: str, commit_id: str) -> Snapshot:
+        """Commit to a branch.
+
+        Raises:
+            ValidationConflictError: another refresh came first: decide again.
+            RowsNotFoundError: the table does not hold the result of its query.
+        """
+        table, delta = self.table, cast("ResultDelta", self.delta)
+        where = conjunction(
+            [
+                bind(self.where, table.schema()),
+                *(
+                    having(name, delta.keys[name], table.schema())
+                    for name in delta.keys.column_names
+                ),
+            ]
+        )
+
+        def decide(target: TargetRows, writer: RowWriter) -> RowChange:
+            return replace_rows(target, where, delta.keys, delta.come, writer, delta.gone)
+
+        with RowWrite(table, branch, self.summary, commit_id) as write:
+            done = write.replayed()
+            if done is None:
+                if written_by_others(table) or refresh_state(table) != self.follows:
+                    raise ValidationConflictError(
+                        f"{table.name} was written meanwhile: refresh it again", table=table.name
+                    )
+                done = write.change_rows(decide, "overwrite", always=True).committed
+        return done.snapshot
+
+
+class Follower:
+    """One refresh of one table by what changed.
+
+    Args:
+        name: of the table.
+        query: its SQL.
+        engine: runs it.
+        computed: runs the table's own query over frames.
+        inputs: rows of the inputs as they are now, of the days that are computed of a daily table.
+        target: the table.
+        before: what it was computed from.
+
+    Raises:
+        NotFollowedError: its query cannot be followed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        query: FollowedQuery,
+        engine: ModelEngine,
+        computed: Callable[[Frames], Any],
+        inputs: Mapping[str, InputRows],
+        target: Table,
+        before: RefreshState,
+    ) -> None:
+        self.name, self._query, self._engine, self._computed = name, query, engine, computed
+        self._now, self._target, self._before = dict(inputs), target, before
+        self._then = {one: self._rows_then(one) for one in inputs}
+        self._schemas = {query.views[one]: rows.schema() for one, rows in inputs.items()}
+        compiled = query.compiled(self._schemas)
+        if isinstance(compiled, Refusal):
+            raise NotFollowedError(f"its query cannot be followed, {compiled}")
+        self._plan = compiled
+
+    def delta(self, history: Iterable[Mapping[str, Any]] | None) -> ResultDelta:
+        """What goes and comes.
+
+        Args:
+            history: what the last refreshes took, newest first, see `predicted`; None: whatever it
+                costs.
+
+        Raises:
+            NotFollowedError: what changed cannot be told, or it costs too much.
+        """
+        names = self.changed_inputs()
+        most, rows = self.counted(names)
+        why = "" if history is None or not names else predicted(history, most, rows)
+        if why:
+            raise NotFollowedError(why, rows, most)
+        delta = self._delta(names)
+        refresh, there = replace(delta.refresh, rows=rows), _count(self._target)
+        of, keys = f"{refresh.changed:,} rows of the inputs changed, of {rows:,}", refresh.keys
+        if keys is not None:
+            of = f"{of}; they touch {keys:,} keys"
+            if history is not None and keys > _FEW and keys >= there * _MUCH:
+                why = f"{of}, of {there:,} rows of the table"
+                raise NotFollowedError(why, rows, refresh.changed)
+        return replace(delta, refresh=replace(refresh, reason=of))
+
+    def _rows_then(self, name: str) -> InputRows:
+        now, since = self._now[name], self._before.inputs[name]
+        if since is None:
+            return replace(now, held=no_rows(schema_to_arrow(now.schema())))
+        return now if since == self._id(name) else replace(now, snapshot_id=since)
+
+    def _id(self, name: str) -> int | None:
+        now = self._now[name]
+        return (
+            now.table.metadata.current_snapshot_id if now.snapshot_id is None else now.snapshot_id
+        )
+
+    def changed_inputs(self) -> list[str]:
+        """The inputs that have another snapshot than they had, and what of them can be told.
+
+        Raises:
+            NotFollowedError: what changed cannot be told.
+        """
+        found = []
+        for name, now in self._now.items():
+            since, to = self._before.inputs[name], self._id(name)
+            if since == to:
+                continue
+            metadata = now.table.metadata
+            line = [one.snapshot_id for one in metadata.ancestors(to)] if to is not None else []
+            if since is not None and since not in line:
+                there = metadata.snapshot_or_none(since) is not None
+                why = "is no ancestor of it any more" if there else "has expired"
+                raise NotFollowedError(f"snapshot {since} of {name}, which was read then, {why}")
+            then = self._then[name].schema()
+            read = self._plan.columns.get(self._query.views[name], frozenset())
+            for column in sorted(read):
+                if _field(then, column) != _field(now.schema(), column):
+                    raise NotFollowedError(f"column {column} of {name} has changed since then")
+            found.append(name)
+        return found
+
+    def counted(self, changed: Iterable[str]) -> tuple[int, int]:
+        """How many rows came or went at most, and how many there are, as the metadata says."""
+        moved = rows = 0
+        for name, now in self._now.items():
+            metadata, to = now.table.metadata, self._id(name)
+            if to is None:
+                continue
+            if name in changed:
+                for one in metadata.ancestors(to):
+                    if one.snapshot_id == self._before.inputs[name]:
+                        break
+                    if one.operation != OPERATION_REPLACE:
+                        moved += sum(int(one.summary.get(key, 0)) for key in _MOVED)
+            if now.where is None:
+                rows += int(metadata.snapshot(to).summary.get("total-records", 0))
+                continue
+            tasks = now.table.scan(now.where, snapshot_id=now.snapshot_id).plan().tasks
+            rows += sum(one.data_file.record_count for one in tasks)
+        return moved, rows
+
+    def _delta(self, names: Sequence[str]) -> ResultDelta:
+        target = self._target
+        changes = {name: self._changes(name) for name in names}
+        linear = not self._plan.keys
+        of_keys = Schema(*(target.schema().find_field(key) for key in self._plan.keys))
+        # inputs before the one that changes are at the new version, those after it at the old one
+        state = {name: self._then[name] for name in self._now}
+        keys, gone, come = [], [], []
+        for name in names:
+            old, new = changes[name]
+            if linear:
+                gone += self._run(state, name, old, target.schema())
+                come += self._run(state, name, new, target.schema())
+            else:
+                keys += self._run(state, name, pa.concat_tables([old, new]), of_keys)
+            state[name] = self._now[name]
+        counted = sum(one.num_rows for pair in changes.values() for one in pair)
+        if linear:
+            return _row_by_row(gone, come, target, counted)
+        touched = pa.concat_tables([no_rows(_bare(of_keys)), *keys])
+        touched = touched.group_by(touched.column_names).aggregate([])
+        refresh = Refresh(mode="incremental", reason="", changed=counted, keys=touched.num_rows)
+        if not touched.num_rows:
+            return ResultDelta(touched, None, _nothing(target), refresh)
+        restricted = {name: self._restricted(name, touched) for name in self._now}
+        frames = Frames(self._engine, restricted)
+        rows = self._stored(self._computed(frames), target.schema())
+        return ResultDelta(touched, None, _with_keys(rows, touched), refresh)
+
+    def _changes(self, name: str) -> tuple[pa.Table, pa.Table]:
+        """Rows that went, and rows that came."""
+        now = self._now[name]
+        since, to = self._before.inputs[name], self._id(name)
+        if to is None:
+            raise NotFollowedError(f"{name} has no snapshot any more")
+        try:
+            log = now.table.changelog(since, to, where=now.where, net=True)
+            found = log.to_arrow()
+        except NoSuchSnapshotError as error:
+            raise NotFollowedError(
+                f"what changed in {name} cannot be told: {error.message}"
+            ) from error
+        kinds = found["_change_type"]
+        found = found.drop_columns([one.name for one in CHANGE_COLUMNS])
+        went = pc.equal(kinds, DELETE)
+        return found.filter(went), found.filter(pc.invert(went))
+
+    def _run(
+        self, state: Mapping[str, InputRows], name: str, rows: pa.Table, columns: Schema
+    ) -> list[pa.Table]:
+        """The query of a change over some rows of an input and the others as they are told.
+
+        Of no rows nothing is asked.
+        """
+        if not rows.num_rows:
+            return []
+        query = self._plan.deltas.get(self._query.views[name])
+        inputs = {
+            one: replace(held, held=rows) if one == name else self._met(held, one, name, rows)
+            for one, held in state.items()
+        }
+        frames = Frames(self._engine, inputs)
+        if query is None:
+            found = self._computed(frames)
+        else:
+            found = frames.sql(self._query.text(query, self._schemas), self._query.views)
+        return [self._stored(found, columns)]
+
+    def _stored(self, frame: Any, columns: Schema) -> pa.Table:
+        """Rows of the engine in columns of the table, read before its views change again."""
+        result = self._engine.result(frame, self.name)
+        rows = result.read_all() if isinstance(result, pa.RecordBatchReader) else result.toArrow()
+        batches = coerce(as_stored(rows, columns, self.name), columns, table=self.name)
+        bare = _bare(columns)
+        return pa.Table.from_batches(
+            [pa.RecordBatch.from_arrays(one.columns, schema=bare) for one in batches], bare
+        )
+
+    def _met(self, held: InputRows, one: str, changed: str, rows: pa.Table) -> InputRows:
+        """Without rows that cannot meet the changed ones, where equal values are asked for."""
+        places, views = self._plan.inputs, self._query.views
+        if held.held is not None or places.count(views[one]) > 1:
+            return held
+        if places.count(views[changed]) > 1:
+            return held
+        parts = [
+            having(right.column, rows[left.column], held.schema(), self._engine.listed)
+            for left, right in self._plan.equal
+            if not (left.days or right.days)
+            and places[left.occurrence] == views[changed]
+            and places[right.occurrence] == views[one]
+        ]
+        return _narrowed(held, parts)
+
+    def _restricted(self, name: str, touched: pa.Table) -> InputRows:
+        """Rows of an input that touched keys are made of, and maybe others."""
+        now = self._now[name]
+        parts = []
+        for number, view in enumerate(self._plan.inputs):
+            if view != self._query.views[name]:
+                continue
+            parts.append(
+                conjunction(
+                    having(
+                        place.column,
+                        touched[key],
+                        now.schema(),
+                        self._engine.listed,
+                        days=place.days,
+                    )
+                    for key, found in self._plan.places.items()
+                    for place in found
+                    if place.occurrence == number
+                )
+            )
+        return _narrowed(now, [disjunction(parts)] if parts else [])
+
+
+def written_by_others(table: Table) -> bool:
+    """Whether rows of a derived table were changed since it was computed."""
+    for one in table.metadata.ancestors(table.metadata.current_snapshot_id):
+        if REFRESH_STATE in one.summary:
+            return False
+        if one.operation != OPERATION_REPLACE:
+            return True
+    return True
+
+
+def followed(
+    refresh: RefreshName,
+    follower: Callable[[Table, RefreshState], Follower],
+    found: Staleness,
+    target: Table | None,
+    days: Sequence[date] | None,
+    history: Iterable[Mapping[str, Any]] = (),
+) -> ResultDelta | Refresh:
+    """What of a table goes and comes; or that it is computed in full, and why.
+
+    Args:
+        refresh: how it is to be brought up to date.
+        follower: of the table and its state.
+        found: what is stale.
+        target: the table; None: there is none.
+        days: that are computed; None: all rows.
+        history: what the last refreshes took, newest first; see `predicted`.
+
+    Raises:
+        InvalidInputError: it is to follow strictly, and cannot.
+    """
+    state = refresh_state(target)
+    if target is None or state is None:
+        return Refresh(mode="full", reason="the table has not been computed yet")
+    behind = set(days or ()) & set(state.behind)
+    if behind:
+        return Refresh(mode="full", reason=f"days were left out before, such as {min(behind)}")
+    try:
+        _refuse(found, state, target)
+        return follower(target, state).delta(history if refresh == "auto" else None)
+    except NotFollowedError as error:
+        if refresh == "incremental_strict":
+            raise InvalidInputError(
+                f"{target.name} is to be refreshed by what changed alone, and cannot be: "
+                f"{error.message}. Launch a run with `full: true` in its configuration to compute "
+                "it once in full",
+                table=target.name,
+            ) from error
+        why = error.message
+        return Refresh(mode="full", reason=why, rows=error.rows, changed=error.changed)
+
+
+def _refuse(found: Staleness, state: RefreshState, table: Table) -> None:
+    """Raise where a table cannot follow, whatever its query is."""
+    if found.redefined or not found.definition or state.definition != found.definition:
+        raise NotFollowedError("its definition has changed")
+    if set(state.inputs) != set(found.inputs):
+        raise NotFollowedError("it reads other tables than before")
+    if written_by_others(table):
+        raise NotFollowedError("others have written rows to it since it was computed")
+
+
+def predicted(history: Iterable[Mapping[str, Any]], changed: int, rows: int) -> str:
+    """Why it does not pay to follow: much has changed, or the last refreshes took longer so.
+
+    Empty: it pays.
+
+    Args:
+        history: `Refresh.to_dict()` of materializations, newest first.
+        changed: rows of the inputs that came or went.
+        rows: of the inputs.
+    """
+    if changed >= rows * _MUCH:
+        return f"{changed:,} rows of the inputs came or went, of {rows:,}"
+    last: dict[str, Mapping[str, Any]] = {}
+    for one in history:
+        last.setdefault(str(one.get("mode")), one)
+    if set(last) != {"full", "incremental"}:
+        return ""
+    by_full, by_change = last["full"], last["incremental"]
+    full = by_full["seconds"] * max(1.0, rows / max(1, by_full["rows"]))
+    # what changes less takes as long as it took: much of it is the same for any change
+    change = by_change["seconds"] * max(1.0, changed / max(1, by_change["changed"] or 0))
+    if change <= full:
+        return ""
+    return (
+        f"by the last runs {changed:,} changed rows would take {change:.1f} s, and all "
+        f"{rows:,} rows {full:.1f} s"
+    )
+
+
+def refuse_other_days(
+    rows: pa.Table, day_column: str | None, days: Sequence[date] | None, name: str
+) -> None:
+    """Raise InvalidInputError for a row of a day that is not computed."""
+    if day_column is None or days is None:
+        return
+    own = pc.is_in(rows[day_column].cast(pa.date32(), safe=False), pa.array(days, pa.date32()))
+    others = rows.filter(pc.invert(own)).slice(0, 1).to_pylist()
+    if others:
+        raise InvalidInputError(
+            f"{name}: a row of another day than those that are computed, such as {others[0]}: "
+            f"compute {day_column} from event_ts alone",
+            table=name,
+        )
+
+
+_MOVED = "added-records", "deleted-records", "added-position-deletes", "added-equality-deletes"
+
+
+def having(
+    name: str,
+    values: pa.ChunkedArray,
+    schema: Schema,
+    listed: int = 100_000,
+    *,
+    days: bool = False,
+) -> Bound:
+    """A filter that passes every row whose column has one of the values, and maybe others.
+
+    Args:
+        name: of the column.
+        values: of it; nulls are values.
+        schema: of its table.
+        listed: so many are listed at most; of more the range is taken.
+        days: the values are the days of the column, give or take a zone.
+    """
+    field = schema.find_field(name)
+    kind = schema_to_arrow(Schema(field)).field(0).type
+    if not isinstance(field.field_type, PrimitiveType) or pa.types.is_floating(kind):
+        return TRUE
+    leaf = Leaf(Op.IS_NULL, field.field_id, (field.name,), field.field_type)
+    some: list[Bound] = [leaf] if values.null_count else []
+    found = values.unique().drop_null()
+    if not len(found):
+        return disjunction(some) if some else FALSE
+    if days and pa.types.is_timestamp(kind):
+        unit = _UNITS_A_DAY[kind.unit]
+        ranges = day_ranges(sorted(cast("list[date]", found.cast(pa.date32()).to_pylist())))
+        epoch = date(1970, 1, 1).toordinal()
+        for first, last in ranges if len(ranges) <= 100 else [(ranges[0][0], ranges[-1][1])]:
+            low, high = first.toordinal() - epoch - 1, last.toordinal() - epoch + 2
+            some.append(
+                conjunction([leaf.asking(Op.GTE, low * unit), leaf.asking(Op.LT, high * unit)])
+            )
+        return disjunction(some)
+    try:
+        found = found.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return TRUE
+    found = found.take(pc.sort_indices(found))
+    if len(found) <= listed:
+        chosen = tuple(internal_values(found, field.field_type))
+        some.append(
+            leaf.asking(Op.IN, chosen) if len(chosen) > 1 else leaf.asking(Op.EQ, chosen[0])
+        )
+    else:
+        ends = pa.concat_arrays([found.slice(0, 1), found.slice(len(found) - 1)])
+        low, high = internal_values(ends, field.field_type)
+        some.append(conjunction([leaf.asking(Op.GTE, low), leaf.asking(Op.LTE, high)]))
+    return disjunction(some)
+
+
+def _narrowed(rows: InputRows, parts: Sequence[Bound]) -> InputRows:
+    """Fewer rows of a table."""
+    if rows.held is not None or not parts:
+        return rows
+    return replace(rows, where=conjunction([bind(rows.where, rows.schema()), *parts]))
+
+
+def _field(schema: Schema, name: str) -> tuple[int, str] | None:
+    for one in schema.fields:
+        if one.name == name:
+            return one.field_id, str(one.field_type)
+    return None
+
+
+def _count(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else int(snapshot.summary.get("total-records", 0))
+
+
+def _bare(schema: Schema) -> pa.Schema:
+    return pa.schema([(one.name, one.type) for one in schema_to_arrow(schema)])
+
+
+def _nothing(target: Table) -> pa.Table:
+    return no_rows(_bare(target.schema()))
+
+
+def _with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows that have one of the keys; nulls are equal."""
+    import polars as pl  # noqa: PLC0415 - takes long to load
+
+    names = keys.column_names
+    numbered = pl.DataFrame(rows.select(names)).with_row_index("number of the row")
+    at = numbered.join(pl.DataFrame(keys), on=names, how="semi", nulls_equal=True)
+    return rows.take(at["number of the row"].to_arrow())
+
+
+def _row_by_row(
+    gone: Sequence[pa.Table], come: Sequence[pa.Table], target: Table, counted: int
+) -> ResultDelta:
+    went = pa.concat_tables([_nothing(target), *gone])
+    came = pa.concat_tables([_nothing(target), *come])
+    went, came = _cancelled(went, came)
+    refresh = Refresh(mode="incremental", reason="", changed=counted)
+    plain = [
+        one.name
+        for one in target.schema().fields
+        if isinstance(one.field_type, PrimitiveType)
+        and not pa.types.is_floating(went.schema.field(one.name).type)
+    ]
+    keys = went.select(plain)
+    keys = keys.group_by(plain).aggregate([]) if plain else keys
+    return ResultDelta(keys, went, came, refresh)
+
+
+def _cancelled(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Without rows that are in both, as often as in both."""
+    codes = row_codes(pa.concat_tables([left, right]))
+    of_left, of_right = codes[: left.num_rows], codes[left.num_rows :]
+    return (
+        left.filter(pa.array(surplus(of_left, of_right))),
+        right.filter(pa.array(surplus(of_right, of_left))),
+    )

@@ -1,0 +1,250 @@
+"""Derived tables that follow their inputs by what changed, as assets: what is recorded, and what is
+done where they cannot. That the rows are right is the hunt `followed` (tests/hostile)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from lakehouse.errors import InvalidInputError, ValidationConflictError
+from lakehouse.ingestion.stamp import RunStamp
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration import LakehouseResource, LakehouseSpark, Pipeline, SqlModel
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.frames import open_engine
+from lakehouse.orchestration.assets.incremental import MODE, REASON, Refresh, predicted
+from lakehouse.orchestration.lineage.replay import replayed
+from lakehouse.orchestration.lineage.trace import read_lineage
+
+SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("user", pa.string()), ("n", "int32")])
+SQL = "SELECT user, count(*) AS events, sum(n) AS n FROM raw.events GROUP BY user"
+DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
+
+
+def rows(*given: tuple[int, str, int]) -> pa.Table:
+    made = [
+        {"event_ts": dt.datetime(2026, 6, day, 12, tzinfo=dt.UTC), "user": user, "n": n}
+        for day, user, n in given
+    ]
+    return pa.Table.from_pylist(made, SCHEMA)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lakehouse:
+    made = load_catalog(str(tmp_path / "warehouse"))
+    events = made.create_table("raw.events", SCHEMA, partition_by=("day(event_ts)",))
+    events.append(rows(*((1, f"u{number % 20}", number) for number in range(60))))
+    return made
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def model(refresh: str = "incremental", **more: Any) -> DerivedTable:
+    given: dict[str, Any] = {"sql": SQL, "engine": "duckdb", "refresh": refresh, **more}
+    return SqlModel(name="marts.users", **given).table()
+
+
+def run(
+    lake: Lakehouse, table: DerivedTable, instance: dg.DagsterInstance, day: str = "", **how: Any
+) -> tuple[bool, Mapping[str, Any]]:
+    """Whether the run succeeded, and how the table was refreshed."""
+    done = dg.materialize(
+        [table.build(DAYS if table.day_column else None)],
+        instance=instance,
+        partition_key=day or None,
+        run_config={"ops": {table.op_name: {"config": how}}},
+        resources={
+            "lakehouse": LakehouseResource(catalog=lake.catalog.uri),
+            "spark": LakehouseSpark(master="spark://nowhere:1"),
+        },
+        raise_on_error=False,
+    )
+    if not done.success:
+        failed = [one for one in done.all_events if one.is_step_failure]
+        return False, {"reason": failed[0].step_failure_data.error_display_string}
+    (event,) = done.get_asset_materialization_events()
+    return True, event.materialization.metadata["lakehouse/refresh"].value
+
+
+def answer(lake: Lakehouse, sql: str = SQL) -> tuple[list[str], list[str]]:
+    """What the table has, and what its query gives now, by Polars."""
+    import duckdb
+
+    events = lake.load_table("raw.events").scan().to_arrow()  # noqa: F841 - DuckDB reads it
+    right = duckdb.sql(sql.replace("raw.events", "events")).fetchall()
+    found = lake.load_table("marts.users").scan().to_arrow().to_pylist()
+    return sorted(repr(tuple(row.values())) for row in found), sorted(map(repr, right))
+
+
+def test_what_a_run_did_is_shown_and_replayed(lake: Lakehouse, instance: dg.DagsterInstance):
+    table = model("incremental_strict")
+    done, first = run(lake, table, instance)
+    assert (done, first["mode"], first["reason"]) == (
+        True, "full", "the table has not been computed yet",
+    )  # fmt: skip
+    events = lake.load_table("raw.events")
+    events.append(rows((2, "u1", 5), (2, "new", 6)))
+    events.delete("user = 'u2'")
+    done, then = run(lake, table, instance)
+    assert (then["mode"], then["changed"], then["keys"]) == ("incremental", 5, 3)
+    assert then["reason"] == "5 rows of the inputs changed, of 59; they touch 3 keys"
+    again = run(lake, table, instance)[1]
+    assert again["reason"] == "0 rows of the inputs changed, of 59; they touch 0 keys"
+    found, right = answer(lake)
+    assert found == right
+    summary = lake.load_table("marts.users").current_snapshot().summary
+    assert (summary[MODE], summary[REASON]) == (again["mode"], again["reason"])
+    checkout = SimpleNamespace(pipeline=Pipeline((), (table,), ""), defs=dg.Definitions())
+    lineage = read_lineage(instance, lake, "marts/users")
+    events.append(rows((3, "u3", 5)))  # the replay reads what was read
+    assert replayed(checkout, lineage, lake, lambda: None).equal
+
+
+def test_days_follow_by_what_changed_in_them(lake: Lakehouse, instance: dg.DagsterInstance):
+    sql = (
+        "SELECT to_date(event_ts) AS day, user, count(*) AS events FROM raw.events "
+        "GROUP BY to_date(event_ts), user"
+    )
+    table = model(sql=sql, day_column="day", day_is_date=True)
+    events = lake.load_table("raw.events")
+    events.append(rows(*((2, f"u{number}", number) for number in range(9))))
+    assert run(lake, table, instance, "2026-06-01")[1]["mode"] == "full"
+    done = run(lake, table, instance, "2026-06-02")[1]
+    assert done["reason"] == "days were left out before, such as 2026-06-02"
+    events.append(rows((1, "late", 1), (2, "u1", 1)))  # a late day, and one that is not asked for
+    done = run(lake, table, instance, "2026-06-01")[1]
+    assert (done["mode"], done["changed"], done["keys"]) == ("incremental", 1, 1)
+    found = lake.load_table("marts.users").scan("user = 'late' or user = 'u1'").to_arrow()
+    assert sorted(found["events"].to_pylist()) == [1, 1, 3]
+    assert run(lake, table, instance, "2026-06-02")[1]["mode"] == "full"
+    found, right = answer(lake, sql.replace("to_date(event_ts)", "event_ts::date"))
+    assert found == right
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        ("rollback", "is no ancestor of it any more"),
+        ("expiry", "has expired"),
+        ("column", "column n of raw.events has changed since then"),
+        ("by hand", "others have written rows to it since it was computed"),
+        ("definition", "its definition has changed"),
+        ("engine", "datafusion averages 64-bit integers"),
+    ],
+)
+def test_what_is_not_followed_is_computed_or_refused_with_its_reason(
+    happens: str, why: str, lake: Lakehouse, instance: dg.DagsterInstance
+):
+    events, sql = lake.load_table("raw.events"), SQL
+    events.append(rows((2, "u1", 5)))
+    if happens == "engine":
+        sql = "SELECT user, avg(cast(n AS bigint)) AS n FROM raw.events GROUP BY user"
+    more = {"sql": sql, "engine": "datafusion"}
+    assert run(lake, model(**more), instance)[0]
+    if happens == "rollback":
+        events.rollback_to(events.snapshots()[0].snapshot_id)
+    elif happens == "by hand":
+        lake.load_table("marts.users").delete("user = 'u1'")
+    elif happens == "column":
+        with events.update_schema() as change:
+            change.update_column("n", "long")
+    elif happens == "definition":
+        more["sql"] = sql.replace("sum(n)", "max(n)")
+    events.append(rows((3, "u7", 5)))
+    if happens == "expiry":
+        events.expire_snapshots(older_than=events.metadata.last_updated_ms + 1, retain_last=1)
+    refused = run(lake, model("incremental_strict", **more), instance)
+    assert not refused[0]
+    assert why in refused[1]["reason"]
+    assert "full: true" in refused[1]["reason"]
+    done, shown = run(lake, model(**more), instance)
+    assert (done, shown["mode"]) == (True, "full")
+    assert why in shown["reason"]
+    found, right = answer(lake, more["sql"])
+    assert found == right
+    events.append(rows((3, "u8", 5)))
+    assert run(lake, model(**more), instance, full=True)[1]["reason"] == "the run says so"
+
+
+def test_compaction_is_nothing_to_do(lake: Lakehouse, instance: dg.DagsterInstance):
+    events, table = lake.load_table("raw.events"), model("incremental_strict")
+    assert run(lake, table, instance)[0]
+    events.append(rows((1, "u1", 5)))
+    events.compact()
+    lake.load_table("marts.users").compact()
+    done, shown = run(lake, table, instance)
+    assert (done, shown["changed"]) == (True, 1)
+    assert not table.staleness(lake).whole
+    events.append(rows((1, "u2", 5)))
+    events.compact()
+    assert run(lake, table, instance)[1]["changed"] == 1
+    found, right = answer(lake)
+    assert found == right
+
+
+def test_of_two_refreshes_at_once_one_wins_and_none_is_wrong(lake: Lakehouse):
+    table, written = model("incremental_strict"), []
+
+    def refresh(number: int, between: Callable[[], None] | None = None) -> None:
+        found, engine = table.staleness(lake), open_engine("duckdb", lambda: None)
+        inputs = table.inputs_at(lake, found.inputs, None)
+        delta = table.delta(lake, engine, inputs, found, None)
+        stamp = RunStamp(f"run-{number}", f"marts/users{number}")
+        write = table.write(lake, engine, found, inputs, None, stamp, delta, lambda _: None)
+        if between is not None:
+            between()
+        staged = write.staged()
+        staged.publish(lambda _: [])
+        written.append(number)
+
+    events = lake.load_table("raw.events")
+    refresh(0)
+    events.append(rows((1, "u1", 5)))
+
+    def other() -> None:
+        events.append(rows((1, "u1", 7)))
+        refresh(2)
+
+    with pytest.raises(ValidationConflictError, match="written meanwhile: refresh it again"):
+        refresh(1, other)
+    assert written == [0, 2]
+    found, right = answer(lake)
+    assert found == right
+
+
+def test_auto_computes_in_full_where_that_costs_less(lake: Lakehouse, instance: dg.DagsterInstance):
+    events, table = lake.load_table("raw.events"), model("auto")
+    assert run(lake, table, instance)[0]
+    events.append(rows(*((2, "u1", number) for number in range(70))))
+    done = run(lake, table, instance)[1]
+    assert (done["mode"], done["reason"]) == (
+        "full", "70 rows of the inputs came or went, of 130",
+    )  # fmt: skip
+    found, right = answer(lake)
+    assert found == right
+    full = Refresh(mode="full", reason="", rows=100, seconds=2.0).to_dict()
+    change = Refresh(mode="incremental", reason="", rows=100, changed=10, seconds=3.0).to_dict()
+    assert predicted([full], 10, 100) == ""
+    assert predicted([change, full], 10, 200) == ""  # twice as many rows take twice as long
+    assert predicted([change, full], 10, 100) == (
+        "by the last runs 10 changed rows would take 3.0 s, and all 100 rows 2.0 s"
+    )
+    assert "20 changed rows would take 6.0 s" in predicted([change, full], 20, 200)
+
+
+def test_definitions_that_cannot_be() -> None:
+    with pytest.raises(InvalidInputError, match="no refresh 'sometimes'; there are full, auto"):
+        model("sometimes")
+    with pytest.raises(InvalidInputError, match="write it as an SqlModel"):
+        DerivedTable(name="a.b", inputs=("raw.x",), transform=lambda _: None, refresh="auto")
