@@ -107,7 +107,8 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
         CommitConflictError | ValidationConflictError | CommitStateUnknownError: see
             Transaction.commit.
     """
-    check_commit_id(change.commit_id)
+    if change.commit_id is not None:
+        check_commit_id(change.commit_id)
     if (replayed := committed_before(change, change.base)) is not None:
         return replayed
     producer = producer_of(change.base, catalog, environment)

@@ -174,14 +174,21 @@ class SnapshotBase:
     """What a snapshot is built on.
 
     Attributes:
-        snapshot_id: of the snapshot.
+        number: of the operation that makes it, in the change.
         metadata: of the version.
         head: its parent; None: it is the first.
+        draw: chooses its id, the same on every attempt.
     """
 
-    snapshot_id: int
+    number: int
     metadata: TableMetadata
     head: Snapshot | None
+    draw: Callable[[], int]
+
+    @property
+    def snapshot_id(self) -> int:
+        """Of the snapshot."""
+        return self.draw()
 
 
 class SnapshotPlan(ABC):
@@ -264,7 +271,7 @@ class SnapshotProducer:
     def base_of(
         self, number: int, plan: SnapshotPlan, metadata: TableMetadata, head: Snapshot | None
     ) -> SnapshotBase:
-        """What the snapshot of a change's operation is built on; it has one id on all attempts."""
+        """What the snapshot of an operation, the `number`th of its change, is built on."""
 
         def draw() -> int:
             while True:
@@ -272,8 +279,9 @@ class SnapshotProducer:
                 if metadata.snapshot_or_none(value) is None:
                     return value
 
-        snapshot_id = plan.snapshot_id or self.once(("snapshot-id", number), draw)
-        return SnapshotBase(snapshot_id, metadata, head)
+        chosen = plan.snapshot_id
+        draw_once = partial(self.once, ("snapshot-id", number), draw)
+        return SnapshotBase(number, metadata, head, draw_once if chosen is None else lambda: chosen)
 
     def make_snapshot(
         self,
@@ -559,7 +567,8 @@ class SnapshotProducer:
         kept = {snapshot.manifest_list for snapshot in snapshots} | set(vectors)
         for snapshot in snapshots:
             kept.update(manifest.manifest_path for manifest in self.manifests(snapshot))
-        kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
+        if set(self._written) - kept:
+            kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
         if kept or not self._is_sent:
             self._delete(kept)
 

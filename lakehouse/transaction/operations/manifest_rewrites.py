@@ -72,19 +72,18 @@ class _Regrouped(SnapshotPlan):
 
     def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
         """See SnapshotPlan."""
-        metadata, snapshot_id = base.metadata, base.snapshot_id
         current = [one for one in producer.manifests(base.head) if has_live(one)]
-        earlier: list[frozenset[str]] = producer.once(("regrouped", snapshot_id), list)
+        earlier: list[frozenset[str]] = producer.once(("regrouped", base.number), list)
         paths = {manifest.manifest_path for manifest in current}
         done = earlier[-1] if earlier and earlier[-1] <= paths else paths
         same = [manifest for manifest in current if manifest.manifest_path in done]
-        sources = [manifest for manifest in same if self._worth(metadata, same, manifest)]
+        sources = [manifest for manifest in same if self._worth(base.metadata, same, manifest)]
         if not sources:
             return None
         rewritten = frozenset(manifest.manifest_path for manifest in sources)
         earlier.append(rewritten)
         created, entries = producer.once(
-            ("rewritten", snapshot_id, rewritten),
+            ("rewritten", base.number, rewritten),
             partial(self._write, producer, base, sources),
         )
         kept = [manifest for manifest in current if manifest.manifest_path not in rewritten]
@@ -162,7 +161,7 @@ class _WithColumnar(SnapshotPlan):
         current = producer.manifests(base.head)
         listed = [
             producer.once(
-                ("columnar", base.snapshot_id, manifest.manifest_path),
+                ("columnar", manifest.manifest_path),
                 partial(_with_columnar, producer, base.metadata, manifest),
             )
             for manifest in current
