@@ -35,6 +35,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidExpressionError
+from lakehouse.expressions.bound_filter import Value
 
 _MICROS_PER_DAY = 86_400_000_000
 # More than any integer or decimal has, on either side of its point.
@@ -348,3 +349,25 @@ _CASTERS: dict[type, Callable[[Literal, IcebergType], Position | None]] = {
     FixedType: _to_bytes,
     BinaryType: _to_bytes,
 }
+
+
+def nanos_of(value: Value) -> int:
+    """A date or timestamp as nanoseconds since 1970."""
+    if isinstance(value.type, DateType):
+        return int(value.value) * _MICROS_PER_DAY * 1000
+    nano = isinstance(value.type, TimestampNanoType | TimestamptzNanoType)
+    return int(value.value) * (1 if nano else 1000)
+
+
+def as_literal(value: Value) -> Any:
+    """A typed constant as it would have been written."""
+    kind: IcebergType | None = value.type
+    if isinstance(kind, DateType):
+        return Days(value.value)
+    if isinstance(kind, TimeType):
+        return TimeOfDay(value.value)
+    if isinstance(kind, TimestampType | TimestampNanoType):
+        return Instant(nanos_of(value), zoned=False)
+    if isinstance(kind, TimestamptzType | TimestamptzNanoType):
+        return Instant(nanos_of(value), zoned=True)
+    return value.value

@@ -37,7 +37,7 @@ from lakehouse.spec.schema.iceberg_types import fields_by_id, with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, Positions
-from lakehouse.transaction.deletes_of_files import VECTORS_SINCE
+from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 from lakehouse.transaction.table_change import Isolation
 from lakehouse.transaction.transaction import Transaction

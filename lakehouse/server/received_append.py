@@ -8,12 +8,18 @@ from typing import ClassVar
 
 from lakehouse.catalog.posted_append import APPENDS, PostedAppend
 from lakehouse.errors import InvalidInputError, NoSuchRefError, ValidationConflictError
-from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.manifest_changes import checked
-from lakehouse.transaction.snapshot_producer import PARTITIONS, SnapshotPlan, SummaryBuilder
-from lakehouse.transaction.table_change import Operation, Staged
+from lakehouse.transaction.snapshot_producer import (
+    PARTITIONS,
+    SnapshotBase,
+    SnapshotPlan,
+    SnapshotProducer,
+    SummaryBuilder,
+    Written,
+)
+from lakehouse.transaction.table_change import Operation, Staged, Step
 
 _SIZE = "added-files-size"
 _OWN = frozenset({"operation", "added-data-files", "added-records", _SIZE, APPENDS})
@@ -40,7 +46,7 @@ class ReceivedAppend(Operation):
         """Of the snapshot."""
         return self.parts[0].append_id
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """One snapshot with the new manifests before the old.
 
         Raises:
@@ -56,9 +62,7 @@ class ReceivedAppend(Operation):
                     table=staged.table,
                     snapshot_id=one.append_id,
                 )
-        kept = staged.producer.manifests(staged.head())
-        taken = {one.manifest_path for one in kept}
-        added = self._written(staged)
+        taken = {one.manifest_path for one in staged.producer.manifests(staged.head())}
         for manifest in (one for part in self.parts for one in part.manifests):
             if manifest.manifest_path in taken:
                 raise InvalidInputError(
@@ -66,30 +70,35 @@ class ReceivedAppend(Operation):
                     table=staged.table,
                 )
             taken.add(manifest.manifest_path)
-            added.append(replace(manifest, added_snapshot_id=self.snapshot_id))
-        staged.producer.once(("snapshot-id", self), lambda: self.snapshot_id)
-        staged.add_snapshot(
-            self,
-            SnapshotPlan(
-                operation=OPERATION_APPEND,
-                manifests=[*added, *kept],
-                summary=self._counts(),
-                extra=self._summary(),
-                merge=all(self.is_readable(one.manifest_path) for one in (*added, *kept)),
-            ),
-        )
+        return Step(snapshot=_Received(self.parts, self.is_readable, self.snapshot_id))
 
-    def _written(self, staged: Staged) -> list[ManifestFile]:
-        """Manifests of the files of all parts."""
+
+@dataclass(frozen=True)
+class _Received(SnapshotPlan):
+    """Files and manifests of all parts."""
+
+    parts: Sequence[PostedAppend]
+    is_readable: Callable[[str], bool]
+    snapshot_id: int
+    operation = OPERATION_APPEND
+
+    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written:
+        """See SnapshotPlan."""
+        kept = producer.manifests(base.head)
         files = checked((one for part in self.parts for one in part.files), "Appends")
-        producer = staged.producer
-        return list(
-            producer.once(
-                ("received", self),
-                lambda: producer.manifest_writer.write_added(
-                    staged.metadata, files, snapshot_id=self.snapshot_id
-                ),
-            )
+        added = [
+            *producer.manifests_of_added(base, files),
+            *(
+                replace(manifest, added_snapshot_id=base.snapshot_id)
+                for part in self.parts
+                for manifest in part.manifests
+            ),
+        ]
+        return Written(
+            manifests=[*added, *kept],
+            summary=self._counts(),
+            extra=self._summary(),
+            merge=all(self.is_readable(one.manifest_path) for one in (*added, *kept)),
         )
 
     def _counts(self) -> SummaryBuilder:

@@ -23,8 +23,15 @@ from lakehouse.storage.location import lies_within
 from lakehouse.transaction.commit import Committed, look_up, producer_of
 from lakehouse.transaction.conflicts.conflict_rules import none_added_twice, subject_of
 from lakehouse.transaction.manifest_changes import checked
-from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer, SummaryBuilder
-from lakehouse.transaction.table_change import Operation, Staged, TableChange, concurrent_changes
+from lakehouse.transaction.snapshot_producer import SummaryBuilder
+from lakehouse.transaction.table_change import (
+    FilesPlan,
+    Operation,
+    Staged,
+    Step,
+    TableChange,
+    concurrent_changes,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +51,12 @@ class Append(Operation):
                 f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path
             )
 
-    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
-        """Write the manifests of the added files."""
-        producer.manifests_of_added(self, metadata, self.files)
+    @property
+    def ahead(self) -> FilesPlan:
+        """The whole snapshot."""
+        return FilesPlan(operation=OPERATION_APPEND, added=self.files)
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """One snapshot with the new manifests before the old.
 
         Raises:
@@ -56,16 +64,7 @@ class Append(Operation):
         """
         if self.must_be_new:
             none_added_twice(subject_of(staged, "append"), self.files, concurrent_changes(staged))
-        producer = staged.producer
-        added = producer.manifests_of_added(self, staged.metadata, self.files)
-        staged.add_snapshot(
-            self,
-            SnapshotPlan(
-                operation=OPERATION_APPEND,
-                manifests=[*added, *producer.manifests(staged.head())],
-                summary=SummaryBuilder.of(added=self.files),
-            ),
-        )
+        return Step(snapshot=self.ahead)
 
 
 def commit_by_server(

@@ -35,10 +35,10 @@ from lakehouse.transaction.commit_names import (
     check_commit_id,
     snapshots_of_commit,
 )
-from lakehouse.transaction.operations.file_changes import FileChange
+from lakehouse.transaction.conflicts.conflict_rules import missing_files
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
-from lakehouse.transaction.table_change import Staged, TableChange, head_of
+from lakehouse.transaction.table_change import FilesPlan, Staged, Step, TableChange, head_of
 
 log = logging.getLogger(__name__)
 
@@ -107,13 +107,14 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
         CommitConflictError | ValidationConflictError | CommitStateUnknownError: see
             Transaction.commit.
     """
-    check_commit_id(change.commit_id)
+    if change.commit_id is not None:
+        check_commit_id(change.commit_id)
     if (replayed := committed_before(change, change.base)) is not None:
         return replayed
     producer = producer_of(change.base, catalog, environment)
     sent: list[Staged] = []
     try:
-        _prepare(change, catalog, producer)
+        _write_ahead(change, catalog, producer)
         return _attempts(change, catalog, producer, sent)
     except CommitStateUnknownError:
         raise
@@ -154,20 +155,23 @@ def producer_of(base: TableVersion, catalog: Catalog, environment: Environment) 
     )
 
 
-def _prepare(change: TableChange, catalog: Catalog, producer: SnapshotProducer) -> None:
-    """Do before the turn what can be done before it, so that others wait for little.
+def _write_ahead(change: TableChange, catalog: Catalog, producer: SnapshotProducer) -> None:
+    """Write before the turn what can be written before it, so that others wait for little.
 
-    What appends and changes of metadata prepare is the same whatever the table is by now; where
-    files are removed, the newest version is looked at first.
+    What appends and changes of metadata need is the same whatever the table is by now; where files
+    go, the newest version is looked at first.
     """
     version = change.base
-    if any(isinstance(operation, FileChange) for operation in change.operations):
+    plans = [operation.ahead for operation in change.operations]
+    if any(isinstance(plan, FilesPlan) and plan.is_about_files for plan in plans):
         newest = catalog.refresh(version)
         if newest.metadata.table_uuid == version.metadata.table_uuid:
             version = newest
     metadata = version.metadata
-    for operation in change.operations:
-        operation.prepare(producer, metadata)
+    for number, (operation, plan) in enumerate(zip(change.operations, plans, strict=True)):
+        if plan is not None:
+            head = head_of(metadata, change.branch)
+            plan.write_ahead(producer, producer.base_of(number, plan, metadata, head))
         if isinstance(operation, MetadataChange):
             metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
     if version is not change.base:
@@ -252,12 +256,15 @@ def _stage(
         summary={**change.summary, **named},
         retries=retries,
         now_ms=producer.environment.now_ms(),
-        metadata=base.metadata,
     )
     for operation in change.operations:
-        operation.apply(staged)
+        step = operation.plan(staged)
+        missing = staged.add(step)
+        if missing and step.subject is not None:
+            raise missing_files(step.subject, missing, step.changes)
     if isinstance(change.commit_id, StreamBatch) and staged.snapshots:
-        staged.update(change.commit_id.mark(staged.snapshots[-1], change.branch))
+        mark = change.commit_id.mark(staged.snapshots[-1], change.branch)
+        staged.add(Step(updates=(mark,)))
     return staged
 
 

@@ -90,9 +90,9 @@ class StreamBatch(str):
             ) from error
 
 
-def check_commit_id(commit_id: str | None) -> None:
+def check_commit_id(commit_id: str) -> None:
     """Raise InvalidInputError for what a summary cannot say."""
-    if commit_id is not None and _COMMIT_ID.fullmatch(commit_id) is None:
+    if _COMMIT_ID.fullmatch(commit_id) is None:
         raise InvalidInputError(
             f"Commit id {commit_id!r}: use up to 200 printable ASCII characters without blanks, "
             "quotes, backslashes."

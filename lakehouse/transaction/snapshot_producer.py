@@ -1,6 +1,6 @@
 """Makes snapshots: the only place where the files of a commit are written and deleted.
 
-An operation says what its snapshot adds and removes (`SnapshotPlan`); the producer writes the
+An operation says as data what its snapshot is to be (`SnapshotPlan`); the producer writes the
 manifests and the manifest list, once for all attempts where they depend on no base, and deletes
 whatever the outcome of the commit leaves without a use.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,13 +27,14 @@ from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_EQUALITY_DE
 from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
+    CONTENT_DELETE_MANIFEST,
     ManifestFile,
     has_counts,
     listed_manifests,
     write_manifest_list,
 )
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
@@ -145,22 +147,68 @@ class SummaryBuilder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotPlan:
-    """What one snapshot is to be.
+class Written:
+    """The manifests of a snapshot, and what its summary says.
 
     Attributes:
-        operation: append, replace, overwrite or delete.
         manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out.
         summary: counts.
         extra: further entries of its summary.
         merge: whether small manifests may be merged, as `commit.manifest-merge.enabled` says.
+        removed: data files that it removes.
+        missing: locations of files that it was to remove, and that are not live.
+        vectors: of the file with its deletion vectors; None where it has none.
     """
 
-    operation: str
     manifests: Sequence[ManifestFile]
     summary: SummaryBuilder = field(default_factory=SummaryBuilder)
     extra: Mapping[str, str] = field(default_factory=dict)
     merge: bool = True
+    removed: Sequence[DataFile] = ()
+    missing: Collection[str] = ()
+    vectors: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBase:
+    """What a snapshot is built on.
+
+    Attributes:
+        number: of the operation that makes it, in the change.
+        metadata: of the version.
+        head: its parent; None: it is the first.
+        draw: chooses its id, the same on every attempt.
+    """
+
+    number: int
+    metadata: TableMetadata
+    head: Snapshot | None
+    draw: Callable[[], int]
+
+    @property
+    def snapshot_id(self) -> int:
+        """Of the snapshot."""
+        return self.draw()
+
+
+class SnapshotPlan(ABC):
+    """What one snapshot is to be, as data, whatever the version that it is built on.
+
+    Attributes:
+        operation: append, replace, overwrite or delete.
+        snapshot_id: chosen before; None: the producer draws one.
+    """
+
+    operation: str
+    snapshot_id: int | None = None
+
+    @abstractmethod
+    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
+        """Write the manifests, each once for all attempts; None where there is nothing to do."""
+
+    def write_ahead(self, producer: SnapshotProducer, base: SnapshotBase) -> None:
+        """Write before the turn what a commit on this version needs."""
+        self.write(producer, base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +268,10 @@ class SnapshotProducer:
 
     # Snapshots
 
-    def snapshot_id(self, operation: Hashable, metadata: TableMetadata) -> int:
-        """The id of the snapshot that an operation makes, the same on every attempt.
-
-        Here and below an operation is a name for what is made once for all attempts.
-        """
+    def base_of(
+        self, number: int, plan: SnapshotPlan, metadata: TableMetadata, head: Snapshot | None
+    ) -> SnapshotBase:
+        """What the snapshot of an operation, the `number`th of its change, is built on."""
 
         def draw() -> int:
             while True:
@@ -232,31 +279,42 @@ class SnapshotProducer:
                 if metadata.snapshot_or_none(value) is None:
                     return value
 
-        return self.once(("snapshot-id", operation), draw)
+        chosen = plan.snapshot_id
+        draw_once = partial(self.once, ("snapshot-id", number), draw)
+        return SnapshotBase(number, metadata, head, draw_once if chosen is None else lambda: chosen)
 
-    def write_snapshot(
+    def make_snapshot(
         self,
-        operation: Hashable,
-        plan: SnapshotPlan,
-        metadata: TableMetadata,
-        parent: Snapshot | None,
+        operation: str,
+        written: Written,
+        base: SnapshotBase,
         *,
+        further: Mapping[str, str],
         now_ms: int,
     ) -> tuple[Snapshot, bytes]:
-        """Write the manifests of an operation's snapshot; the snapshot and its manifest list.
+        """A snapshot of manifests that are written, and its manifest list.
+
+        Args:
+            operation: append, replace, overwrite or delete.
+            written: the manifests.
+            base: what it is built on.
+            further: the last entries of its summary.
+            now_ms: milliseconds since 1970.
 
         Raises:
-            UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
+            UnsupportedFeatureError: a v1 table, for which no manifest lists are written, or an
+                encrypted one.
         """
+        metadata, parent, snapshot_id = base.metadata, base.head, base.snapshot_id
         refuse_v1(metadata)
+        refuse_encrypted(metadata.location, metadata.properties, parent)
         parent_id = None if parent is None else parent.snapshot_id
-        snapshot_id = self.snapshot_id(operation, metadata)
         manifests = [
             manifest
-            for manifest in plan.manifests
+            for manifest in written.manifests
             if manifest.added_snapshot_id == snapshot_id or has_live(manifest)
         ]
-        if plan.merge and TableProperties(metadata.properties).manifest_merge_enabled:
+        if written.merge and TableProperties(metadata.properties).manifest_merge_enabled:
             manifests = self._merged(metadata, manifests, snapshot_id)
         first_row_id, version = metadata.next_row_id, metadata.format_version
         numbers: dict[str, Any] = {
@@ -277,9 +335,10 @@ class SnapshotProducer:
                 f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro",
             ),
             summary={
-                "operation": plan.operation,
-                **plan.summary.build(None if parent is None else parent.summary),
-                **plan.extra,
+                "operation": operation,
+                **written.summary.build(None if parent is None else parent.summary),
+                **written.extra,
+                **further,
             },
             schema_id=metadata.current_schema_id,
             first_row_id=None if next_row_id is None else first_row_id,
@@ -312,40 +371,39 @@ class SnapshotProducer:
 
     def manifests_of_added(
         self,
-        operation: Hashable,
-        metadata: TableMetadata,
+        base: SnapshotBase,
         files: Sequence[DataFile],
         *,
         data_sequence_number: int | None = None,
-        edition: Hashable = None,
     ) -> list[ManifestFile]:
-        """The manifests of the files that an operation adds, written once an edition.
+        """The manifests of the files that a snapshot adds, written once.
 
         Args:
-            operation: adds them.
-            metadata: knows the files' partition specs.
+            base: of the snapshot, knows the files' partition specs.
             files: data files, delete files or both.
             data_sequence_number: for data files that replace older ones; None: inherited from the
                 commit.
-            edition: tells apart what is added, where that depends on the attempt.
         """
-        snapshot_id = self.snapshot_id(operation, metadata)
         return self.once(
-            ("added", operation, edition),
+            ("added", base.snapshot_id, tuple(map(file_key, files))),
             lambda: self.manifest_writer.write_added(
-                metadata, files, snapshot_id=snapshot_id, data_sequence_number=data_sequence_number
+                base.metadata,
+                files,
+                snapshot_id=base.snapshot_id,
+                data_sequence_number=data_sequence_number,
             ),
         )
 
     def without_files(
-        self,
-        metadata: TableMetadata,
-        manifests: Sequence[ManifestFile],
-        removed: Sequence[DataFile],
-        *,
-        snapshot_id: int,
+        self, base: SnapshotBase, manifests: Sequence[ManifestFile], removed: Sequence[DataFile]
     ) -> Filtered:
-        """Mark files as deleted. A manifest is rewritten once, also over several attempts."""
+        """Mark files as deleted, with deletes that are about removed data files alone.
+
+        A deletion vector must not outlive its data file (spec: Deletion Vectors). A manifest is
+        rewritten once, also over several attempts.
+        """
+        metadata, snapshot_id = base.metadata, base.snapshot_id
+        removed = (*removed, *self._deletes_about(metadata, manifests, removed))
         wanted = keys_by_kind(removed)
         partitions: dict[int, set[Partition]] = {}
         for file in removed:
@@ -380,6 +438,46 @@ class SnapshotProducer:
             gone.extend(files)
         missing = set().union(*wanted.values()) - {file_key(file) for file in gone}
         return Filtered(kept, gone, missing)
+
+    def _deletes_about(
+        self,
+        metadata: TableMetadata,
+        manifests: Sequence[ManifestFile],
+        removed: Sequence[DataFile],
+    ) -> list[DataFile]:
+        """Deletes about removed data files alone that are not removed themselves."""
+        data = [file for file in removed if file.content == CONTENT_DATA]
+        listed = {file_key(file) for file in removed}
+        found = self.deletes_naming(metadata, manifests, data) if data else []
+        return [file for file in found if file_key(file) not in listed]
+
+    def deletes_naming(
+        self,
+        metadata: TableMetadata,
+        manifests: Sequence[ManifestFile],
+        files: Sequence[DataFile],
+    ) -> list[DataFile]:
+        """Live position deletes and deletion vectors that are about one of the data files alone.
+
+        Args:
+            metadata: knows their partition specs.
+            manifests: of the snapshot looked at.
+            files: data files, or delete files of their partitions that name them.
+        """
+        paths = {file.named_file or file.file_path for file in files}
+        partitions = {file.partition for file in files}
+        specs = {file.spec_id for file in files}
+        found: list[DataFile] = []
+        for manifest in manifests:
+            if manifest.content != CONTENT_DELETE_MANIFEST or not has_live(manifest):
+                continue
+            # Engines list deletes under the present spec also when their data file has an older one
+            alone = specs == {manifest.partition_spec_id}
+            if alone and not may_hold(manifest, metadata, partitions):
+                continue
+            entries = live(self.entries(manifest, metadata))
+            found += entries.filter(entries.naming(paths)).to_data_files()
+        return found
 
     def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         """The manifests of a snapshot with all their counts, read once."""
@@ -469,7 +567,8 @@ class SnapshotProducer:
         kept = {snapshot.manifest_list for snapshot in snapshots} | set(vectors)
         for snapshot in snapshots:
             kept.update(manifest.manifest_path for manifest in self.manifests(snapshot))
-        kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
+        if set(self._written) - kept:
+            kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
         if kept or not self._is_sent:
             self._delete(kept)
 

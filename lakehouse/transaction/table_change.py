@@ -1,13 +1,14 @@
 """A change of a table as data, the operations that it is made of, and one attempt at it.
 
-An attempt knows what other writers committed since the transaction began.
+An operation says what is to be done to a version (`Step`), and changes nothing itself. An attempt
+knows what other writers committed since the transaction began.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -15,7 +16,12 @@ import pyarrow.compute as pc
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, SnapshotExpiredError, ValidationConflictError
-from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_DATA,
+    STATUS_ADDED,
+    STATUS_DELETED,
+    DataFile,
+)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DATA_MANIFEST,
@@ -36,7 +42,16 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
     apply_updates,
 )
-from lakehouse.transaction.snapshot_producer import RETRIES, SnapshotPlan, SnapshotProducer
+from lakehouse.transaction.decided_rows import DecidedRows
+from lakehouse.transaction.deletion_vectors import Vectors, write_vectors
+from lakehouse.transaction.snapshot_producer import (
+    RETRIES,
+    SnapshotBase,
+    SnapshotPlan,
+    SnapshotProducer,
+    SummaryBuilder,
+    Written,
+)
 
 Isolation = Literal["serializable", "snapshot"]
 
@@ -60,10 +75,46 @@ class TableChange:
     commit_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The operation that refuses, as named in its errors.
+
+    Attributes:
+        table: its name.
+        action: the verb, for messages.
+        base_snapshot_id: what the operation was based on.
+    """
+
+    table: str
+    action: str
+    base_snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What an operation does to a version of the table; the commit carries it out in this order.
+
+    Attributes:
+        requirements: on the base.
+        updates: of the metadata.
+        needs: a snapshot that must not expire before the commit.
+        head: the snapshot that the branch is to point at.
+        snapshot: what is to become the branch's head.
+        subject: who complains where a file that the snapshot removes is not live.
+        changes: what others did, one of which may have removed it.
+    """
+
+    requirements: Sequence[Requirement] = ()
+    updates: Sequence[Update] = ()
+    needs: int | None = None
+    head: int | None = None
+    snapshot: SnapshotPlan | None = None
+    subject: Subject | None = None
+    changes: Sequence[ConcurrentChange] = ()
+
+
 class Operation(ABC):
     """One verb of a transaction: what it assumes and what it changes, for any base.
-
-    The producer remembers by the operation what an earlier attempt has written for it.
 
     Attributes:
         holds_on_every_base: it conflicts with nothing that others commit.
@@ -71,33 +122,90 @@ class Operation(ABC):
 
     holds_on_every_base: ClassVar[bool] = False
 
-    def prepare(  # noqa: B027 - most write nothing ahead
-        self, producer: SnapshotProducer, metadata: TableMetadata
-    ) -> None:
-        """Write what can be written before the commit takes its turn; nothing by default."""
+    @property
+    def ahead(self) -> SnapshotPlan | None:
+        """The snapshot as far as it is known before the turn; None: nothing is written ahead."""
+        return None
 
     @abstractmethod
-    def apply(self, staged: Staged) -> None:
-        """Validate against commits made since; add requirements, updates and snapshots.
+    def plan(self, staged: Staged) -> Step:
+        """Validate against commits made since, and decide; changes nothing.
 
         Raises:
             ValidationConflictError: an assumption no longer holds.
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilesPlan(SnapshotPlan):
+    """Files that go and files that come.
+
+    Attributes:
+        added: data and delete files.
+        removed: data and delete files that must be live; deletes that are about removed data
+            files alone go with them.
+        rows: rows that go from data files that stay; they get deletion vectors.
+        data_sequence_number: for added data files; None: the commit's.
+        extra: further entries of the snapshot's summary.
+    """
+
+    operation: str
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    rows: tuple[DecidedRows, ...] = ()
+    data_sequence_number: int | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_about_files(self) -> bool:
+        """Whether files of the table go, or lose rows."""
+        return bool(self.removed or self.rows)
+
+    def write_ahead(self, producer: SnapshotProducer, base: SnapshotBase) -> None:
+        """Of an append the manifests of its files: which others there are does not matter yet."""
+        if self.is_about_files:
+            self.write(producer, base)
+        else:
+            self._manifests_of(self.added, producer, base)
+
+    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written:
+        """Vectors, manifests of added files, and those of the base without the removed ones."""
+        vectors = Vectors()
+        if self.rows:
+            vectors = write_vectors(producer, base, self.rows)
+        new = (*self.added, *vectors.files)
+        added = self._manifests_of(new, producer, base)
+        removed = (*self.removed, *vectors.superseded, *vectors.emptied)
+        kept = producer.without_files(base, producer.manifests(base.head), removed)
+        return Written(
+            manifests=[*added, *kept.manifests],
+            summary=SummaryBuilder.of(added=new, removed=kept.removed),
+            extra=self.extra,
+            removed=[file for file in kept.removed if file.content == CONTENT_DATA],
+            missing={path for path, _ in kept.missing},
+            vectors=vectors.location,
+        )
+
+    def _manifests_of(
+        self, files: Sequence[DataFile], producer: SnapshotProducer, base: SnapshotBase
+    ) -> list[ManifestFile]:
+        number = self.data_sequence_number
+        return producer.manifests_of_added(base, files, data_sequence_number=number)
+
+
 @dataclass(slots=True, kw_only=True)
 class Staged:
-    """A change on one base, ready to be swapped in. Operations add to it in order.
+    """A change on one base, ready to be swapped in. Operations read it; `add` alone changes it.
 
     Attributes:
         change: what is staged; its assumptions are validated against every snapshot since the
             version that the caller decided on.
         base: what the swap replaces.
-        producer: writes the files of the commit.
+        producer: writes the files of the commit, and reads those of others.
         summary: further entries for each snapshot's summary.
         retries: attempts lost before.
         now_ms: when it was staged.
-        metadata: the base with the updates so far.
+        number: of the operation that is next.
         removed: data files that operations of the change have removed so far.
         vectors: files with deletion vectors that its snapshots name.
     """
@@ -108,13 +216,40 @@ class Staged:
     summary: Mapping[str, str]
     retries: int
     now_ms: int
-    metadata: TableMetadata
+    number: int = 0
     requirements: list[Requirement] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     manifest_lists: list[tuple[str, bytes]] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
     vectors: set[str] = field(default_factory=set)
+    _folded: tuple[TableMetadata, int] | None = None
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The base with the updates so far; these are folded when they are needed."""
+        metadata, count = self._folded or (self.base.metadata, 0)
+        if count < len(self.updates):
+            metadata = apply_updates(metadata, self.updates[count:], now_ms=self.now_ms)
+            self._folded = metadata, len(self.updates)
+        return metadata
+
+    def add(self, step: Step) -> Collection[str]:
+        """Carry out a step; returns files that its snapshot was to remove, and that are not live.
+
+        Raises:
+            UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
+        """
+        self._require(*step.requirements)
+        self.updates += step.updates
+        if step.updates:
+            _ = self.metadata  # what cannot be done is refused before anything is sent
+        if step.needs is not None:
+            self._need(step.needs)
+        if step.head is not None:
+            self._point_branch(step.head)
+        number, self.number = self.number, self.number + 1
+        return () if step.snapshot is None else self._add_snapshot(number, step.snapshot)
 
     @property
     def table(self) -> str:
@@ -131,18 +266,12 @@ class Staged:
         """The version that the caller decided on."""
         return self.change.base
 
-    def require(self, *requirements: Requirement) -> None:
-        """Add requirements on the base, each once."""
+    def _require(self, *requirements: Requirement) -> None:
         for requirement in requirements:
             if requirement not in self.requirements:
                 self.requirements.append(requirement)
 
-    def update(self, *updates: Update) -> None:
-        """Add updates and apply them to the metadata."""
-        self.metadata = apply_updates(self.metadata, updates, now_ms=self.now_ms)
-        self.updates.extend(updates)
-
-    def require_snapshot(self, snapshot_id: int) -> None:
+    def _need(self, snapshot_id: int) -> None:
         """Make the commit fail when the snapshot has expired by then.
 
         No requirement of the protocol says so, and a REST server applies a commit to whatever is
@@ -150,38 +279,41 @@ class Staged:
         length of the commit.
         """
         name = f"needed-{snapshot_id}"
-        self.require(AssertRefSnapshotId(name, None))
-        self.update(SetSnapshotRef(name, snapshot_id, "tag"), RemoveSnapshotRef(name))
+        self._require(AssertRefSnapshotId(name, None))
+        self.updates += (SetSnapshotRef(name, snapshot_id, "tag"), RemoveSnapshotRef(name))
 
-    def add_snapshot(self, operation: Operation, plan: SnapshotPlan) -> None:
-        """Make the snapshot of an operation the head of the branch, if that has not moved.
-
-        Raises:
-            UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
-        """
-        parent = self.head()
-        further = dict(self.summary)
-        if self.retries:
-            further[RETRIES] = str(self.retries)
-        plan = replace(plan, extra={**plan.extra, **further})
-        snapshot, data = self.producer.write_snapshot(
-            operation, plan, self.metadata, parent, now_ms=self.now_ms
+    def _add_snapshot(self, number: int, plan: SnapshotPlan) -> Collection[str]:
+        """Make a snapshot the head of the branch, if that has not moved."""
+        base = self.producer.base_of(number, plan, self.metadata, self.head())
+        written = plan.write(self.producer, base)
+        if written is None:
+            return ()
+        if written.missing:
+            return written.missing
+        retried = {RETRIES: str(self.retries)} if self.retries else {}
+        further = {**self.summary, **retried}
+        snapshot, data = self.producer.make_snapshot(
+            plan.operation, written, base, further=further, now_ms=self.now_ms
         )
         self.manifest_lists.append((snapshot.manifest_list, data))
-        if parent is not None and self.branch not in self.metadata.refs:
-            self.require_snapshot(parent.snapshot_id)
-        self.point_branch(snapshot.snapshot_id, AddSnapshot(snapshot))
+        self.removed.update(file.file_path for file in written.removed)
+        if written.vectors is not None:
+            self.vectors.add(written.vectors)
+        if base.head is not None and self.branch not in base.metadata.refs:
+            self._need(base.head.snapshot_id)
+        self._point_branch(snapshot.snapshot_id, AddSnapshot(snapshot))
         self.snapshots.append(snapshot)
+        return ()
 
-    def point_branch(self, snapshot_id: int, *before: Update) -> None:
+    def _point_branch(self, snapshot_id: int, *before: Update) -> None:
         """Point the branch at a snapshot, if it has not moved; `before` are updates of the same."""
         known = self.base.metadata.refs.get(self.branch)
-        self.require(
+        self._require(
             AssertTableUUID(self.base.metadata.table_uuid),
             AssertRefSnapshotId(self.branch, None if known is None else known.snapshot_id),
         )
         retention = self.metadata.refs.get(self.branch) or SnapshotRef(snapshot_id)
-        self.update(
+        self.updates += (
             *before,
             SetSnapshotRef(
                 self.branch,

@@ -25,7 +25,7 @@ from lakehouse.spec.table_properties import check_given_properties, parse_format
 from lakehouse.transaction.append import Append, commit_by_server
 from lakehouse.transaction.commit import Committed, commit
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
-from lakehouse.transaction.deletes_of_files import VECTORS_SINCE
+from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.operations.branches_and_tags import (
     CherryPick,
     FastForward,
@@ -149,7 +149,6 @@ class Transaction:
             Overwrite(
                 self._allowed(added),
                 tuple(removed),
-                self.branch,
                 self._bound(conflict_filter),
                 isolation,
                 keys,
@@ -168,9 +167,7 @@ class Transaction:
 
         Arguments as for `overwrite`; the property is `write.delete.isolation-level`.
         """
-        return self._add(
-            DeleteFiles(tuple(removed), self.branch, self._bound(conflict_filter), isolation)
-        )
+        return self._add(DeleteFiles(tuple(removed), self._bound(conflict_filter), isolation))
 
     def row_delta(
         self,
@@ -229,7 +226,6 @@ class Transaction:
                 self._allowed(data_files),
                 files,
                 tuple(removed_delete_files),
-                self.branch,
                 self._bound(conflict_filter),
                 isolation,
                 frozenset(referenced_files),
@@ -270,7 +266,6 @@ class Transaction:
             RewriteFiles(
                 (*removed, *removed_deletes),
                 self._allowed((*added, *added_deletes)),
-                self.branch,
                 data_sequence_number,
             )
         )
@@ -280,11 +275,11 @@ class Transaction:
 
         The snapshot's operation is `replace`.
         """
-        return self._add(RewriteManifests(self.branch, target_size_bytes))
+        return self._add(RewriteManifests(target_size_bytes))
 
     def add_columnar_manifests(self) -> Self:
         """Write columnar manifests: copies of manifests under new names (operation `replace`)."""
-        return self._add(AddColumnarManifests(self.branch))
+        return self._add(AddColumnarManifests())
 
     def expire(self, snapshot_ids: Iterable[int], *, remove_refs: Iterable[str] = ()) -> Self:
         """Remove snapshots and refs from the metadata; deletes no files.

@@ -28,7 +28,7 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
 )
 from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
-from lakehouse.transaction.operations.file_changes import Replacement
+from lakehouse.transaction.table_change import FilesPlan
 from lakehouse.transaction.transaction import Transaction
 
 pytestmark = pytest.mark.filterwarnings("ignore:Merge on read")
@@ -422,8 +422,8 @@ MUTANTS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         ("compact", "compact one partition"),
     ),
     "its files are newer than equality deletes beside it": (
-        "lakehouse.transaction.operations.file_changes.Replacement",
-        lambda key, removed, added, _number=None, **more: Replacement(key, removed, added, **more),
+        "lakehouse.transaction.operations.file_changes.FilesPlan",
+        lambda **more: FilesPlan(**{**more, "data_sequence_number": None}),
         ("compact", "apply deletes"),
     ),
     "rows of the files that verbs rewrite": (

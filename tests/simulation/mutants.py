@@ -28,12 +28,12 @@ from lakehouse.server.table_commits import TableCommits
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction import append, decided_rows, deletes_of_files
+from lakehouse.transaction import append, decided_rows, deletion_vectors
 from lakehouse.transaction import commit as engine
 from lakehouse.transaction.conflicts import conflict_rules, row_conflicts
 from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.operations.metadata_changes import Expire
-from lakehouse.transaction.snapshot_producer import COMMIT_ID
+from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
 from lakehouse.transaction.table_change import Staged
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
@@ -274,7 +274,7 @@ VECTORS = Plan(
 @mutant(VECTORS, "I10")
 def vectors_that_outlive_their_data_file(patch: Patch) -> None:
     """Fault 13: only compaction cleared them away."""
-    patch.setattr(file_changes, "deletes_naming", lambda *_: [])
+    patch.setattr(SnapshotProducer, "_deletes_about", lambda *_: [])
 
 
 @mutant(VECTORS, "I10", "I9")
@@ -357,14 +357,14 @@ MERGES = Plan(
 @mutant(MERGES, "I4")
 def vectors_without_the_rows_of_others(patch: Patch) -> None:
     """The union is lost: rows that others deleted or replaced are back."""
-    patch.setattr(deletes_of_files, "all_deleted", lambda rows, deleted: rows.gone)
+    patch.setattr(deletion_vectors, "all_deleted", lambda rows, deleted: rows.gone)
 
 
 @mutant(MERGES, "I4")
 def files_emptied_one_row_early(patch: Patch) -> None:
     """A file goes as a whole while one of its rows is left."""
     patch.setattr(
-        deletes_of_files,
+        deletion_vectors,
         "_is_every_row",
         lambda one: len(one.positions) >= one.data_file.record_count - 1,
     )

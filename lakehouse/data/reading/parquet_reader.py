@@ -26,8 +26,7 @@ from lakehouse.data.reading.parquet_footer import (
     plain_value,
     readable,
 )
-from lakehouse.data.reading.scan_columns import FileShape
-from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
+from lakehouse.data.reading.scan_columns import FileShape, RowGroup, TaskReader, WantedRows
 from lakehouse.data.statistics.column_metrics import decode_statistic
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import TRUE, Bound, leaves

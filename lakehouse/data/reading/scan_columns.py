@@ -1,12 +1,13 @@
-"""What to read, filter and return, by field id.
+"""What to read, filter and return, by field id: of a scan, and of one task of it.
 
-Shared by all tasks of a scan with the same filter and deletes.
+The columns are shared by all tasks of a scan with the same filter and deletes.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +23,8 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
 
 from lakehouse.data.conversion.columns_by_id import FieldReader, column_at
 from lakehouse.data.conversion.nested_arrays import make_batch
+from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
+from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.expressions.bound_filter import TRUE, Bound
@@ -350,3 +353,96 @@ def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
 
 
 _SHARED: MadeOnce[ScanColumns] = MadeOnce()
+
+
+# One task: the wanted rows and columns of a data file, whatever its format
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A unit of reading: one row group of an open file."""
+
+    index: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRows:
+    """Which rows and columns a scan wants of the file of one task.
+
+    Attributes:
+        task: the task.
+        scan: columns and filter of the scan, for this task's residual and deletes.
+        deleted: positions deleted.
+        keys: equality deletes.
+        name_mapping: of the table.
+        batch_rows: most rows of a batch.
+    """
+
+    task: FileScanTask
+    scan: ScanColumns
+    deleted: Positions | None = None
+    keys: Sequence[EqualityKeys] = ()
+    name_mapping: str | None = None
+    batch_rows: int = 32_768
+
+
+class TaskReader(ABC):
+    """One opened scan task: the row groups to read, and how wanted batches are made of them.
+
+    Args:
+        rows: what is wanted of the file.
+
+    Attributes:
+        path: location of the file.
+        row_groups: those that are read.
+    """
+
+    row_groups: list[RowGroup]
+    _projection: Projection
+
+    def __init__(self, rows: WantedRows) -> None:
+        self._rows = rows
+        self._task, self._scan = rows.task, rows.scan
+        self.path = rows.task.data_file.file_path
+
+    def ready(self) -> list[pa.RecordBatch] | None:
+        """All wanted batches of a small file; None for those that are read by row group."""
+        return None
+
+    @abstractmethod
+    def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
+        """Wanted rows and columns of a row group."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file."""
+
+    def wanted(
+        self, batch: pa.RecordBatch | None, rows: int, position: int
+    ) -> pa.RecordBatch | None:
+        """Filter, delete and project one decoded batch; None when no row is left.
+
+        `position` is that of its first row in the file.
+        """
+        scan, deletes = self._scan, self._rows.deleted
+        columns = self._projection.columns(batch, rows)
+        mask = alive(deletes, position, rows) if deletes is not None else None
+        if mask is not None and not mask.any() and not scan.shows_deleted:
+            return None
+        for keys in self._rows.keys:
+            hit = keys.matches(
+                {field_id: scan.by_id(columns, field_id) for field_id in keys.field_ids}
+            )
+            if hit.any():
+                mask = ~hit if mask is None else mask & ~hit
+        positions = pa.array(np.arange(position, position + rows)) if scan.needs_positions else None
+        if scan.shows_deleted:
+            deleted = pa.array(np.zeros(rows, bool) if mask is None else ~mask)
+            working = scan.assemble(columns, rows, positions=positions, deleted=deleted)
+        else:
+            working = scan.assemble(columns, rows, positions=positions)
+            working = working if mask is None else working.filter(pa.array(mask))
+        filtered = scan.keep_matching(working, self._task)
+        return None if filtered is None else scan.output(filtered, self._task)

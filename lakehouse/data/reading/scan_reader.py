@@ -25,8 +25,7 @@ from lakehouse.data.reading.decoding_threads import Pipeline
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.reading.parquet_reader import ParquetTaskReader
-from lakehouse.data.reading.scan_columns import ScanColumns
-from lakehouse.data.reading.task_reader import TaskReader, WantedRows
+from lakehouse.data.reading.scan_columns import ScanColumns, TaskReader, WantedRows
 from lakehouse.errors import (
     CorruptMetadataError,
     InvalidPartitionSpecError,

@@ -9,26 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 from pyiceberg.types import (
     BooleanType,
-    DateType,
     DoubleType,
     FloatType,
-    IcebergType,
     IntegerType,
     LongType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
 )
 
 from lakehouse.expressions.bound_filter import Call, Term, Value
-from lakehouse.expressions.typed_literals import Days, Instant, Literal, TimeOfDay
+from lakehouse.expressions.typed_literals import (
+    Days,
+    Instant,
+    Literal,
+    as_literal,
+    nanos_of,
+)
 
 _DAY_SECONDS = 86_400
 _NANOS = 1_000_000_000
@@ -185,25 +183,3 @@ def civil(days: int) -> tuple[int, int]:
         year -= 1
     month = next(month for month in range(12, 0, -1) if _first_day(year, month) <= days)
     return year, month
-
-
-def nanos_of(value: Value) -> int:
-    """A date or timestamp as nanoseconds since 1970."""
-    if isinstance(value.type, DateType):
-        return int(value.value) * _DAY_SECONDS * _NANOS
-    nano = isinstance(value.type, TimestampNanoType | TimestamptzNanoType)
-    return int(value.value) * (1 if nano else 1000)
-
-
-def as_literal(value: Value) -> Any:
-    """A typed constant as it would have been written."""
-    kind: IcebergType | None = value.type
-    if isinstance(kind, DateType):
-        return Days(value.value)
-    if isinstance(kind, TimeType):
-        return TimeOfDay(value.value)
-    if isinstance(kind, TimestampType | TimestampNanoType):
-        return Instant(nanos_of(value), zoned=False)
-    if isinstance(kind, TimestamptzType | TimestamptzNanoType):
-        return Instant(nanos_of(value), zoned=True)
-    return value.value

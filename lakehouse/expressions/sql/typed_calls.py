@@ -32,7 +32,7 @@ from pyiceberg.types import (
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import Call, Term, Value
 from lakehouse.expressions.filter_text import describe_term
-from lakehouse.expressions.functions.monotonic import as_literal, solve
+from lakehouse.expressions.functions.monotonic import solve
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS
 from lakehouse.expressions.row_evaluation import constant
 from lakehouse.expressions.transforms.partition_transforms import Datum, arrow_type
@@ -42,6 +42,7 @@ from lakehouse.expressions.typed_literals import (
     Literal,
     Position,
     TimeOfDay,
+    as_literal,
     cast_literal,
 )
 from lakehouse.spec.types.arrow_types import from_physical, physical_type

@@ -35,7 +35,7 @@ from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.storage.location import canonical
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, decided_alike
-from lakehouse.transaction.table_change import ConcurrentChange, Staged, head_of
+from lakehouse.transaction.table_change import ConcurrentChange, Staged, Subject, head_of
 
 Mask = npt.NDArray[np.bool_]
 _SHOWN = 3
@@ -88,21 +88,6 @@ class Targets:
             frozenset(file.file_path for file in listed),
             frozenset(file.partition_key for file in listed),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The operation that refuses, as named in its errors.
-
-    Attributes:
-        table: its name.
-        action: the verb, for messages.
-        base_snapshot_id: what the operation was based on.
-    """
-
-    table: str
-    action: str
-    base_snapshot_id: int | None
 
 
 def subject_of(staged: Staged, action: str) -> Subject:

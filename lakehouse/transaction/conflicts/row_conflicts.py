@@ -27,14 +27,13 @@ from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.conflicts.conflict_rules import (
     Mask,
     Scope,
-    Subject,
     no_added_data,
     no_row_deleted,
     still_live,
 )
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, RowIds, follow
-from lakehouse.transaction.deletes_of_files import deleted_since
-from lakehouse.transaction.table_change import ConcurrentChange, Operation, Staged
+from lakehouse.transaction.deletion_vectors import deleted_since
+from lakehouse.transaction.table_change import ConcurrentChange, Staged, Subject
 
 _LINEAGE_SINCE = 3
 _COLUMNS = Schema(*(METADATA_COLUMNS[name] for name in ("_pos", ROW_ID, LAST_UPDATED)))
@@ -139,7 +138,6 @@ def no_phantoms(
     subject: Subject,
     scope: Scope,
     changes: Sequence[ConcurrentChange],
-    operation: Operation,
     keys: KeyTest | None = None,
 ) -> None:
     """Refuse when rows were added that the operation would have decided on.
@@ -152,7 +150,6 @@ def no_phantoms(
         subject: who complains.
         scope: partitions, or the filter of the operation. Files of partitions are not read.
         changes: of other writers.
-        operation: names it over all attempts.
         keys: of the rows that pass the filter, those with these keys; None is all of them.
 
     Raises:
@@ -160,12 +157,10 @@ def no_phantoms(
         InvalidExpressionError: the filter cannot be computed for a row that was added.
         StorageError | CorruptMetadataError: a file could not be read.
     """
-    no_added_data(subject, scope, changes, partial(_holding, staged, scope, keys, operation))
+    no_added_data(subject, scope, changes, partial(_holding, staged, scope, keys))
 
 
-def _holding(
-    staged: Staged, scope: Scope, keys: KeyTest | None, operation: Operation, entries: Entries
-) -> Mask:
+def _holding(staged: Staged, scope: Scope, keys: KeyTest | None, entries: Entries) -> Mask:
     """Which of the entries that may hold rows in scope do hold some."""
     found = np.ones(len(entries), bool)
     started, base = staged.started.metadata, staged.base.metadata
@@ -179,7 +174,7 @@ def _holding(
     files = entries.to_data_files()
     for row in np.flatnonzero(unknown):
         read = partial(_holds, files[row], scope, keys, staged.metadata, staged.producer.storage)
-        found[row] = staged.producer.once(("phantoms", operation, files[row].file_path), read)
+        found[row] = staged.producer.once(("phantoms", staged.number, files[row].file_path), read)
     return found
 
 

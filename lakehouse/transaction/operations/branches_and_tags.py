@@ -26,22 +26,23 @@ from lakehouse.spec.metadata.snapshot import (
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
-from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef
+from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef, Update
 from lakehouse.transaction.conflicts.conflict_rules import (
-    Subject,
     Targets,
     no_added_data,
     no_new_deletes,
     none_added_twice,
 )
-from lakehouse.transaction.operations.file_changes import Replacement, scope_of
-from lakehouse.transaction.snapshot_producer import (
-    COMMIT_ID,
-    SnapshotPlan,
-    SnapshotProducer,
-    SummaryBuilder,
+from lakehouse.transaction.operations.file_changes import scope_of
+from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
+from lakehouse.transaction.table_change import (
+    FilesPlan,
+    Operation,
+    Staged,
+    Step,
+    Subject,
+    load_changes,
 )
-from lakehouse.transaction.table_change import Operation, Staged, load_changes
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 REPLACE_PARTITIONS = "replace-partitions"
@@ -64,7 +65,7 @@ class SetRef(Operation):
     max_snapshot_age_ms: int | None = None
     max_ref_age_ms: int | None = None
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Raises RefAlreadyExistsError, NoSuchSnapshotError."""
         if self.name in staged.metadata.refs:
             known = staged.metadata.refs[self.name]
@@ -84,20 +85,15 @@ class SetRef(Operation):
                 )
             snapshot_id = head.snapshot_id
         before = staged.base.metadata.refs.get(self.name)  # what this transaction removed
-        staged.require(
-            AssertTableUUID(staged.base.metadata.table_uuid),
-            AssertRefSnapshotId(self.name, None if before is None else before.snapshot_id),
+        update = SetSnapshotRef(
+            self.name,
+            snapshot_id,
+            self.type,
+            self.min_snapshots_to_keep,
+            self.max_snapshot_age_ms,
+            self.max_ref_age_ms,
         )
-        staged.update(
-            SetSnapshotRef(
-                self.name,
-                snapshot_id,
-                self.type,
-                self.min_snapshots_to_keep,
-                self.max_snapshot_age_ms,
-                self.max_ref_age_ms,
-            )
-        )
+        return _of_ref(staged, self.name, before, update)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +106,7 @@ class RemoveRef(Operation):
         if self.name == MAIN_BRANCH:
             raise InvalidInputError("main cannot be removed.")
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Raises NoSuchRefError; ValidationConflictError when it was moved since the base."""
         ref = staged.metadata.refs.get(self.name)
         if ref is None:
@@ -125,11 +121,18 @@ class RemoveRef(Operation):
         ):
             raise _moved(staged, self.name, before, ref)
         known = staged.base.metadata.refs.get(self.name)
-        staged.require(
+        return _of_ref(staged, self.name, known, RemoveSnapshotRef(self.name))
+
+
+def _of_ref(staged: Staged, name: str, known: SnapshotRef | None, update: Update) -> Step:
+    """Change a ref, if it is still where the base has it."""
+    return Step(
+        requirements=(
             AssertTableUUID(staged.base.metadata.table_uuid),
-            AssertRefSnapshotId(self.name, None if known is None else known.snapshot_id),
-        )
-        staged.update(RemoveSnapshotRef(self.name))
+            AssertRefSnapshotId(name, None if known is None else known.snapshot_id),
+        ),
+        updates=(update,),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +142,7 @@ class Rollback(Operation):
     snapshot_id: int
     ancestors_only: bool = True
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Return a branch to an earlier snapshot.
 
         Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the
@@ -165,7 +168,7 @@ class Rollback(Operation):
                 table=staged.table,
                 snapshot_id=self.snapshot_id,
             )
-        staged.point_branch(self.snapshot_id)
+        return Step(head=self.snapshot_id)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +177,7 @@ class FastForward(Operation):
 
     source: str
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Move a branch forward to the head of `source`.
 
         Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source`
@@ -196,9 +199,8 @@ class FastForward(Operation):
                 ref=self.source,
             )
         known = staged.base.metadata.refs.get(self.source)
-        if known is not None:
-            staged.require(AssertRefSnapshotId(self.source, known.snapshot_id))
-        staged.point_branch(source.snapshot_id)
+        is_there = () if known is None else (AssertRefSnapshotId(self.source, known.snapshot_id),)
+        return Step(requirements=is_there, head=source.snapshot_id)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +209,7 @@ class CherryPick(Operation):
 
     snapshot_id: int
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Fast-forward where the snapshot is built on the branch's head; else repeat its change.
 
         Raises:
@@ -219,9 +221,7 @@ class CherryPick(Operation):
         picked = metadata.snapshot(self.snapshot_id)
         self._refuse_twice(staged, picked)
         if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
-            staged.point_branch(picked.snapshot_id)
-            return
-        staged.require_snapshot(picked.snapshot_id)
+            return Step(head=picked.snapshot_id)
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
         if WAP_ID in picked.summary:
             extra[PUBLISHED_WAP_ID] = picked.summary[WAP_ID]
@@ -231,8 +231,7 @@ class CherryPick(Operation):
             picked.operation == OPERATION_OVERWRITE
             and picked.summary.get(REPLACE_PARTITIONS) == "true"
         ):
-            self._replace(staged, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
-            return
+            return self._replace(staged, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
         if picked.operation != OPERATION_APPEND:
             raise ValidationConflictError(
                 f"Table {staged.table}: snapshot {self.snapshot_id} is of operation "
@@ -246,21 +245,12 @@ class CherryPick(Operation):
         subject = Subject(staged.table, "cherry-pick", picked.parent_snapshot_id)
         since, _ = self._since(metadata, head, picked)
         none_added_twice(subject, files, load_changes(staged.producer, metadata, since))
-        producer = staged.producer
-        added = producer.manifests_of_added(self, metadata, files)
-        staged.add_snapshot(
-            self,
-            SnapshotPlan(
-                operation=OPERATION_APPEND,
-                manifests=[*added, *producer.manifests(head)],
-                summary=SummaryBuilder.of(added=files),
-                extra=extra,
-            ),
-        )
+        plan = FilesPlan(operation=OPERATION_APPEND, added=files, extra=extra)
+        return Step(needs=picked.snapshot_id, snapshot=plan)
 
     def _replace(
         self, staged: Staged, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
-    ) -> None:
+    ) -> Step:
         """Replace the same partitions again, if untouched since the picked snapshot's parent."""
         producer, metadata = staged.producer, staged.metadata
         since, from_parent = self._since(metadata, head, picked)
@@ -278,9 +268,8 @@ class CherryPick(Operation):
         changes = load_changes(producer, metadata, since)
         no_added_data(subject, scope_of(staged, None, (*removed, *added)), changes)
         no_new_deletes(subject, Targets.of(removed), changes)
-        Replacement(self, removed, added).apply(
-            staged, OPERATION_OVERWRITE, subject, changes, extra
-        )
+        plan = FilesPlan(operation=OPERATION_OVERWRITE, added=added, removed=removed, extra=extra)
+        return Step(needs=picked.snapshot_id, snapshot=plan, subject=subject, changes=changes)
 
     def _refuse_twice(self, staged: Staged, picked: Snapshot) -> None:
         """What was picked, or committed under the same commit id, is part of the branch.

@@ -1,34 +1,29 @@
 """Operations that take files out of a table: overwrite, delete, row delta, rewrite.
 
 Each says which files go, which ones come in their place, and what others must not have done
-meanwhile; `Replacement` turns that into one snapshot.
+meanwhile.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, ValidationConflictError
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import widen
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
-from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import (
     OPERATION_APPEND,
     OPERATION_DELETE,
     OPERATION_OVERWRITE,
     OPERATION_REPLACE,
-    Snapshot,
 )
-from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.metadata.table_metadata import types_of
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.conflicts.conflict_rules import (
     Scope,
-    Subject,
     Targets,
-    missing_files,
     no_equality_deletes,
     no_new_deletes,
     no_new_vectors,
@@ -39,140 +34,26 @@ from lakehouse.transaction.conflicts.conflict_rules import (
 )
 from lakehouse.transaction.conflicts.row_conflicts import no_phantoms, rows_still_there
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
-from lakehouse.transaction.deletes_of_files import (
-    Vectors,
-    check_added_deletes,
-    deletes_naming,
-    write_vectors,
-)
+from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.manifest_changes import checked, file_key
-from lakehouse.transaction.snapshot_producer import (
-    Filtered,
-    SnapshotPlan,
-    SnapshotProducer,
-    SummaryBuilder,
-)
 from lakehouse.transaction.table_change import (
     ConcurrentChange,
+    FilesPlan,
     Isolation,
     Operation,
     Staged,
+    Step,
+    Subject,
     concurrent_changes,
-    head_of,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """Files to remove and files to add in their place.
-
-    Attributes:
-        operation: whose files they are.
-        removed: data and delete files that must be live; deletes that are about removed data
-            files alone go with them.
-        added: data and delete files.
-        data_sequence_number: for added data files; None: the commit's.
-        edition: tells apart what is added, where that depends on the attempt.
-    """
-
-    operation: Operation
-    removed: tuple[DataFile, ...]
-    added: tuple[DataFile, ...]
-    data_sequence_number: int | None = None
-    edition: Hashable = None
-
-    def prepare(
-        self, producer: SnapshotProducer, metadata: TableMetadata, head: Snapshot | None
-    ) -> None:
-        """Write the added files' manifests; rewrite those of the base that list removed files."""
-        self._manifests_of_added(producer, metadata)
-        self._without_removed(producer, metadata, head)
-
-    def apply(
-        self,
-        staged: Staged,
-        name: str,
-        subject: Subject,
-        changes: list[ConcurrentChange],
-        extra: Mapping[str, str] | None = None,
-    ) -> None:
-        """Make the snapshot, of the operation `name`, with `extra` in its summary.
-
-        Raises:
-            ValidationConflictError: a removed file is not live.
-            InvalidInputError: see `check_added_deletes`.
-        """
-        producer = staged.producer
-        kept = self._without_removed(producer, staged.metadata, staged.head())
-        if kept.missing:
-            raise missing_files(subject, {path for path, _ in kept.missing}, changes)
-        check_added_deletes(staged, self.added, self.removed)
-        staged.removed.update(
-            file.file_path for file in kept.removed if file.content == CONTENT_DATA
-        )
-        added = self._manifests_of_added(producer, staged.metadata)
-        staged.add_snapshot(
-            self.operation,
-            SnapshotPlan(
-                operation=name,
-                manifests=[*added, *kept.manifests],
-                summary=SummaryBuilder.of(added=self.added, removed=kept.removed),
-                extra=extra or {},
-            ),
-        )
-
-    def _manifests_of_added(
-        self, producer: SnapshotProducer, metadata: TableMetadata
-    ) -> list[ManifestFile]:
-        return producer.manifests_of_added(
-            self.operation,
-            metadata,
-            self.added,
-            data_sequence_number=self.data_sequence_number,
-            edition=self.edition,
-        )
-
-    def _without_removed(
-        self, producer: SnapshotProducer, metadata: TableMetadata, head: Snapshot | None
-    ) -> Filtered:
-        """The manifests without the removed files, and without deletes about these alone.
-
-        A deletion vector must not outlive its data file (spec: Deletion Vectors).
-        """
-        manifests = producer.manifests(head)
-        data = _data_files(self.removed)
-        listed = {file_key(file) for file in self.removed}
-        about = deletes_naming(producer, metadata, manifests, data) if data else []
-        removed = (*self.removed, *(file for file in about if file_key(file) not in listed))
-        snapshot_id = producer.snapshot_id(self.operation, metadata)
-        return producer.without_files(metadata, manifests, removed, snapshot_id=snapshot_id)
-
-
-class FileChange(Operation):
-    """An operation that removes files.
-
-    Attributes:
-        branch: whose files they are.
-    """
-
-    branch: str
-
-    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
-        """Write manifests against the newest version that is known."""
-        self._replacement().prepare(producer, metadata, head_of(metadata, self.branch))
-
-    @abstractmethod
-    def _replacement(self) -> Replacement:
-        """The files, where they do not depend on the base."""
-
-
 @dataclass(frozen=True, eq=False)
-class Overwrite(FileChange):
+class Overwrite(Operation):
     """Replace `removed` by `added` in one snapshot; see Transaction.overwrite."""
 
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
-    branch: str
     conflict_filter: Bound | None = None
     isolation: Isolation | None = None
     keys: KeyTest | None = None
@@ -182,56 +63,59 @@ class Overwrite(FileChange):
         checked(self.added, "The files to add")
         checked(self.removed, "The files to remove")
 
-    def apply(self, staged: Staged) -> None:
+    @property
+    def ahead(self) -> FilesPlan:
+        """The whole snapshot."""
+        only_removes = self.removed and not self.added
+        operation = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE
+        return FilesPlan(operation=operation, added=self.added, removed=self.removed)
+
+    def plan(self, staged: Staged) -> Step:
         """Validate, then one snapshot."""
         subject, changes = subject_of(staged, "overwrite"), concurrent_changes(staged)
         if _is_serializable(staged, self.isolation, lambda table: table.update_isolation):
             scope = scope_of(staged, self.conflict_filter, (*self.removed, *self.added))
-            no_phantoms(staged, subject, scope, changes, self, self.keys)
+            no_phantoms(staged, subject, scope, changes, self.keys)
             rows_still_there(staged, subject, self.rows, changes, serializable=True)
         no_new_deletes(subject, Targets.of(self.removed), changes)
-        only_removes = self.removed and not self.added
-        name = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE
-        self._replacement().apply(staged, name, subject, changes)
-
-    def _replacement(self) -> Replacement:
-        return Replacement(self, self.removed, self.added)
+        check_added_deletes(staged, self.ahead)
+        return Step(snapshot=self.ahead, subject=subject, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
-class DeleteFiles(FileChange):
+class DeleteFiles(Operation):
     """Remove data files; see Transaction.delete_files.
 
     Deletes added meanwhile only remove rows that go anyway.
     """
 
     removed: tuple[DataFile, ...]
-    branch: str
     conflict_filter: Bound | None = None
     isolation: Isolation | None = None
 
     def __post_init__(self) -> None:
         checked(self.removed, "The files to delete")
 
-    def apply(self, staged: Staged) -> None:
+    @property
+    def ahead(self) -> FilesPlan:
+        """The whole snapshot."""
+        return FilesPlan(operation=OPERATION_DELETE, removed=self.removed)
+
+    def plan(self, staged: Staged) -> Step:
         """Validate, then one snapshot."""
         subject, changes = subject_of(staged, "delete"), concurrent_changes(staged)
         if _is_serializable(staged, self.isolation, lambda table: table.delete_isolation):
             scope = scope_of(staged, self.conflict_filter, self.removed)
-            no_phantoms(staged, subject, scope, changes, self)
-        self._replacement().apply(staged, OPERATION_DELETE, subject, changes)
-
-    def _replacement(self) -> Replacement:
-        return Replacement(self, self.removed, ())
+            no_phantoms(staged, subject, scope, changes)
+        return Step(snapshot=self.ahead, subject=subject, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
-class RewriteFiles(FileChange):
+class RewriteFiles(Operation):
     """Replace files by others with the same rows (compaction); see Transaction.rewrite_files."""
 
     removed: tuple[DataFile, ...]
     added: tuple[DataFile, ...]
-    branch: str
     data_sequence_number: int
 
     def __post_init__(self) -> None:
@@ -246,7 +130,17 @@ class RewriteFiles(FileChange):
                 f"A rewrite cannot add rows: {data_in} went in, {data_out} came out."
             )
 
-    def apply(self, staged: Staged) -> None:
+    @property
+    def ahead(self) -> FilesPlan:
+        """The whole snapshot."""
+        return FilesPlan(
+            operation=OPERATION_REPLACE,
+            added=self.added,
+            removed=self.removed,
+            data_sequence_number=self.data_sequence_number,
+        )
+
+    def plan(self, staged: Staged) -> Step:
         """Validate, then one snapshot."""
         latest = staged.metadata.next_sequence_number()
         if self.data_sequence_number > latest:
@@ -260,20 +154,17 @@ class RewriteFiles(FileChange):
         data, added = _data_files(self.removed), _data_files(self.added)
         alike = reaches_moved_rows_alike(data, added, self.data_sequence_number)
         no_new_deletes(subject, Targets.of(data), changes, still_reached=alike)
-        self._replacement().apply(staged, OPERATION_REPLACE, subject, changes)
-
-    def _replacement(self) -> Replacement:
-        return Replacement(self, self.removed, self.added, self.data_sequence_number)
+        check_added_deletes(staged, self.ahead)
+        return Step(snapshot=self.ahead, subject=subject, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
-class RowDelta(FileChange):
+class RowDelta(Operation):
     """Add data files and delete files (merge on read); see Transaction.row_delta."""
 
     data_files: tuple[DataFile, ...]
     delete_files: tuple[DataFile, ...]
     removed_delete_files: tuple[DataFile, ...]
-    branch: str
     conflict_filter: Bound | None = None
     isolation: Isolation | None = None
     referenced_files: frozenset[str] = frozenset()
@@ -290,13 +181,12 @@ class RowDelta(FileChange):
                 )
         checked((decided.data_file for decided in self.rows), "The rows to delete")
 
-    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
-        """Write vectors and manifests against the newest version that is known."""
-        head = head_of(metadata, self.branch)
-        vectors = self._vectors(producer, metadata, head, self.rows)
-        self._replacement(vectors).prepare(producer, metadata, head)
+    @property
+    def ahead(self) -> FilesPlan:
+        """The snapshot, if the rows are where they were decided on."""
+        return self._with_rows(self.rows)
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Validate, then one snapshot."""
         subject, changes = subject_of(staged, "row delta"), concurrent_changes(staged)
         serializable = _is_serializable(
@@ -312,17 +202,24 @@ class RowDelta(FileChange):
             targets = (decided.data_file for decided in self.rows)
             files = (*self.delete_files, *self.data_files, *targets)
             scope = scope_of(staged, self.conflict_filter, files)
-            no_phantoms(staged, subject, scope, changes, self, self.keys)
-        vectors = self._vectors(staged.producer, staged.metadata, staged.head(), rows)
-        if vectors.location is not None:
-            staged.vectors.add(vectors.location)
-        replacement = self._replacement(vectors)
-        changed = (*replacement.added, *replacement.removed)
-        if not vectors.emptied and all(file.content == CONTENT_DATA for file in changed):
-            name = OPERATION_APPEND
+            no_phantoms(staged, subject, scope, changes, self.keys)
+        plan = self._with_rows(rows)
+        check_added_deletes(staged, plan)
+        return Step(snapshot=plan, subject=subject, changes=changes)
+
+    def _with_rows(self, rows: tuple[DecidedRows, ...]) -> FilesPlan:
+        """The snapshot: the commit deletes the rows by vectors where no files do."""
+        going = () if self.delete_files else tuple(one for one in rows if len(one.gone))
+        if not (going or self.delete_files or self.removed_delete_files):
+            operation = OPERATION_APPEND
         else:
-            name = OPERATION_OVERWRITE if self.data_files else OPERATION_DELETE
-        replacement.apply(staged, name, subject, changes)
+            operation = OPERATION_OVERWRITE if self.data_files else OPERATION_DELETE
+        return FilesPlan(
+            operation=operation,
+            added=(*self.data_files, *self.delete_files),
+            removed=self.removed_delete_files,
+            rows=going,
+        )
 
     def _check_replaced(
         self,
@@ -374,25 +271,75 @@ class RowDelta(FileChange):
                 file=removed[0],
             )
 
-    def _vectors(
-        self,
-        producer: SnapshotProducer,
-        metadata: TableMetadata,
-        head: Snapshot | None,
-        rows: tuple[DecidedRows, ...],
-    ) -> Vectors:
-        """The vectors for a base; none where files delete the rows."""
-        if self.delete_files:
-            return Vectors()
-        return write_vectors(producer, metadata, head, rows, self)
 
-    def _replacement(self, vectors: Vectors = Vectors()) -> Replacement:  # noqa: B008 - frozen
-        return Replacement(
-            self,
-            (*self.removed_delete_files, *vectors.superseded, *vectors.emptied),
-            (*self.data_files, *self.delete_files, *vectors.files),
-            edition=vectors.location,
+def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
+    """Refuse deletes that the table's version does not allow, and second deletion vectors.
+
+    Args:
+        staged: its base and what the transaction has done so far.
+        plan: adds and removes deletes.
+
+    Raises:
+        InvalidInputError: as above.
+        ValidationConflictError: the table was raised to v3 after the position deletes were written.
+    """
+    by_position = [one for one in plan.added if one.content == CONTENT_POSITION_DELETES]
+    version = staged.metadata.format_version
+    for one in by_position:
+        if one.is_deletion_vector != (version >= VECTORS_SINCE):
+            raise _wrong_form(staged, one)
+    vectors = [one for one in by_position if one.is_deletion_vector]
+    nameless = next((one for one in vectors if not one.referenced_data_file), None)
+    if nameless is not None:
+        raise InvalidInputError(
+            f"Deletion vector {nameless.file_path} needs a referenced_data_file.",
+            file=nameless.file_path,
         )
+    if not vectors:
+        return
+    going = {file_key(one) for one in plan.removed}
+    producer = staged.producer
+    there = producer.deletes_naming(staged.metadata, producer.manifests(staged.head()), vectors)
+    shadowed = {one.named_file for one in there if one.is_deletion_vector}
+    seen = {
+        one.named_file: one
+        for one in there
+        if file_key(one) not in going and (one.is_deletion_vector or one.named_file not in shadowed)
+    }
+    for vector in vectors:
+        other = seen.setdefault(vector.named_file, vector)
+        if other is not vector:
+            raise InvalidInputError(
+                f"Table {staged.table}: {vector.named_file} has deletes already "
+                f"({other.file_path}), and a deletion vector stands for all of them. Write one "
+                "vector with the positions of both, and give the other as one of "
+                "`removed_delete_files`.",
+                table=staged.table,
+                file=vector.named_file,
+            )
+
+
+def _wrong_form(staged: Staged, file: DataFile) -> InvalidInputError | ValidationConflictError:
+    version, began = staged.metadata.format_version, staged.started.metadata.format_version
+    if file.is_deletion_vector:
+        return InvalidInputError(
+            f"Table {staged.table} has format version {version}: deletion vectors need version 3. "
+            f"Write position deletes instead of {file.file_path}.",
+            table=staged.table,
+            file=file.file_path,
+        )
+    what = (
+        f"Table {staged.table} has format version {version}, in which rows are deleted by "
+        f"deletion vectors: no position deletes can be added to it, such as {file.file_path}."
+    )
+    if began < VECTORS_SINCE:
+        return ValidationConflictError(
+            f"{what} It had version {began} when they were written: load the table again and "
+            "repeat the change.",
+            table=staged.table,
+            files=[file.file_path],
+        )
+    return InvalidInputError(what, table=staged.table, file=file.file_path)
 
 
 def _data_files(files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -19,44 +20,72 @@ from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.manifest_changes import as_existing, has_live, live
-from lakehouse.transaction.snapshot_producer import SnapshotPlan, SnapshotProducer
-from lakehouse.transaction.table_change import Operation, Staged, head_of
+from lakehouse.transaction.snapshot_producer import (
+    SnapshotBase,
+    SnapshotPlan,
+    SnapshotProducer,
+    Written,
+)
+from lakehouse.transaction.table_change import Operation, Staged, Step
 
 
 @dataclass(frozen=True, eq=False)
 class RewriteManifests(Operation):
     """Regroup live entries; see Transaction.rewrite_manifests."""
 
-    branch: str
     target_size_bytes: int | None = None
 
-    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
-        """Rewrite the base's manifests."""
-        self._rewrite(producer, metadata, producer.manifests(head_of(metadata, self.branch)))
+    @property
+    def ahead(self) -> SnapshotPlan:
+        """The whole snapshot, or none when there is nothing to regroup."""
+        return _Regrouped(self.target_size_bytes)
 
-    def apply(self, staged: Staged) -> None:
-        """One snapshot, or none when there is nothing to regroup.
+    def plan(self, staged: Staged) -> Step:  # noqa: ARG002 - holds on every base
+        """The same on every base."""
+        return Step(snapshot=self.ahead)
 
-        Manifests that others added since are kept beside; when others replaced one that was
-        rewritten, all is done again.
-        """
-        producer, metadata = staged.producer, staged.metadata
-        current = [manifest for manifest in producer.manifests(staged.head()) if has_live(manifest)]
-        done: set[str] = producer.once(("rewritten paths", self), set)
+
+@dataclass(frozen=True, eq=False)
+class AddColumnarManifests(Operation):
+    """Write columnar manifests where there are none; see Transaction.add_columnar_manifests."""
+
+    @property
+    def ahead(self) -> SnapshotPlan:
+        """The whole snapshot, or none when there is a columnar manifest for each."""
+        return _WithColumnar()
+
+    def plan(self, staged: Staged) -> Step:  # noqa: ARG002 - holds on every base
+        """The same on every base."""
+        return Step(snapshot=self.ahead)
+
+
+@dataclass(frozen=True)
+class _Regrouped(SnapshotPlan):
+    """Manifests whose live entries are regrouped by partition.
+
+    Manifests that others added since an earlier attempt are kept beside; when others replaced one
+    that was rewritten, all is done again.
+    """
+
+    target_size_bytes: int | None
+    operation = OPERATION_REPLACE
+
+    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
+        """See SnapshotPlan."""
+        current = [one for one in producer.manifests(base.head) if has_live(one)]
+        earlier: list[frozenset[str]] = producer.once(("regrouped", base.number), list)
         paths = {manifest.manifest_path for manifest in current}
-        sources = (
-            [manifest for manifest in current if manifest.manifest_path in done]
-            if done and done <= paths
-            else current
+        done = earlier[-1] if earlier and earlier[-1] <= paths else paths
+        same = [manifest for manifest in current if manifest.manifest_path in done]
+        sources = [manifest for manifest in same if self._worth(base.metadata, same, manifest)]
+        if not sources:
+            return None
+        rewritten = frozenset(manifest.manifest_path for manifest in sources)
+        earlier.append(rewritten)
+        created, entries = producer.once(
+            ("rewritten", base.number, rewritten),
+            partial(self._write, producer, base, sources),
         )
-        created, entries = self._rewrite(producer, metadata, sources)
-        if not created:
-            return
-        rewritten = {
-            manifest.manifest_path
-            for manifest in sources
-            if self._worth(metadata, sources, manifest)
-        }
         kept = [manifest for manifest in current if manifest.manifest_path not in rewritten]
         extra = {
             "manifests-created": str(len(created)),
@@ -64,54 +93,33 @@ class RewriteManifests(Operation):
             "manifests-replaced": str(len(rewritten)),
             "entries-processed": str(entries),
         }
-        plan = SnapshotPlan(operation=OPERATION_REPLACE, manifests=[*created, *kept], extra=extra)
-        staged.add_snapshot(self, plan)
+        return Written(manifests=[*created, *kept], extra=extra)
 
-    def _rewrite(
-        self, producer: SnapshotProducer, metadata: TableMetadata, manifests: Sequence[ManifestFile]
+    def _write(
+        self, producer: SnapshotProducer, base: SnapshotBase, sources: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], int]:
         """New manifests and how many entries they hold."""
-        sources = [
-            manifest
-            for manifest in manifests
-            if has_live(manifest) and self._worth(metadata, manifests, manifest)
-        ]
-        if not sources:
-            return [], 0
-        key = ("rewritten", self, tuple(sorted(manifest.manifest_path for manifest in sources)))
-
-        def write() -> tuple[list[ManifestFile], int]:
-            snapshot_id = producer.snapshot_id(self, metadata)
-            done: set[str] = producer.once(("rewritten paths", self), set)
-            done.clear()
-            done.update(manifest.manifest_path for manifest in sources)
-            groups: dict[tuple[int, int], list[ManifestFile]] = {}
-            for manifest in sources:
-                groups.setdefault((manifest.content, manifest.partition_spec_id), []).append(
-                    manifest
-                )
-            created: list[ManifestFile] = []
-            count = 0
-            for (content, _), members in groups.items():
-                entries = _by_partition(
-                    [
-                        as_existing(live(producer.entries(manifest, metadata)))
-                        for manifest in members
-                    ]
-                )
-                count += len(entries)
-                created.extend(
-                    producer.manifest_writer.write_split(
-                        entries,
-                        metadata,
-                        content=content,
-                        snapshot_id=snapshot_id,
-                        target_bytes=self.target_size_bytes,
-                    )
-                )
-            return created, count
-
-        return producer.once(key, write)
+        groups: dict[tuple[int, int], list[ManifestFile]] = {}
+        for manifest in sources:
+            groups.setdefault((manifest.content, manifest.partition_spec_id), []).append(manifest)
+        created: list[ManifestFile] = []
+        count = 0
+        for (content, _), members in groups.items():
+            entries = _by_partition(
+                [
+                    as_existing(live(producer.entries(manifest, base.metadata)))
+                    for manifest in members
+                ]
+            )
+            count += len(entries)
+            created += producer.manifest_writer.write_split(
+                entries,
+                base.metadata,
+                content=content,
+                snapshot_id=base.snapshot_id,
+                target_bytes=self.target_size_bytes,
+            )
+        return created, count
 
     def _worth(
         self, metadata: TableMetadata, manifests: Sequence[ManifestFile], manifest: ManifestFile
@@ -142,42 +150,38 @@ def _by_partition(parts: Sequence[Entries]) -> Entries:
     return Entries(entries.table.take(order), entries.spec)
 
 
-@dataclass(frozen=True, eq=False)
-class AddColumnarManifests(Operation):
-    """Write columnar manifests where there are none; see Transaction.add_columnar_manifests."""
+@dataclass(frozen=True)
+class _WithColumnar(SnapshotPlan):
+    """All manifests, with a columnar one for each."""
 
-    branch: str
+    operation = OPERATION_REPLACE
 
-    def prepare(self, producer: SnapshotProducer, metadata: TableMetadata) -> None:
-        """Write them for the base's manifests."""
-        for manifest in producer.manifests(head_of(metadata, self.branch)):
-            self._with_columnar(producer, metadata, manifest)
-
-    def apply(self, staged: Staged) -> None:
-        """One snapshot, or none when there is a columnar manifest for each."""
-        producer, current = staged.producer, staged.producer.manifests(staged.head())
-        listed = [self._with_columnar(producer, staged.metadata, manifest) for manifest in current]
+    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
+        """See SnapshotPlan."""
+        current = producer.manifests(base.head)
+        listed = [
+            producer.once(
+                ("columnar", manifest.manifest_path),
+                partial(_with_columnar, producer, base.metadata, manifest),
+            )
+            for manifest in current
+        ]
         created = sum(new is not old for new, old in zip(listed, current, strict=True))
         if not created:
-            return
+            return None
         extra = {
             "manifests-created": str(created),
             "manifests-kept": str(len(current) - created),
             "manifests-replaced": str(created),
         }
-        plan = SnapshotPlan(operation=OPERATION_REPLACE, manifests=listed, extra=extra, merge=False)
-        staged.add_snapshot(self, plan)
+        return Written(manifests=listed, extra=extra, merge=False)
 
-    def _with_columnar(
-        self, producer: SnapshotProducer, metadata: TableMetadata, manifest: ManifestFile
-    ) -> ManifestFile:
-        if checksum_of(manifest.manifest_path) is not None:
-            return manifest
-        key = ("columnar", self, manifest.manifest_path)
 
-        def write() -> ManifestFile:
-            entries = ManifestReader.of(producer.storage, metadata).written_entries(manifest)
-            data = DEFAULT_CACHE.fetch(producer.storage, manifest.manifest_path)
-            return producer.manifest_writer.write_again(manifest, data, entries, metadata)
-
-        return producer.once(key, write)
+def _with_columnar(
+    producer: SnapshotProducer, metadata: TableMetadata, manifest: ManifestFile
+) -> ManifestFile:
+    if checksum_of(manifest.manifest_path) is not None:
+        return manifest
+    entries = ManifestReader.of(producer.storage, metadata).written_entries(manifest)
+    data = DEFAULT_CACHE.fetch(producer.storage, manifest.manifest_path)
+    return producer.manifest_writer.write_again(manifest, data, entries, metadata)

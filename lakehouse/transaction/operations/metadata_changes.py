@@ -23,7 +23,7 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
     apply_updates,
 )
-from lakehouse.transaction.table_change import Operation, Staged
+from lakehouse.transaction.table_change import Operation, Staged, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class MetadataChange(Operation):
         """The metadata that new data files are written for."""
         return apply_updates(metadata, self.updates, now_ms=metadata.last_updated_ms)
 
-    def apply(self, staged: Staged) -> None:
-        """Check the requirements against the staged's base, then apply."""
+    def plan(self, staged: Staged) -> Step:
+        """Check the requirements against the base, then update."""
         try:
             check_requirements(staged.base.metadata, self.requirements)
         except CommitConflictError as error:
@@ -47,8 +47,8 @@ class MetadataChange(Operation):
                 f"{error.message}",
                 table=staged.table,
             ) from error
-        staged.require(AssertTableUUID(staged.base.metadata.table_uuid), *self.requirements)
-        staged.update(*self.updates)
+        same_table = AssertTableUUID(staged.base.metadata.table_uuid)
+        return Step(requirements=(same_table, *self.requirements), updates=self.updates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +57,11 @@ class Assumption(Operation):
 
     check: Callable[[], None]
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Check again when others have committed to the table since the caller decided."""
         if staged.base.metadata_location != staged.started.metadata_location:
             self.check()
+        return Step()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ class Expire(Operation):
         if MAIN_BRANCH in self.remove_refs:
             raise InvalidInputError("main cannot be removed.")
 
-    def apply(self, staged: Staged) -> None:
+    def plan(self, staged: Staged) -> Step:
         """Refuse while a ref names one of the snapshots; require that refs stay where they were.
 
         Snapshots and refs that somebody else removed meanwhile are passed over.
@@ -106,15 +107,12 @@ class Expire(Operation):
             one for one in self.snapshot_ids if metadata.snapshot_or_none(one) is not None
         )
         if not gone and not present:
-            return
-        staged.require(
-            AssertTableUUID(staged.base.metadata.table_uuid),
-            *(
-                AssertRefSnapshotId(name, ref.snapshot_id)
-                for name, ref in sorted(staged.base.metadata.refs.items())
-            ),
+            return Step()
+        base = staged.base.metadata
+        refs = (
+            AssertRefSnapshotId(name, ref.snapshot_id) for name, ref in sorted(base.refs.items())
         )
-        if gone:
-            staged.update(*(RemoveSnapshotRef(name) for name in gone))
+        updates: list[Update] = [RemoveSnapshotRef(name) for name in gone]
         if present:
-            staged.update(RemoveSnapshots(present))
+            updates.append(RemoveSnapshots(present))
+        return Step(requirements=(AssertTableUUID(base.table_uuid), *refs), updates=updates)

@@ -1,7 +1,8 @@
 """Rows of a file are changed a batch at a time, however large the file is: one bound for all verbs.
 
 Judged by the bytes that Arrow's memory pool had allocated at most. Held fixed: one file, of which
-every twentieth row changes. Positions, which numpy holds, are not counted.
+every twentieth row changes; for compaction twenty files of one partition, which are not sorted.
+Positions, which numpy holds, are not counted.
 """
 
 from __future__ import annotations
@@ -61,5 +62,17 @@ def test_no_file_is_held_whole(tmp_path, pool, verb, mode):
     table.append(rows(part).to_batches()[0] for part in parts)
     assert len(table.scan().plan().files) == 1
     VERBS[verb](table)
+    assert pool.max_memory() < DECODED / 2
+    assert table.scan(where="id = 3").count() == 1
+
+
+def test_compaction_holds_no_group_of_files_whole(tmp_path, pool):
+    table = lh.load_catalog(tmp_path.as_uri()).create_table(
+        "raw.e", SCHEMA, properties={"lakehouse.write.buffer-bytes": str(4 << 20)}
+    )
+    for start in range(0, ROWS, GROUP):
+        table.append(rows(range(start, start + GROUP)))
+    done = table.compact()
+    assert (done.rewritten_files, done.added_files) == (ROWS // GROUP, 1)
     assert pool.max_memory() < DECODED / 2
     assert table.scan(where="id = 3").count() == 1

@@ -24,7 +24,7 @@ from lakehouse.spec.metadata.table_updates import AddSnapshot
 from lakehouse.transaction import Transaction
 from lakehouse.transaction.commit import commit
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
-from lakehouse.transaction.table_change import Operation, Staged, TableChange
+from lakehouse.transaction.table_change import Operation, Staged, Step, TableChange
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 OTHER = Identifier.parse("raw.other")
@@ -85,8 +85,8 @@ def test_what_the_newest_version_cannot_take_is_not_tried_again(catalog):
     class AddedAgain(Operation):
         holds_on_every_base = True
 
-        def apply(self, staged: Staged) -> None:
-            staged.update(AddSnapshot(done.snapshot))
+        def plan(self, staged: Staged) -> Step:
+            return Step(updates=(AddSnapshot(done.snapshot),))
 
     slept: list[float] = []
     environment = replace(Environment.seeded(3), sleep=slept.append)

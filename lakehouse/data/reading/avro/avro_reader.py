@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import file_columns
-from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
+from lakehouse.data.reading.scan_columns import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.spec.manifests.avro_container import DECODING_ERRORS, inflated_blocks, read_header
 from lakehouse.storage.storage_protocol import Storage

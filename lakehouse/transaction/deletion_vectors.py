@@ -1,7 +1,4 @@
-"""Deletes beside the data files that they are about: found, checked, written as vectors.
-
-Spec: Row-level Deletes, Deletion Vectors.
-"""
+"""Deletion vectors of rows that go, and of all that is deleted already (spec: Deletion Vectors)."""
 
 from __future__ import annotations
 
@@ -14,46 +11,15 @@ import pyarrow.compute as pc
 
 from lakehouse.data.reading.scan_reader import deleted_positions
 from lakehouse.data.writing.delete_writer import FileDeletes, encode_vectors
-from lakehouse.errors import InvalidInputError, ValidationConflictError
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, about, all_deleted
-from lakehouse.transaction.manifest_changes import file_key, has_live, live, may_hold
-from lakehouse.transaction.snapshot_producer import SnapshotProducer
-from lakehouse.transaction.table_change import Operation, Staged
+from lakehouse.transaction.manifest_changes import file_key, live
+from lakehouse.transaction.snapshot_producer import SnapshotBase, SnapshotProducer
 
 VECTORS_SINCE = 3
-
-
-def deletes_naming(
-    producer: SnapshotProducer,
-    metadata: TableMetadata,
-    manifests: Sequence[ManifestFile],
-    files: Sequence[DataFile],
-) -> list[DataFile]:
-    """Live position deletes and deletion vectors that are about one of the data files alone.
-
-    Args:
-        producer: reads manifests.
-        metadata: knows their partition specs.
-        manifests: of the snapshot looked at.
-        files: data files, or delete files of their partitions that name them.
-    """
-    paths = {file.named_file or file.file_path for file in files}
-    partitions = {file.partition for file in files}
-    specs = {file.spec_id for file in files}
-    found: list[DataFile] = []
-    for manifest in manifests:
-        if manifest.content != CONTENT_DELETE_MANIFEST or not has_live(manifest):
-            continue
-        # Engines list deletes under the present spec also when their data file has an older one.
-        if specs == {manifest.partition_spec_id} and not may_hold(manifest, metadata, partitions):
-            continue
-        entries = live(producer.entries(manifest, metadata))
-        found += entries.filter(entries.naming(paths)).to_data_files()
-    return found
 
 
 def position_deletes_of(
@@ -82,80 +48,6 @@ def position_deletes_of(
             by_position = pc.equal(entries.table["content"], CONTENT_POSITION_DELETES)
             found += entries.filter(pc.and_(own, by_position)).to_data_files()
     return found
-
-
-def check_added_deletes(
-    staged: Staged, added: Sequence[DataFile], removed: Sequence[DataFile]
-) -> None:
-    """Refuse deletes that the table's version does not allow, and second deletion vectors.
-
-    Args:
-        staged: its base and what the transaction has done so far.
-        added: files that the operation adds.
-        removed: files that it removes.
-
-    Raises:
-        InvalidInputError: as above.
-        ValidationConflictError: the table was raised to v3 after the position deletes were written.
-    """
-    by_position = [one for one in added if one.content == CONTENT_POSITION_DELETES]
-    version = staged.metadata.format_version
-    for one in by_position:
-        if one.is_deletion_vector != (version >= VECTORS_SINCE):
-            raise _wrong_form(staged, one)
-    vectors = [one for one in by_position if one.is_deletion_vector]
-    nameless = next((one for one in vectors if not one.referenced_data_file), None)
-    if nameless is not None:
-        raise InvalidInputError(
-            f"Deletion vector {nameless.file_path} needs a referenced_data_file.",
-            file=nameless.file_path,
-        )
-    if not vectors:
-        return
-    going = {file_key(one) for one in removed}
-    there = deletes_naming(
-        staged.producer, staged.metadata, staged.producer.manifests(staged.head()), vectors
-    )
-    shadowed = {one.named_file for one in there if one.is_deletion_vector}
-    seen = {
-        one.named_file: one
-        for one in there
-        if file_key(one) not in going and (one.is_deletion_vector or one.named_file not in shadowed)
-    }
-    for vector in vectors:
-        other = seen.setdefault(vector.named_file, vector)
-        if other is not vector:
-            raise InvalidInputError(
-                f"Table {staged.table}: {vector.named_file} has deletes already "
-                f"({other.file_path}), and a deletion vector stands for all of them. Write one "
-                "vector with the positions of both, and give the other as one of "
-                "`removed_delete_files`.",
-                table=staged.table,
-                file=vector.named_file,
-            )
-
-
-def _wrong_form(staged: Staged, file: DataFile) -> InvalidInputError | ValidationConflictError:
-    version, began = staged.metadata.format_version, staged.started.metadata.format_version
-    if file.is_deletion_vector:
-        return InvalidInputError(
-            f"Table {staged.table} has format version {version}: deletion vectors need version 3. "
-            f"Write position deletes instead of {file.file_path}.",
-            table=staged.table,
-            file=file.file_path,
-        )
-    what = (
-        f"Table {staged.table} has format version {version}, in which rows are deleted by "
-        f"deletion vectors: no position deletes can be added to it, such as {file.file_path}."
-    )
-    if began < VECTORS_SINCE:
-        return ValidationConflictError(
-            f"{what} It had version {began} when they were written: load the table again and "
-            "repeat the change.",
-            table=staged.table,
-            files=[file.file_path],
-        )
-    return InvalidInputError(what, table=staged.table, file=file.file_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,34 +88,29 @@ def deleted_since(
 
 
 def write_vectors(
-    producer: SnapshotProducer,
-    metadata: TableMetadata,
-    head: Snapshot | None,
-    rows: Sequence[DecidedRows],
-    operation: Operation,
+    producer: SnapshotProducer, base: SnapshotBase, rows: Sequence[DecidedRows]
 ) -> Vectors:
     """Write a deletion vector for each file with rows that go, with all that is deleted already.
 
-    A file of which no row is left is told instead. They are written again where a file has other
-    deletes by then.
+    A file of which no row is left goes whole instead. They are written again where a file has
+    other deletes by then.
 
     Args:
         producer: writes them.
-        metadata: of the base of the staged.
-        head: the snapshot looked at.
+        base: of the snapshot whose vectors they are.
         rows: each of another file.
-        operation: whose rows they are.
     """
+    metadata = base.metadata
     losing = [one for one in rows if len(one.gone)]
     if not losing:
         return Vectors()
     files = [one.data_file for one in losing]
-    there = deletes_naming(producer, metadata, producer.manifests(head), files)
+    there = producer.deletes_naming(metadata, producer.manifests(base.head), files)
     vectors = {one.named_file: one for one in there if one.is_deletion_vector}
     before = [(one, [vectors[one.path]] if one.path in vectors else one.deletes) for one in losing]
     listed = [(one.path, *map(file_key, deletes)) for one, deletes in before]
     return producer.once(
-        ("vectors", operation, frozenset((*listed, *map(file_key, there)))),
+        ("vectors", base.snapshot_id, frozenset((*listed, *map(file_key, there)))),
         partial(_write, producer, metadata, before, tuple(there)),
     )
 
