@@ -25,7 +25,7 @@ QUARANTINE_REASON = "quarantine_reason"
 RESERVED_COLUMNS = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 
 Format = Literal["auto", "jsonl", "csv"]
-TimeUnit = Literal["iso", "s", "ms", "us"]
+TimeUnit = Literal["iso", "s", "ms", "us", "epoch"]
 DriftPolicy = Literal["evolve", "quarantine"]
 
 COLUMN_TYPES = (
@@ -83,7 +83,8 @@ class EventTime:
         column: top-level field of the record.
         zone: IANA zone of values that carry no offset.
         unit: ISO 8601 text, or a number of seconds, milliseconds or microseconds since the epoch,
-            beside which text that is no number is ISO 8601, too.
+            beside which text that is no number is ISO 8601, too. `epoch`: each number is of the
+            unit that its size tells, of times since 1973.
         format: how text spells it otherwise, such as `dd.MM.yyyy HH:mm`, in Spark's letters as
             `ReadOptions.timestamp_format`; without a time of day it is midnight. None: ISO 8601.
     """

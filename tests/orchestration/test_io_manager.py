@@ -219,6 +219,27 @@ def test_days_are_replaced_whatever_holds_them(kind, run, lake) -> None:
     assert stored(lake, "raw.events", "n") == [(4,), (7,)]
 
 
+@pytest.mark.parametrize(
+    ("entries", "wanted"),
+    [({}, "30d: month(at)"), ({"layout_by_age": "9d: year(at)"}, "9d: year(at)"),
+     ({"layout_by_age": ""}, None), ({"partition_by": ["day(at)"]}, None)],
+)  # fmt: skip
+def test_closed_months_of_a_daily_asset_are_laid_out_as_those_of_sources(
+    entries, wanted, run, lake
+) -> None:
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "at", **entries})
+    def events(context) -> pl.DataFrame:
+        at = dt.datetime.fromisoformat(context.partition_key)
+        return pl.DataFrame({"at": [at], "n": [1]})
+
+    run(events, partition_key="2026-06-01")
+    found = lake.load_table("default.events")
+    assert found.properties.get("lakehouse.maintenance.layout-by-age") == wanted
+    run(events, partition_key="2026-06-01")
+    assert len(lake.load_table("default.events").snapshots()) == 2
+    assert found.refresh().properties.get("lakehouse.maintenance.layout-by-age") == wanted
+
+
 def test_a_range_of_days_is_one_run_and_rows_of_other_days_are_refused(run, lake) -> None:
     at_type, to_value, _ = KINDS["timestamptz"]
     events, numbers = daily(at_type, to_value)

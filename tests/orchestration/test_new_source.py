@@ -101,6 +101,10 @@ def test_the_definition_is_written_and_found(command, tmp_path: Path) -> None:
         ([1_717_228_800_000 + n for n in range(30)], EventTime("at", "UTC", "ms")),
         ([1_717_228_800_000_000 + n for n in range(30)], EventTime("at", "UTC", "us")),
         ([f"2024-06-01 10:00:{n:02}+02:00" for n in range(30)], EventTime("at", "UTC", "iso")),
+        (
+            [(1_717_228_800 + n) * 1000 ** (n % 3) for n in range(30)],
+            EventTime("at", "UTC", "epoch"),
+        ),
     ],
 )
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", "parquet"])

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import random
 import zlib
 from collections import Counter
 from contextlib import suppress
@@ -494,8 +495,9 @@ def test_event_times_in_their_zone_and_out_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("unit", "value"),
-    [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0)],
-)
+    [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0),
+     ("epoch", 1372656600), ("epoch", "1372656600000"), ("epoch", 1372656600000000.0)],
+)  # fmt: skip
 def test_event_times_as_numbers(unit: str, value: object) -> None:
     event_time = EventTime("ts", unit=unit)  # type: ignore[arg-type]
     parse = instant_parser(event_time, date(2013, 1, 1), date(2013, 12, 31))
@@ -514,6 +516,25 @@ def test_event_times_as_numbers(unit: str, value: object) -> None:
         }  # fmt: skip
     times = pa.array([1_372_656_600_000_000_000] * 2, pa.timestamp("ns"))
     assert clock.instants(times)[0].tolist() == [1_372_656_600_000_000] * 2
+
+
+def test_numbers_of_several_units_are_told_apart_by_their_size() -> None:
+    """The judge: the instant that each number was made of; whole columns and one by one."""
+    chance, wanted, numbers = random.Random(4), [], []
+    for _ in range(300):
+        micros = chance.randrange(120_000_000_000_000, 4_000_000_000_000_000)
+        size = chance.choice((1, 1_000, 1_000_000))
+        wanted.append(micros // size * size)
+        numbers.append(micros // size)
+    clock = EventClock(EventTime("ts", unit="epoch"), date(1973, 3, 4), date(2100, 1, 1))
+    for column in (
+        numbers,
+        list(map(float, numbers)),
+        pa.array(numbers),
+        pa.array(map(str, numbers)),
+    ):
+        found, bad = clock.instants(column)
+        assert (found.tolist(), bad) == (wanted, {})
 
 
 def test_a_source_says_what_is_wrong_with_it() -> None:

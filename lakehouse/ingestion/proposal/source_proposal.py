@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 from rich.console import Group, RenderableType
@@ -66,6 +66,7 @@ _HASHED = ("int", "long", "string")
 _BUCKET_BYTES, _FILE_BYTES = 128 << 20, 32 << 20
 _MOST_BUCKETS = 64
 _FEW_IDS, _ID = 8, re.compile(r"(?=.*\d)[\w-]+")
+_UNITS = {"s": "s", "ms": "ms", "us": "us", "epoch": "s, ms or us"}
 _RESTS = ("rest", "rest_of_record", "rest_of_the_record")
 
 
@@ -129,7 +130,9 @@ class Proposal(Report):
     def facts(self) -> Iterable[tuple[str, object]]:
         """What is proposed, then what becomes of the sample."""
         source, time = self.source, self.source.event_time
-        unit = time.format or ("ISO 8601" if time.unit == "iso" else f"{time.unit} since 1970")
+        unit = time.format or (
+            "ISO 8601" if time.unit == "iso" else f"{_UNITS[time.unit]} since 1970"
+        )
         yield "event time", f"{time.column} ({unit}, zone {time.zone})"
         yield "first day", source.first_day
         if used := source.read.used:
@@ -296,7 +299,7 @@ def _event_time(
 ) -> EventTime:
     zone, fields = wishes.zone or "UTC", found.fields
     names = [wishes.event_time] if wishes.event_time else list(fields)
-    ranked = []
+    ranked: list[tuple[Any, ...]] = []
     for place, name in enumerate(names):
         orders = formats.get(name, {})
         sure = [forms[0] for forms in orders.values()] if len(orders) == 1 else []
@@ -306,6 +309,8 @@ def _event_time(
             spellings = [EventTime(name, zone, format=event_time_format)]
         for time in spellings:
             unit = time.unit
+            if unit == "epoch" and any(one[-2] == name for one in ranked):
+                continue  # one unit takes them
             share = _share(fields[name], time, today)
             if share >= (0.5 if unit == "iso" else 0.9) or (wishes.event_time and share):
                 named = bool(_TIME_NAMES.search(name))
@@ -320,6 +325,8 @@ def _event_time(
             + _spelled_otherwise({name: fields[name] for name in names}, formats)
         )
     *_, name, chosen = max(ranked, key=lambda one: one[:-1])
+    if chosen.unit == "epoch":
+        notes.append(f"{name} has numbers of several units: each is of the one its size tells")
     if chosen.unit == "iso" and wishes.zone is None and _without_offset(fields[name]):
         notes.append(f"times of {name} carry no offset: UTC is assumed, say --zone Europe/Berlin")
     others = sorted({one[-2] for one in ranked} - {name})

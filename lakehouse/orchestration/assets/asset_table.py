@@ -22,6 +22,7 @@ from lakehouse.data.writing.untyped_columns import without_untyped
 from lakehouse.engines import to_schema
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, TableAlreadyExistsError
 from lakehouse.ingestion.definition_changes import (
+    LAYOUT_BY_AGE,
     DefinitionChange,
     Effect,
     Layout,
@@ -65,6 +66,9 @@ class AssetTable:
         partition_by: metadata `partition_by`: terms of the table; None: a new one is partitioned
             after the asset's partitions.
         sort_by: metadata `sort_by`: terms of the table.
+        layout_by_age: metadata `layout_by_age`: how closed periods are laid out, as the table
+            property says it; None: of a new table that is partitioned by days or hours after the
+            asset's partitions by month after 30 days; empty: as they were written.
         properties: metadata `table_properties`.
         docs: of columns, from metadata `dagster/column_schema`.
     """
@@ -77,6 +81,7 @@ class AssetTable:
     partition_expr: PartitionExpr = None
     partition_by: tuple[str, ...] | None = None
     sort_by: tuple[str, ...] = ()
+    layout_by_age: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     docs: Mapping[str, str] = field(default_factory=dict)
 
@@ -121,6 +126,7 @@ class AssetTable:
             ),
             partition_by=texts("partition_by"),
             sort_by=texts("sort_by") or (),
+            layout_by_age=entry("layout_by_age", str, "a text"),
             properties=dict(entry("table_properties", Mapping[str, str], "texts by name") or {}),
             docs=_docs(metadata),
         )
@@ -160,7 +166,7 @@ class AssetTable:
     @property
     def layout(self) -> Layout:
         """How files of its table are laid out, as far as the metadata says."""
-        return Layout(self.partition_by, self.sort_by)
+        return Layout(self.partition_by, self.sort_by, self.layout_by_age)
 
     def definition(self) -> dict[str, Any]:
         """What is recorded with the table."""
@@ -234,13 +240,18 @@ class AssetTable:
         if not lake.table_exists(self.name):
             version = self.properties.get("format-version", "2")
             given = self._with_docs(given if version >= "3" else _microseconds(given))
+            terms = self._terms(given, partitions)
             try:
                 return lake.create_table(
                     self.name,
                     given,
-                    partition_by=self._terms(given, partitions),
+                    partition_by=terms,
                     sort_by=self.sort_by,
-                    properties={**self.properties, **as_property(self.definition())},
+                    properties={
+                        **self._aged(terms),
+                        **self.properties,
+                        **as_property(self.definition()),
+                    },
                 )
             except TableAlreadyExistsError:  # another partition's run came first
                 pass
@@ -263,6 +274,14 @@ class AssetTable:
         if partitions is None:
             return ()
         return default_partition_terms(partitions, self.partition_expr, schema, self.asset)
+
+    def _aged(self, terms: Sequence[str]) -> dict[str, str]:
+        """The property by which closed periods of a new table are laid out."""
+        aged = self.layout_by_age
+        if aged is None and self.partition_by is None:
+            fine = [term for term in terms if term.startswith(("hour(", "day("))]
+            aged = f"30d: month({fine[0].partition('(')[2]}" if fine else None
+        return {LAYOUT_BY_AGE: aged} if aged else {}
 
     def _new_docs(self, table: Table) -> dict[str, str]:
         known = {one.name: one.doc for one in table.schema().fields}

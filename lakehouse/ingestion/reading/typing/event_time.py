@@ -29,6 +29,8 @@ from lakehouse.ingestion.source import EventTime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+# where numbers of seconds end, and of milliseconds: both are the year 5138
+_SECONDS, _MILLISECONDS = 10**11, 10**14
 _DAY_S = 86_400
 _OFFSET = re.compile(r"(Z|[+-]\d\d:\d\d)$")
 # doubles count microseconds exactly up to here, the year 2255
@@ -55,7 +57,7 @@ def instant_parser(
     `BadEventTime`. A local time that the zone has twice is its first.
     """
     zone = ZoneInfo(event_time.zone)
-    unit_us = _UNIT_US.get(event_time.unit, 0)
+    unit = event_time.unit
     low = datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC)
     high = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
 
@@ -63,8 +65,8 @@ def instant_parser(
         if value is None:
             return BadEventTime("event time missing", event_time.column)
         try:
-            number = _number(value) if unit_us else None
-            instant = _from_text(value, zone) if number is None else _from_number(number, unit_us)
+            number = _number(value) if unit != "iso" else None
+            instant = _from_text(value, zone) if number is None else _from_number(number, unit)
         except (ValueError, OverflowError, TypeError) as error:
             return BadEventTime("event time malformed", f"{str(value)[:100]!r}: {error}")
         if not low <= instant < high:
@@ -89,7 +91,7 @@ class EventClock:
     def __init__(self, event_time: EventTime, first_day: date, last_day: date) -> None:
         self._parse = instant_parser(event_time, first_day, last_day)
         self._format = event_time.format
-        self._unit_us = _UNIT_US.get(event_time.unit)
+        self._unit = event_time.unit
         first_s = (first_day - date(1970, 1, 1)).days * _DAY_S
         last_s = ((last_day - date(1970, 1, 1)).days + 1) * _DAY_S
         self._low, self._high = first_s * 1_000_000, last_s * 1_000_000
@@ -98,8 +100,8 @@ class EventClock:
     def instants(self, values: Values) -> tuple[Micros, dict[int, BadEventTime]]:
         """Microseconds since the epoch; positions without a usable time, with the reason."""
         values, misfits = self._usual(values)
-        found, sure = self._numbers(values) if self._unit_us else self._texts(values)
-        if self._unit_us and not sure.all():
+        found, sure = self._numbers(values) if self._unit != "iso" else self._texts(values)
+        if self._unit != "iso" and not sure.all():
             times, known = self._texts(values)
             found, sure = np.where(sure, found, times), sure | known
         sure &= (found >= self._low) & (found < self._high)
@@ -139,8 +141,11 @@ class EventClock:
             return _nothing(len(values))
         array, _ = typed_column(values, "long", from_text=texts)
         numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
-        unit_us = self._unit_us or 1
-        sure = _valid(array) & (np.abs(numbers) <= _EXACT // unit_us)
+        size = np.abs(numbers)
+        unit_us = _UNIT_US.get(self._unit) or np.select(
+            [size < _SECONDS, size < _MILLISECONDS], [_UNIT_US["s"], _UNIT_US["ms"]], 1
+        )
+        sure = _valid(array) & (size <= _EXACT // unit_us)
         return np.where(sure, numbers, 0) * unit_us, sure
 
     def _texts(self, values: Values) -> tuple[Micros, npt.NDArray[np.bool_]]:
@@ -205,7 +210,11 @@ def _number(value: object) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _from_number(number: float, unit_us: int) -> datetime:
+def _from_number(number: float, unit: str) -> datetime:
+    if unit == "epoch":
+        size = abs(number)
+        unit = "s" if size < _SECONDS else "ms" if size < _MILLISECONDS else "us"
+    unit_us = _UNIT_US[unit]
     return _EPOCH + round(number * unit_us) * _MICROSECOND
 
 
