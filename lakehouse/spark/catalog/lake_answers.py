@@ -19,7 +19,7 @@ from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.cached_tables import refresh_cached
 from lakehouse.spark.catalog.column_defaults import with_defaults
 from lakehouse.spark.catalog.layout_procedures import iceberg_term
-from lakehouse.spark.catalog.pipeline_tables import AUXILIARY, PipelineTables
+from lakehouse.spark.catalog.pipeline_tables import PipelineTables
 from lakehouse.spark.catalog.procedure import Call
 from lakehouse.spark.catalog.procedure_list import PROCEDURES
 from lakehouse.spark.catalog.staged_tables import (
@@ -38,7 +38,7 @@ from lakehouse.spark.session_settings import check_settings
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
-from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.spec.identifier import Identifier, dotted, holds_state
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
 
@@ -145,7 +145,7 @@ class LakeAnswers(Answers):
     def tables(self, told: Arguments, _thing: object) -> list[str]:
         """Names in a namespace, without those of tables that pipelines keep their state in."""
         tables = self._catalog.list_tables(tuple(told["namespace"]))
-        return [one.name for one in tables if not one.name.startswith(AUXILIARY)]
+        return [one.name for one in tables if not holds_state(one.name)]
 
     def table_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether `load` finds it."""

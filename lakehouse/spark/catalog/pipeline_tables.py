@@ -26,7 +26,7 @@ from lakehouse.spark.jvm.answers import Arguments
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_answers import WriteAnswers
 from lakehouse.spark.writing.write_options import write_options
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, holds_state
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE
 from lakehouse.spec.table_properties import TableProperties
@@ -34,9 +34,6 @@ from lakehouse.table.table import Table
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 
 VIEW = "lakehouse.pipelines.view"
-AUXILIARY = "__spark_autocdc_aux_state_"
-"""Begins the names of tables that hold the state of `create_auto_cdc_flow` beside its target."""
-
 _MANAGER = "DatasetManager"  # makes, truncates and alters tables before any query runs
 _VIEW_WRITE = "BatchTableWrite"  # writes the rows of a materialized view, and nothing else
 _STREAM_WRITES = ("StreamingTableWrite", "Scd1MergeStreamingWrite", "Scd2MergeStreamingWrite")
@@ -74,7 +71,7 @@ class PipelineTables:
 
     def makes(self, told: Arguments) -> bool:
         """Whether a table that is created waits for its first rows."""
-        return told.get("pipeline") == _MANAGER and not told["name"].startswith(AUXILIARY)
+        return told.get("pipeline") == _MANAGER and not holds_state(told["name"])
 
     def made(self, table: Table) -> None:
         """A table that waits."""
