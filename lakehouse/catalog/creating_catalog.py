@@ -12,6 +12,7 @@ from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     AlreadyExistsError,
+    CommitConflictError,
     InvalidInputError,
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -98,7 +99,7 @@ class CreatingCatalog(CatalogDecorator):
         """Create the table as it is after the updates; after that, what every catalog does.
 
         Raises TableAlreadyExistsError, ViewAlreadyExistsError, NoSuchNamespaceError: certainly not
-        created.
+        created. CommitConflictError: another first commit through this catalog has created it.
         """
         if base is not self.first:
             return self.inside.commit(identifier, base, requirements, updates)
@@ -106,8 +107,12 @@ class CreatingCatalog(CatalogDecorator):
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
         try:
             made = self.inside.create(identifier, new, staged=True)
-        except _REFUSALS:
+        except _REFUSALS as refused:
             with before_the_swap():
+                if isinstance(refused, TableAlreadyExistsError) and self.load(identifier):
+                    raise CommitConflictError(
+                        f"Table {identifier} was created meanwhile.", table=str(identifier)
+                    ) from refused
                 raise
         self._is_created = True
         return made

@@ -16,7 +16,7 @@ from lakehouse.curation.checkup import statements_about
 from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.shown_plan import human_bytes, listing
-from lakehouse.spec.identifier import dotted
+from lakehouse.spec.identifier import dotted, holds_state
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 from lakehouse.view import View
@@ -41,7 +41,8 @@ def tables(
     Example: lakehouse tables --namespace raw
     """
     lake = session.lake
-    rows = [table_line(lake.load_table(name)) for name in lake.list_tables(namespace)]
+    names = [name for name in lake.list_tables(namespace) if not holds_state(name)]
+    rows = [table_line(lake.load_table(name)) for name in names]
     views = lake.list_views(namespace)
     pretty = listing(
         ("table", "#rows", "#files", "#size", "#snapshot"),

@@ -35,6 +35,7 @@ from lakehouse.semantics.states import (
     depends_on_the_clock,
     standing,
 )
+from lakehouse.spec.identifier import holds_state
 from lakehouse.table import Table
 
 
@@ -348,11 +349,13 @@ class Reader:
         return {one.metadata.table_uuid: one for one in found if one is not None}
 
     def every_table(self) -> dict[str, Table]:
-        """All but those of statements, by uuid."""
+        """All but those of statements and of engines' state, by uuid."""
         if self.read.listed is None:
             self.read.listed = self._lake.list_tables()
         return self.tables(
-            name for name in self.read.listed if not name.startswith(f"{NAMESPACE}.")
+            name
+            for name in self.read.listed
+            if not name.startswith(f"{NAMESPACE}.") and not holds_state(name)
         )
 
     def holds(self, name: str) -> bool:

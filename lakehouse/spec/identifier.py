@@ -84,6 +84,15 @@ def split_name(text: str) -> tuple[str, ...]:
     return tuple(one.replace("\\.", ".") for one in _BETWEEN_LEVELS.split(text))
 
 
+def holds_state(name: str) -> bool:
+    """Whether it names a table of an engine's state, which lists for people leave out.
+
+    >>> holds_state("raw.__spark_autocdc_aux_state_users"), holds_state("raw.users")
+    (True, False)
+    """
+    return name.rpartition(".")[2].startswith("__spark_autocdc_aux_state_")
+
+
 def parse_namespace(value: str | Sequence[str]) -> tuple[str, ...]:
     r"""Read `"raw"`, `"raw.eu"` or `("raw", "eu")` and check every level.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 
 import lakehouse as lh
+from lakehouse.orchestration.components import SparkPipelineComponent
+from lakehouse.orchestration.resources import LakehouseResource
 from tests.integration.pipelines_beside_reads import (
     pipeline_server,
     refresh_beside_reads,
@@ -104,3 +107,138 @@ def test_views_that_change(served, tmp_path):
     assert view()[1] == {"k": [9], "s": [9], "n": [9]}
     assert run("bucket(4, k), truncate(10, k)", more).returncode == 0
     assert view()[1] == rows
+
+
+STREAMS = """
+import os
+
+def landed_files(*_):
+    return spark.readStream.schema("id long, seq long, v string").json("FOLDER/landed")
+
+@dp.temporary_view
+def landed():
+    return landed_files()
+
+@dp.table(table_properties={"lakehouse.partition-by": "bucket(4, id)"})
+def arrivals():
+    planted = F.raise_error(F.lit("planted")).cast("string")
+    return landed_files().withColumn("v", planted if "FAIL" in os.environ else F.col("v"))
+
+dp.create_streaming_table("both")
+for added in (0, 100):
+    @dp.append_flow(target="both", name=f"flow{added}")
+    def flow(added=added):
+        return landed_files().select((F.col("id") + added).alias("id"))
+
+dp.create_streaming_table("latest")
+dp.create_auto_cdc_flow(target="latest", source="landed", keys=["id"], sequence_by="seq")
+
+dp.create_sink("out", "json", {"path": "FOLDER/out"})
+@dp.append_flow(target="out")
+def outward():
+    return landed_files()
+
+@dp.materialized_view
+def counts():
+    return spark.read.table("lake.raw.arrivals").groupBy("v").count()
+"""
+
+
+def test_streaming_tables(served, tmp_path):
+    folder, url = served
+    lake = lh.load_catalog(f"file://{folder}/warehouse")
+    lake.create_namespace("raw", exist_ok=True)
+    (tmp_path / "landed").mkdir()
+    project = write_project(tmp_path, streams=HEAD + STREAMS.replace("FOLDER", str(tmp_path)))
+
+    def land(number, *rows):
+        lines = [json.dumps(dict(zip(("id", "seq", "v"), row, strict=True))) for row in rows]
+        (tmp_path / "landed" / f"{number}.json").write_text("\n".join(lines))
+
+    def rows(name, *columns):
+        found = lake.load_table(f"raw.{name}").scan(select=columns).to_arrow().to_pylist()
+        return sorted(tuple(row.values()) for row in found)
+
+    first = [(1, 1, "a"), (2, 2, "b"), (3, 3, "c")]
+    late = [(2, 0, "older"), (3, 9, "newer"), (7, 1, "x")]
+    land(1, *first)
+    failed = run_pipeline(url, project, variables={"FAIL": "yes"})
+    assert "planted" in failed.stderr
+    assert not {"raw.arrivals", "raw.counts"} & set(lake.list_tables("raw"))
+
+    for options in ((), (), ("--full-refresh-all",)):
+        done = run_pipeline(url, project, "run", *options)
+        assert done.returncode == 0, done.stderr[-4000:]
+        landed = first + late * (tmp_path / "landed" / "2.json").exists()
+        assert rows("arrivals", "id", "seq", "v") == sorted(landed)
+        assert rows("both", "id") == sorted((key + add,) for key, *_ in landed for add in (0, 100))
+        newest = {row[0]: row for row in sorted(landed, key=lambda row: row[1])}
+        assert rows("latest", "id", "seq", "v") == sorted(newest.values())
+        assert rows("counts", "count", "v") == sorted((1, v) for *_, v in landed)
+        land(2, *late)
+    [spec] = lake.load_table("raw.arrivals").metadata.partition_specs
+    assert [str(one.transform) for one in spec.fields] == ["bucket[4]"]
+
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(url).create()
+    shown = {row.tableName for row in spark.sql("SHOW TABLES IN lake.raw").collect()}
+    spark.stop()
+    assert {"arrivals", "both", "latest"} <= shown
+    hidden = {one.removeprefix("raw.") for one in lake.list_tables("raw")} - shown
+    assert hidden == {"__spark_autocdc_aux_state_latest"}
+
+
+SALES = """
+@dp.materialized_view(comment="what each brings")
+def revenue():
+    return spark.sql("WITH s AS (SELECT * FROM paid) SELECT k, sum(v) AS v FROM s GROUP BY k")
+
+@dp.temporary_view
+def paid():
+    return spark.read.table("raw.orders").where("v > 0")
+
+@dp.materialized_view
+def best():
+    top = spark.read.table("revenue").orderBy(F.desc("v")).limit(1)
+    return top.withColumn("v", F.raise_error(F.lit("planted")).cast("long")) if FAILS else top
+"""
+
+
+def test_a_pipeline_as_assets(served, tmp_path):
+    folder, url = served
+    lake = lh.load_catalog(f"file://{folder}/warehouse")
+    orders = lake.create_table("raw.orders", pa.schema({"k": pa.int64(), "v": pa.int64()}))
+    orders.append(pa.table({"k": [1, 2, 1], "v": [1, 2, 3]}))
+    project = write_project(tmp_path, sales=HEAD + SALES.replace("FAILS", "True"))
+    component = SparkPipelineComponent(str(project / "spark-pipeline.yml"), remote=url)
+    component.write_state_to_path(tmp_path / "state")
+    definitions = component.build_defs_from_state(None, tmp_path / "state")
+    [assets] = definitions.assets
+    keys = {name: dg.AssetKey(["raw", name]) for name in ("orders", "revenue", "best")}
+    assert assets.asset_deps == {keys["revenue"]: {keys["orders"]}, keys["best"]: {keys["revenue"]}}
+
+    def run(fails):
+        write_project(tmp_path, sales=HEAD + SALES.replace("FAILS", str(fails)))
+        resources = {"lakehouse": LakehouseResource(catalog=f"file://{folder}/warehouse")}
+        done = dg.materialize([assets], resources=resources, raise_on_error=False)
+        return done.success, {
+            one.asset_key: {
+                name: value.value
+                for name, value in one.step_materialization_data.materialization.metadata.items()
+            }
+            for one in done.get_asset_materialization_events()
+        }
+
+    success, found = run(fails=True)
+    assert not success
+    assert list(found) == [keys["revenue"]]  # the other has not changed, and is not said to have
+    success, found = run(fails=False)
+    assert success
+    snapshots = {
+        name: str(lake.load_table(f"raw.{name}").metadata.current_snapshot_id) for name in keys
+    }
+    for name, source in (("revenue", "orders"), ("best", "revenue")):
+        assert found[keys[name]]["lakehouse/snapshot_id"] == snapshots[name]
+        inputs = found[keys[name]]["lakehouse/input_snapshot_ids"]
+        assert inputs == {f"raw.{source}": snapshots[source]}

@@ -7,11 +7,13 @@ from lakehouse.orchestration.components.definition_components import (
     SourceComponent,
     SqlModelComponent,
 )
+from lakehouse.orchestration.components.pipeline_component import SparkPipelineComponent
 
 __all__ = [
     "ChangeFeedComponent",
     "DefinitionComponent",
     "MaintenanceComponent",
     "SourceComponent",
+    "SparkPipelineComponent",
     "SqlModelComponent",
 ]

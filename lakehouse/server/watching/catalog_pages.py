@@ -20,7 +20,7 @@ from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
 from lakehouse.server.watching.page_rendering import age, html_page, table_path
 from lakehouse.server.watching.table_state import TableState
-from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.spec.identifier import Identifier, dotted, holds_state
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 TABLES_MAX = 100
@@ -137,7 +137,9 @@ def _tables(served: Served, namespace: tuple[str, ...], after: Position | None) 
     return [
         one
         for one in names
-        if served.caller.sees(path_of(one)) and (after is None or (one.namespace, one.name) > after)
+        if served.caller.sees(path_of(one))
+        and not holds_state(one.name)
+        and (after is None or (one.namespace, one.name) > after)
     ]
 
 

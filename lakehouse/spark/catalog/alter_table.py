@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
@@ -106,7 +107,7 @@ def _change_column(update: UpdateSchema, one: Mapping[str, Any], spark: SparkSes
         if not one["if_exists"] or _exists(update, path):
             update.drop_column(path)
     elif change == "UpdateColumnType":
-        update.update_column(path, to_iceberg_type(one["type"]))
+        _update_type(update, path, to_iceberg_type(one["type"]))
     elif change == "UpdateColumnNullability":
         update.update_column(path, required=not one["nullable"])
     elif change == "UpdateColumnComment":
@@ -115,6 +116,26 @@ def _change_column(update: UpdateSchema, one: Mapping[str, Any], spark: SparkSes
         _place(update, path, one)
     else:
         _set_default(update, path, one["default"], spark)
+
+
+def _update_type(update: UpdateSchema, path: list[str], kind: IcebergType) -> None:
+    """Pipelines change a whole column; the format changes the fields in it, one by one."""
+    before = update.schema().find_type(".".join(path))
+    if isinstance(kind, ListType) and isinstance(before, ListType):
+        _update_type(update, [*path, "element"], kind.element_type)
+    elif isinstance(kind, MapType) and isinstance(before, MapType):
+        _update_type(update, [*path, "value"], kind.value_type)
+    elif isinstance(kind, StructType) and isinstance(before, StructType):
+        there = {field.name for field in before.fields}
+        for field in kind.fields:
+            if field.name in there:
+                _update_type(update, [*path, field.name], field.field_type)
+            else:
+                update.add_column([*path, field.name], field.field_type, doc=field.doc)
+        for name in sorted(there - {field.name for field in kind.fields}):
+            update.drop_column([*path, name])
+    else:
+        update.update_column(path, kind)
 
 
 def _add(update: UpdateSchema, path: list[str], one: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ from lakehouse.spark.session_settings import check_settings
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
-from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.spec.identifier import Identifier, dotted, holds_state
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
 
@@ -143,22 +143,25 @@ class LakeAnswers(Answers):
     # Tables
 
     def tables(self, told: Arguments, _thing: object) -> list[str]:
-        """Names in a namespace."""
-        return [one.name for one in self._catalog.list_tables(tuple(told["namespace"]))]
+        """Names in a namespace, without those of tables that pipelines keep their state in."""
+        tables = self._catalog.list_tables(tuple(told["namespace"]))
+        return [one.name for one in tables if not holds_state(one.name)]
 
     def table_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether `load` finds it."""
-        return self._find(told) is not None
+        return self._find(told) is not None or self._pipelines.has_new_table(told)
 
     def load(self, told: Arguments, _thing: object) -> Answers | None:
         """A table, at `version` or `as_of_us` where one is said; None when there is none.
 
         `inserts` says that the statement adds rows and changes none.
         """
-        waiting = self._pipelines.new_table(told)
-        found = self._find(told) if waiting is None else NamedTable(waiting, waiting.name)
+        found = self._find(told)
         if found is None:
-            return None
+            new = self._pipelines.new_table(told)
+            if new is None:
+                return None
+            found = NamedTable(new, new.name)
         meant = found.at(told.get("version"), told.get("as_of_us"))
         return self._answers(meant, told)
 

@@ -2,8 +2,9 @@
 
 A pipeline truncates a view, alters it, and only then runs the query that fills it, as it does with
 every format. Here the first two wait for the rows: the query's commit replaces all rows, columns
-and properties at once, and a query that fails changes nothing. A new table waits likewise. Who asks
-is told by `PipelineCaller.java`, so a TRUNCATE of anybody else is one.
+and properties at once, and a query that fails changes nothing. A new table, be it a view or what a
+stream writes to, is there with its first commit. Who asks is told by `PipelineCaller.java`, so a
+TRUNCATE of anybody else is one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lakehouse.spark.jvm.answers import Arguments
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_answers import WriteAnswers
 from lakehouse.spark.writing.write_options import write_options
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, holds_state
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE
 from lakehouse.spec.table_properties import TableProperties
@@ -33,7 +34,6 @@ from lakehouse.table.table import Table
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 
 VIEW = "lakehouse.pipelines.view"
-AUXILIARY = "__spark_autocdc_aux_state_"
 _MANAGER = "DatasetManager"  # makes, truncates and alters tables before any query runs
 _VIEW_WRITE = "BatchTableWrite"  # writes the rows of a materialized view, and nothing else
 _STREAM_WRITES = ("StreamingTableWrite", "Scd1MergeStreamingWrite", "Scd2MergeStreamingWrite")
@@ -71,31 +71,31 @@ class PipelineTables:
 
     def makes(self, told: Arguments) -> bool:
         """Whether a table that is created waits for its first rows."""
-        return told.get("pipeline") == _MANAGER and not told["name"].startswith(AUXILIARY)
+        return told.get("pipeline") == _MANAGER and not holds_state(told["name"])
 
     def made(self, table: Table) -> None:
         """A table that waits."""
         self._waiting[table.identifier] = _Waiting(new=table)
 
-    def new_table(self, told: Arguments) -> Table | None:
-        """The table that a pipeline asks for and that nobody else sees, if there is one.
+    def has_new_table(self, told: Arguments) -> bool:
+        """Whether a query of a pipeline writes to a table that nobody else sees yet."""
+        waiting = self._waiting.get(Identifier(tuple(told["namespace"]), told["name"]))
+        caller = told.get("pipeline")
+        return caller not in (None, _MANAGER) and waiting is not None and waiting.new is not None
 
-        A streaming query has to find it, so then it is there for everybody, without rows.
-        """
+    def new_table(self, told: Arguments) -> Table | None:
+        """The table that a pipeline asks for and that nobody else sees, if there is one."""
         identifier = Identifier(tuple(told["namespace"]), told["name"])
         caller, waiting = told.get("pipeline"), self._waiting.get(identifier)
         if caller is None or waiting is None or waiting.new is None:
             return None
-        table = waiting.new
         if caller == _MANAGER:
             if waiting.seen:
                 del self._waiting[identifier]
                 return None
             waiting.seen = True
-        elif caller in _STREAM_WRITES:
-            del self._waiting[identifier]
-            table.move_to(table.catalog.commit(identifier, table.version, (), ()))
-        return table
+        new = waiting.new
+        return Table(new.catalog, new.version, new.environment, new.listeners)
 
     def answers(
         self, told: Arguments, table: Table, branch: str, *, by_workers: bool

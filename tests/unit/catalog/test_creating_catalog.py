@@ -15,6 +15,7 @@ from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import (
+    CommitConflictError,
     CommitStateUnknownError,
     InvalidLocationError,
     LakehouseError,
@@ -25,6 +26,7 @@ from lakehouse.errors import (
 )
 from lakehouse.lake import Lakehouse
 from lakehouse.storage.local import LocalStorage
+from lakehouse.table import Table
 from tests.faulty_storage import Fault, FaultyStorage
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -101,6 +103,18 @@ def test_who_comes_second_is_told_and_leaves_no_file(lake, tmp_path):
     assert lake.load_table(NAME).scan().count() == 3
     with pytest.raises(TableAlreadyExistsError):
         lake.create_table(NAME, ROWS.schema, staged=True)
+
+
+def test_two_first_commits_through_one_catalog_both_arrive(lake):
+    """Two flows of a pipeline write to one new table."""
+    staged = lake.create_table(NAME, ROWS.schema, staged=True)
+    first = staged.version
+    other = Table(staged.catalog, first, staged.environment)
+    staged.append(ROWS)
+    with pytest.raises(CommitConflictError):  # which a commit tries again, on the newest version
+        staged.catalog.commit(first.identifier, first, (), ())
+    other.append(ROWS)
+    assert lake.load_table(NAME).scan().count() == 6
 
 
 def test_a_name_or_place_that_it_cannot_have_is_refused_at_once(lake, tmp_path):

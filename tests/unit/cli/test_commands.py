@@ -53,6 +53,14 @@ def test_tables_lists_name_rows_files_bytes_and_snapshot(run, table):
     assert "60" in pretty
 
 
+def test_tables_leaves_out_what_pipelines_keep_their_state_in(run, table, warehouse):
+    name = "raw.__spark_autocdc_aux_state_events"
+    lake = lakehouse.lake.load_catalog(warehouse)
+    lake.create_table(name, SCHEMA)
+    assert [line["name"] for line in run("tables", "--json").json] == [table.name]
+    assert name in run("health", "--json").out
+
+
 def test_tables_of_an_empty_catalog(tmp_path):
     run = Command(str(tmp_path / "empty"))
     assert run("tables", "--json").json == []

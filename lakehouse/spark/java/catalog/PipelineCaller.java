@@ -5,7 +5,7 @@ package lakehouse.spark;
  * truncates, alters and appends as everybody does (`pipeline_tables.py`).
  */
 final class PipelineCaller {
-    private static final String PIPELINES = "org.apache.spark.sql.pipelines.graph.";
+    private static final String PIPELINES = "org.apache.spark.sql.pipelines.";
 
     private PipelineCaller() {
     }
@@ -16,7 +16,7 @@ final class PipelineCaller {
         for (int i = 0; i < callers.length; i++) {
             String found = callers[i].getClassName();
             if (found.startsWith(PIPELINES)) {
-                String inside = found.substring(PIPELINES.length());
+                String inside = found.substring(found.lastIndexOf('.') + 1);
                 int nested = inside.indexOf('$');
                 return nested < 0 ? inside : inside.substring(0, nested);
             }

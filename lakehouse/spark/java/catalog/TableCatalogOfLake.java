@@ -198,7 +198,9 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
     }
 
     public boolean tableExists(Identifier ident) {
-        return lake().yes("table_exists", named(ident));
+        Map asked = named(ident);
+        asked.put("pipeline", PipelineCaller.name());
+        return lake().yes("table_exists", asked);
     }
 
     public Table createTable(Identifier ident, TableInfo info)
