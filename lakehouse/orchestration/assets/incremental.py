@@ -116,11 +116,17 @@ class FollowedQuery:
         views: input -> its name in the query.
         compiled: schemas by view -> how the query follows.
         text: a query of the plan -> text for the engine, by schemas.
+        tree: the query, parsed, over views in place of tables.
+        grammar: of sqlglot, in which it was written.
+        dialect: the engine whose SQL it is.
     """
 
     views: Mapping[str, str]
     compiled: Callable[[Mapping[str, Schema]], DeltaPlan | Refusal]
     text: Callable[[exp.Query, Mapping[str, Schema]], str]
+    tree: exp.Query
+    grammar: str
+    dialect: EngineName
 
 
 @dataclass(frozen=True)
