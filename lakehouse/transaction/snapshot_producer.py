@@ -31,7 +31,7 @@ from lakehouse.spec.manifests.manifest_list import (
     listed_manifests,
     write_manifest_list,
 )
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import CARRIED, OPERATION_REPLACE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
@@ -267,6 +267,8 @@ class SnapshotProducer:
         }
         listed, next_row_id = listed_manifests(manifests, **numbers)
         data, _ = write_manifest_list(listed, parent_snapshot_id=parent_id, **numbers)
+        before = None if parent is None else parent.summary
+        kept = before if before is not None and plan.operation == OPERATION_REPLACE else {}
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent_id,
@@ -278,7 +280,8 @@ class SnapshotProducer:
             ),
             summary={
                 "operation": plan.operation,
-                **plan.summary.build(None if parent is None else parent.summary),
+                **plan.summary.build(before),
+                **{key: kept[key] for key in CARRIED if key in kept},
                 **plan.extra,
             },
             schema_id=metadata.current_schema_id,
