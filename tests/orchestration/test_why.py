@@ -136,7 +136,7 @@ def of_lines(tables: dict[str, pa.Table], lines: set[tuple[str, int]]) -> dict[s
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: Path) -> None:
     """DuckDB over the lines alone gives the row; where rows are counted, one less does not."""
@@ -151,7 +151,7 @@ def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: P
     assert sorted(map(str, by_duckdb(sql, tables))) == sorted(
         str(tuple(row.values())) for row in result.to_pylist()
     )
-    for row in result.to_pylist()[:6]:
+    for row in result.to_pylist()[:4]:
         where = " and ".join(
             f"{name} is null" if value is None else f"{name} = {value!r}"
             for name, value in row.items()

@@ -40,7 +40,13 @@ from lakehouse.expressions.bound_filter import (
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.orchestration.assets.asset_write import AssetWrite
-from lakehouse.orchestration.assets.frames import Frames, InputRows, ModelEngine, as_stored
+from lakehouse.orchestration.assets.frames import (
+    EngineName,
+    Frames,
+    InputRows,
+    ModelEngine,
+    as_stored,
+)
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
