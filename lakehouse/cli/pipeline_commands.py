@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     command(app, "retry-quarantine")(retry_quarantine)
     command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
+    command(app, "why")(why)
     command(app, "undo")(undo)
     command(app, "spark-archive")(spark_archive)
 
@@ -105,6 +106,31 @@ def lineage(
     module: Any = load_module("lakehouse.orchestration.lineage.replay", "dagster")
     found = module.lineage(session.lake, asset, partition=partition, replay=replay)
     session.show(found.to_dict(), found)
+
+
+def why(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Table whose rows are asked about.")],
+    where: Annotated[str, typer.Option("--where", help="Which rows, as a SQL condition.")],
+    column: Annotated[
+        str | None,
+        typer.Option("--column", help="Only what counts for this column of an aggregate."),
+    ] = None,
+    snapshot: Annotated[
+        int | None, typer.Option("--snapshot", help="Of the table; the current one otherwise.")
+    ] = None,
+) -> None:
+    """Show the landing files and lines that rows of a table were computed from, and prove it.
+
+    Exit code 1 if the table, computed again from these lines alone, has other rows.
+
+    Example: lakehouse why marts.carrier_day --where "day = DATE '2013-02-09' and carrier = 'UA'"
+    """
+    module: Any = load_module("lakehouse.orchestration.lineage.why", "dagster")
+    found = module.why(session.lake, table, where, column=column, snapshot_id=snapshot)
+    session.show(found.to_dict(), found)
+    if found.equal is False:
+        raise typer.Exit(1)
 
 
 def undo(

@@ -11,9 +11,8 @@ from datetime import date
 import orjson
 
 from lakehouse.ingestion.landing_ledger import day_ranges
-from lakehouse.spec.metadata.snapshot import ASSET_KEY, RUN_ID
+from lakehouse.spec.metadata.snapshot import ASSET_KEY, PARTITION, RUN_ID
 
-PARTITION = "dagster.partition"
 CHANGED_DAYS = "lakehouse.changed-days"
 """Days that a snapshot changed, as JSON ranges, where its files hold rows of other days as well."""
 AUDIT_BRANCH = "audit-"

@@ -33,7 +33,7 @@ from lakehouse.spec.manifests.manifest_list import (
     listed_manifests,
     write_manifest_list,
 )
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import CARRIED, OPERATION_REPLACE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
@@ -325,6 +325,8 @@ class SnapshotProducer:
         }
         listed, next_row_id = listed_manifests(manifests, **numbers)
         data, _ = write_manifest_list(listed, parent_snapshot_id=parent_id, **numbers)
+        before = None if parent is None else parent.summary
+        kept = before if before is not None and operation == OPERATION_REPLACE else {}
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent_id,
@@ -336,7 +338,8 @@ class SnapshotProducer:
             ),
             summary={
                 "operation": operation,
-                **written.summary.build(None if parent is None else parent.summary),
+                **written.summary.build(before),
+                **{key: kept[key] for key in CARRIED if key in kept},
                 **written.extra,
                 **further,
             },

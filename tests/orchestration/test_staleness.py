@@ -21,6 +21,7 @@ from lakehouse.ingestion.source import EventTime, Source
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.assets.staleness import (
@@ -424,3 +425,29 @@ def test_a_replaced_day_of_a_moved_month_is_the_day_alone() -> None:
         assert len(list(raw.scan().plan().tasks)) == 2
         found = staleness(clean, {"raw.events": raw}, "event_ts", "event_ts")
         assert set(found.days) == expected
+
+
+@pytest.mark.parametrize("rewrite", ["compact", "rewrite_manifests"])
+def test_what_a_table_was_computed_from_outlives_maintenance(rewrite: str, tmp_path: Path) -> None:
+    """Who compacts and expires leaves nothing stale: else every day would be computed again."""
+    lake = load_catalog((tmp_path / "warehouse").as_uri())
+    source = lake.create_table("raw.a", SCHEMA)
+    source.append(rows(DAYS[:2], 0))
+    table = lake.create_table("marts.a", SCHEMA)
+    state = RefreshState({"raw.a": source.refresh().metadata.current_snapshot_id}, (DAYS[5],))
+    for first in (0, 1):
+        summary = {REFRESH_STATE: state.to_json()}
+        table.append(rows(DAYS[first : first + 1], first), summary=summary)
+    table = table.refresh()
+    if rewrite == "compact":
+        table.compact(CompactionOptions(min_input_files=2))
+    else:
+        table.rewrite_manifests()
+    table = table.refresh()
+    assert table.metadata.current_snapshot().operation == "replace"
+    table.expire_snapshots(retain_last=1, older_than="2100-01-01")
+    table = table.refresh()
+    assert len(table.metadata.snapshots) == 1
+    assert refresh_state(table) == state
+    found = staleness(table, {"raw.a": lake.load_table("raw.a")}, "event_ts", "event_ts")
+    assert set(found.days) == {DAYS[5]}

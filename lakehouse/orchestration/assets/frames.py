@@ -89,14 +89,14 @@ class ModelEngine(ABC):
 
     def frame(self, rows: InputRows) -> Any:
         """The rows as a lazy frame of the engine, which asks for what it needs of a table."""
-        return self._scan(rows) if rows.held is None else self._frame_of(rows.held)
+        return self._scan(rows) if rows.held is None else self.frame_of(rows.held)
 
     @abstractmethod
     def _scan(self, rows: InputRows) -> Any:
         """Rows of a table as a frame."""
 
     @abstractmethod
-    def _frame_of(self, rows: pa.Table) -> Any:
+    def frame_of(self, rows: pa.Table) -> Any:
         """Rows in memory as a frame."""
 
     @abstractmethod
@@ -131,7 +131,8 @@ class SparkEngine(ModelEngine):
     def _scan(self, rows: InputRows) -> Any:
         return read_frame(self._session, rows.table, rows.where, snapshot_id=rows.snapshot_id)
 
-    def _frame_of(self, rows: pa.Table) -> Any:
+    def frame_of(self, rows: pa.Table) -> Any:
+        """A DataFrame."""
         return self._session.createDataFrame(rows)
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
@@ -227,7 +228,8 @@ class DuckDBEngine(_ArrowEngine):
     def _scan(self, rows: InputRows) -> Any:
         return self._connection.from_arrow(self._scanned(rows))
 
-    def _frame_of(self, rows: pa.Table) -> Any:
+    def frame_of(self, rows: pa.Table) -> Any:
+        """A relation."""
         return self._connection.from_arrow(rows)
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
@@ -257,7 +259,8 @@ class DataFusionEngine(_ArrowEngine):
         self._context.register_dataset(name, self._scanned(rows))
         return self._context.table(name)
 
-    def _frame_of(self, rows: pa.Table) -> Any:
+    def frame_of(self, rows: pa.Table) -> Any:
+        """A DataFrame."""
         self._known += 1
         name = f"__input_{self._known}"
         batches = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
@@ -283,7 +286,8 @@ class PolarsEngine(_ArrowEngine):
         polars = importlib.import_module("polars")
         return polars.scan_pyarrow_dataset(self._scanned(rows))
 
-    def _frame_of(self, rows: pa.Table) -> Any:
+    def frame_of(self, rows: pa.Table) -> Any:
+        """A LazyFrame."""
         polars = importlib.import_module("polars")
         return polars.DataFrame(rows).lazy()
 

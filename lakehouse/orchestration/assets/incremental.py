@@ -40,7 +40,13 @@ from lakehouse.expressions.bound_filter import (
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.orchestration.assets.asset_write import AssetWrite
-from lakehouse.orchestration.assets.frames import Frames, InputRows, ModelEngine, as_stored
+from lakehouse.orchestration.assets.frames import (
+    EngineName,
+    Frames,
+    InputRows,
+    ModelEngine,
+    as_stored,
+)
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
@@ -116,11 +122,17 @@ class FollowedQuery:
         views: input -> its name in the query.
         compiled: schemas by view -> how the query follows.
         text: a query of the plan -> text for the engine, by schemas.
+        tree: the query, parsed, over views in place of tables.
+        grammar: of sqlglot, in which it was written.
+        dialect: the engine whose SQL it is.
     """
 
     views: Mapping[str, str]
     compiled: Callable[[Mapping[str, Schema]], DeltaPlan | Refusal]
     text: Callable[[exp.Query, Mapping[str, Schema]], str]
+    tree: exp.Query
+    grammar: str
+    dialect: EngineName
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,8 @@ def _digits(kind: exp.DataType | None) -> tuple[int, int]:
 
 
 _REWRITES: tuple[type[exp.Expr], ...] = (
-    exp.CountIf, exp.Sum, exp.Trim, exp.RowNumber, exp.TimestampAdd, *_PARTS_OF_TIMES,
+    exp.CountIf, exp.Sum, exp.Trim, exp.RowNumber, exp.TimestampAdd, exp.NullSafeEQ,
+    exp.NullSafeNEQ, *_PARTS_OF_TIMES,
 )  # fmt: skip
 
 
@@ -322,6 +323,9 @@ def _rewrite(node: exp.Expr, engine: str) -> None:
         # Polars removes all white space unless told what
         node.set("expression", exp.Literal.string(" "))
         node.set("position", "BOTH")
+    elif isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+        # DataFusion reads `a IS NOT DISTINCT FROM b AND c` as a comparison with `b AND c`
+        node.replace(exp.Paren(this=node.copy(), _type=node.type))
     elif isinstance(node, exp.RowNumber):
         _replace(node, node.copy(), "INT")
     elif type(node) in _PARTS_OF_TIMES:

@@ -78,7 +78,14 @@ class SqlModel(ComputedTable):
             inputs=tuple(views),
             transform=transform,
             code_version=self._words(),
-            query=FollowedQuery(views, partial(self._compiled, query), text),
+            query=FollowedQuery(
+                views=views,
+                compiled=partial(self._compiled, query),
+                text=text,
+                tree=query,
+                grammar=_GRAMMAR[self.dialect],
+                dialect=self.dialect,
+            ),
             **said,
         )
 

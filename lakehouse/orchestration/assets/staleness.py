@@ -21,13 +21,18 @@ from pyiceberg.types import DateType, IcebergType, TimestampNanoType, Timestampt
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.landing_ledger import day_ranges
-from lakehouse.ingestion.stamp import CHANGED_DAYS, PARTITION
+from lakehouse.ingestion.stamp import CHANGED_DAYS
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
+from lakehouse.spec.metadata.snapshot import (
+    OPERATION_REPLACE,
+    PARTITION,
+    REFRESH_STATE,
+    Snapshot,
+)
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
 

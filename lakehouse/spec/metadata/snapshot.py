@@ -117,6 +117,10 @@ ASSET_KEY = "dagster.asset-key"
 """Summary key of the Dagster asset, slash-separated, whose run wrote a snapshot."""
 REFRESH_STATE = "lakehouse.refresh-state"
 """Summary key of what a derived table was computed from: `inputs`, table -> snapshot, as JSON."""
+PARTITION = "dagster.partition"
+"""Summary key of the partition of an asset that a snapshot wrote."""
+CARRIED = (REFRESH_STATE, PARTITION)
+"""Summary keys that a snapshot of the same rows keeps, since the one before may expire."""
 
 _KEYS = frozenset(
     {

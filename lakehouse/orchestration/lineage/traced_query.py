@@ -1,0 +1,459 @@
+"""Which rows of its tables the rows of a SELECT come from: the query again, with their numbers.
+
+Every table is given a column `__row`, and the query is rewritten so that it carries these numbers
+beside its own columns: a row of the result stands there once for each combination of rows that it
+is made from. Of a group or a window these are the rows of the group or of the partition; what a
+`NOT IN`, a `NOT EXISTS` or an anti join did not find has no rows. Pure: trees in, trees out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import find_all_in_scope
+
+ROW = "__row"
+_NOT_TRACED = ("limit", "offset", "laterals", "pivots", "match", "connect", "sample", "with_")
+_GROUPINGS = ("rollup", "cube", "grouping_sets", "all")
+_MOST_VALUES = 200
+
+
+class UntracedError(Exception):
+    """A part of a query through which rows are not followed; its text names the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A place where a query reads a table.
+
+    Attributes:
+        table: its name in the query.
+        column: of the traced query, the number of the row; null where no row took part.
+    """
+
+    table: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedQuery:
+    """A query with the numbers of the rows that its rows come from.
+
+    Attributes:
+        query: its columns are those of the query, then one for each leaf.
+        leaves: of this query.
+        beside: queries of which every row took part in every row of the result, such as a
+            comparison with the average of a table; their columns are those of leaves alone.
+    """
+
+    query: exp.Query
+    leaves: tuple[Leaf, ...]
+    beside: tuple[TracedQuery, ...] = ()
+
+
+def traced(query: exp.Query, column: str | None = None) -> TracedQuery:
+    """The query with the numbers of the rows that took part.
+
+    Args:
+        query: qualified: every column has the name of its table, every star is expanded.
+        column: of the result; given, rows that do not count for an aggregate of that name are left
+            out: those that it does not count, nulls, and what is neither least nor greatest.
+
+    Raises:
+        UntracedError: rows are not followed through a part of the query.
+
+    >>> from sqlglot import parse_one
+    >>> query = parse_one("SELECT t.k AS k, count(*) AS n FROM t AS t GROUP BY t.k")
+    >>> traced(query).leaves
+    (Leaf(table='t', column='__p0'),)
+    """
+    tracer = _Tracer()
+    found, names = tracer.query(without_ctes(query), column)
+    return TracedQuery(found, tuple(tracer.leaves[name] for name in names), tuple(tracer.beside))
+
+
+def without_ctes(query: exp.Query) -> exp.Query:
+    """The query with its common table expressions where they are read. Raises UntracedError."""
+    query = query.copy()
+    for part in list(query.find_all(exp.With)):
+        if part.args.get("recursive"):
+            raise UntracedError("WITH RECURSIVE")
+    while True:
+        holder = next((one.parent for one in query.find_all(exp.With)), None)
+        if holder is None:
+            return query
+        found = holder.args["with_"]
+        holder.set("with_", None)
+        known: dict[str, exp.Expr] = {}
+        for cte in found.expressions:
+            body = cte.this
+            _put(body, known)
+            columns = cte.args["alias"].args.get("columns") or []
+            if columns:
+                raise UntracedError("columns that WITH names")
+            known[cte.alias] = body
+        _put(holder, known)
+
+
+def _put(query: exp.Expr, known: Mapping[str, exp.Expr]) -> None:
+    for table in list(query.find_all(exp.Table)):
+        if not table.db and table.name in known:
+            table.replace(exp.Subquery(this=known[table.name].copy(), alias=table.args["alias"]))
+
+
+class _Tracer:
+    def __init__(self) -> None:
+        self.leaves: dict[str, Leaf] = {}
+        self.beside: list[TracedQuery] = []
+
+    def query(self, query: exp.Expr, column: str | None = None) -> tuple[exp.Query, list[str]]:
+        """The query with its rows' numbers, and the columns that these are."""
+        query = query.unnest() if isinstance(query, exp.Subquery) else query
+        if isinstance(query, exp.Select):
+            return self._select(query.copy(), column)
+        if not isinstance(query, exp.Union):
+            raise UntracedError(query.key.upper())
+        (left, lefts), (right, rights) = self.query(query.left), self.query(query.right)
+        both = exp.Union(
+            this=_with(left, [*map(_own, lefts), *map(_none, rights)]),
+            expression=_with(right, [*map(_none, lefts), *map(_own, rights)]),
+            distinct=False,
+        )
+        return both, [*lefts, *rights]
+
+    def _select(self, node: exp.Select, column: str | None) -> tuple[exp.Select, list[str]]:
+        for clause in _NOT_TRACED:
+            if node.args.get(clause):
+                raise UntracedError(clause.upper().strip("_"))
+        node.set("order", None)
+        windows = _windows(node)
+        group = node.args.get("group")
+        if group is None and not _aggregates(node) and not windows:
+            node.set("distinct", None)  # rows that are equal come from the rows of them all
+            return self._plain(node)
+        if windows and (group is not None or _aggregates(node)):
+            raise UntracedError("a window over groups")
+        if windows:
+            return self._by_keys(node, _common(windows), ())
+        if group is not None and any(group.args.get(one) for one in _GROUPINGS):
+            raise UntracedError("GROUP BY of several groupings")
+        keys = [] if group is None else group.expressions
+        return self._by_keys(node, keys, _counting(node, column))
+
+    def _plain(self, node: exp.Select) -> tuple[exp.Select, list[str]]:
+        numbers = list(self._sources(node))
+        for name, number in numbers:
+            node.append("expressions", exp.alias_(number, name, quoted=True))
+        return node, [name for name, _ in numbers]
+
+    def _by_keys(
+        self, node: exp.Select, keys: Sequence[exp.Expr], counting: Sequence[exp.Expr]
+    ) -> tuple[exp.Select, list[str]]:
+        """The result beside the rows that have its keys.
+
+        `counting` are conditions on those; a comparison with a column of the result is one, too.
+        """
+        outer, hidden = (
+            node.copy(),
+            [exp.alias_(key.copy(), f"__k{at}", quoted=True) for at, key in enumerate(keys)],
+        )
+        outputs = [one.alias_or_name for one in node.expressions]
+        for one in hidden:
+            outer.append("expressions", one.copy())
+        inner = exp.Select(
+            expressions=hidden,
+            **{part: _copied(node.args.get(part)) for part in ("from_", "joins", "where")},
+        )
+        on: list[exp.Expr] = [same("__outer", "__rows", one.alias) for one in hidden]
+        for condition in counting:
+            if isinstance(condition, exp.Alias):  # a value that the result's column has
+                inner.append("expressions", exp.alias_(condition.this.copy(), "__v", quoted=True))
+                on.append(
+                    exp.EQ(
+                        this=_column("__outer", condition.alias),
+                        expression=_column("__rows", "__v"),
+                    )
+                )
+            else:
+                inner.where(condition.copy(), copy=False)
+        self._nested(outer, [outer.args.get("having"), *outer.expressions])
+        inner, names = self._plain(inner)
+        found = exp.Select(
+            expressions=[
+                *(exp.alias_(_column("__outer", one), one, quoted=True) for one in outputs),
+                *(exp.alias_(_column("__rows", one), one, quoted=True) for one in names),
+            ],
+            from_=exp.From(this=_aliased(outer, "__outer")),
+            joins=[
+                exp.Join(
+                    this=_aliased(inner, "__rows"),
+                    side=None if on else "LEFT",
+                    on=exp.and_(*on, copy=False) if on else exp.true(),
+                )
+            ],
+        )
+        return found, names
+
+    def _sources(self, node: exp.Select) -> Iterator[tuple[str, exp.Expr]]:
+        """The numbers of the rows that a FROM combines; nested queries become traced ones."""
+        self._membership(node)
+        conditions = [one.args.get("on") for one in node.args.get("joins") or ()]
+        self._nested(node, [node.args.get("where"), *conditions, *node.expressions])
+        if node.args.get("from_") is None:
+            return
+        for holder in [node.args["from_"], *(node.args.get("joins") or ())]:
+            if holder.args.get("kind") == "ANTI":
+                continue
+            if holder.args.get("kind") == "SEMI":
+                holder.set("kind", None)
+                holder.set("side", None)
+            source = holder.this
+            if isinstance(source, exp.Table):
+                name = self._leaf(source.name)
+                yield name, _column(source.alias_or_name, ROW)
+            elif isinstance(source, exp.Subquery):
+                inner, names = self.query(source)
+                source.set("this", inner)
+                for name in names:
+                    yield name, _column(source.alias, name)
+            else:
+                raise UntracedError(f"{source.sql()[:40]} in FROM")
+
+    def _membership(self, node: exp.Select) -> None:
+        """`x IN (SELECT ...)` of a WHERE as the join that it is."""
+        where = node.args.get("where")
+        if where is None:
+            return
+        for part in list(where.this.flatten() if isinstance(where.this, exp.And) else [where.this]):
+            bare = part.unnest()
+            query = bare.args.get("query") if isinstance(bare, exp.In) else None
+            if query is None or _correlated(query):
+                continue
+            inner = query.unnest().copy()
+            alias = f"__in{len(node.args.get('joins') or ())}"
+            (value,) = inner.selects
+            on = exp.EQ(this=bare.this.copy(), expression=_column(alias, value.alias_or_name))
+            node.append("joins", exp.Join(this=_aliased(inner, alias), on=on))
+            part.replace(exp.true())
+
+    def _nested(self, node: exp.Select, parts: Iterable[exp.Expr | None]) -> None:
+        """Queries within expressions: what they read took part in every row."""
+        for part in parts:
+            for query in [] if part is None else list(part.find_all(exp.Select)):
+                if query.find_ancestor(exp.Select) is not node:
+                    continue
+                if _correlated(query):
+                    raise UntracedError("a subquery that reads columns of the query around it")
+                if isinstance(query.parent, (exp.Exists, exp.In, exp.Subquery)) and _denied(query):
+                    continue
+                inner = _Tracer()
+                found, names = inner.query(query.copy())
+                self.beside.append(TracedQuery(found, tuple(inner.leaves[name] for name in names)))
+                self.beside += inner.beside
+
+    def _leaf(self, table: str) -> str:
+        # tracers of queries beside have numbers of their own: their queries run alone
+        name = f"__p{len(self.leaves)}"
+        self.leaves[name] = Leaf(table, name)
+        return name
+
+
+def _denied(query: exp.Expr) -> bool:
+    """Whether it stands under a NOT that takes effect when it finds nothing."""
+    test = query.find_ancestor(exp.Exists, exp.In)
+    above = None if test is None else test.parent
+    while isinstance(above, exp.Paren):
+        above = above.parent
+    return isinstance(above, exp.Not)
+
+
+def _correlated(query: exp.Expr) -> bool:
+    """Whether a qualified query reads columns of a table that is not its own."""
+    own = {
+        source.alias_or_name
+        for source in query.find_all(exp.Table, exp.Subquery)
+        if source.alias_or_name
+    }
+    return any(column.table and column.table not in own for column in query.find_all(exp.Column))
+
+
+def _windows(node: exp.Select) -> list[exp.Window]:
+    parts = [*node.expressions, *filter(None, [node.args.get("qualify")])]
+    return [one for part in parts for one in find_all_in_scope(part, exp.Window)]
+
+
+def _aggregates(node: exp.Select) -> bool:
+    parts = [*node.expressions, *filter(None, [node.args.get("having")])]
+    return any(
+        not isinstance(one.parent, exp.Window) and one.find_ancestor(exp.Window, exp.Select) is node
+        for part in parts
+        for one in find_all_in_scope(part, exp.AggFunc)
+    )
+
+
+def _common(windows: Sequence[exp.Window]) -> list[exp.Expr]:
+    """Expressions by which each of the windows is partitioned."""
+    first, *others = ([*(one.args.get("partition_by") or ())] for one in windows)
+    return [key for key in first if all(key in other for other in others)]
+
+
+def _counting(node: exp.Select, column: str | None) -> list[exp.Expr]:
+    """Conditions on the rows that count for one column of a group."""
+    found = next((one for one in node.expressions if one.alias_or_name == column), None)
+    aggregate = None if found is None else found.unalias()
+    value = None if aggregate is None else aggregate.this
+    if isinstance(value, exp.Distinct):
+        value = value.expressions[0] if len(value.expressions) == 1 else None
+    if not isinstance(value, exp.Expr) or isinstance(value, exp.Star):
+        return []
+    if isinstance(aggregate, exp.CountIf):
+        return [value]
+    if isinstance(aggregate, (exp.Min, exp.Max)):
+        return [exp.alias_(value, column)]
+    if isinstance(aggregate, (exp.Count, exp.Sum, exp.Avg)) and not aggregate.expressions:
+        return [exp.Not(this=exp.Is(this=value, expression=exp.null()))]
+    return []
+
+
+def keys_of(query: exp.Query) -> list[str] | None:
+    """Columns of the result of a grouped query that tell its rows apart; None: it is none."""
+    if not isinstance(query, exp.Select) or query.args.get("group") is None:
+        return None
+    keys = query.args["group"].expressions
+    shown = {one.unalias().sql(): one.alias_or_name for one in query.expressions}
+    names = [shown.get(key.sql()) for key in keys]
+    return None if None in names else [str(name) for name in names]
+
+
+def conditions(query: exp.Query, values: Mapping[str, Sequence[Any]]) -> dict[str, list[exp.Expr]]:
+    """What rows of a query's tables must fulfil to be in rows of the result with these values.
+
+    Args:
+        query: qualified, without common table expressions.
+        values: column of the result -> its values, without null.
+
+    Returns:
+        Name of a table that the query reads at one place -> conditions on its columns, by their
+        bare names.
+    """
+    found: list[tuple[str, list[exp.Expr]]] = []
+    _conditions(query, values, found.append)
+    names = [name for name, _ in found]
+    return {name: some for name, some in found if names.count(name) == 1}
+
+
+def _conditions(
+    query: exp.Expr,
+    values: Mapping[str, Sequence[Any]],
+    tell: Callable[[tuple[str, list[exp.Expr]]], None],
+) -> None:
+    if isinstance(query, exp.Subquery):
+        query = query.unnest()
+    if isinstance(query, exp.Union):
+        names = [one.alias_or_name for one in query.selects]
+        for side in (query.left, query.right):
+            own = [one.alias_or_name for one in side.selects]
+            _conditions(
+                side, {o: values[n] for o, n in zip(own, names, strict=True) if n in values}, tell
+            )
+        return
+    if not isinstance(query, exp.Select) or query.args.get("from_") is None:
+        return
+    windows = _windows(query)
+    allowed = _common(windows) if windows else None
+    known: dict[str, list[tuple[exp.Expr, Sequence[Any]]]] = {}
+    for one in query.expressions:
+        term = one.unalias()
+        if one.alias_or_name not in values or term.find(exp.AggFunc, exp.Window, exp.Select):
+            continue
+        if allowed is not None and term not in allowed:
+            continue
+        tables = {column.table for column in term.find_all(exp.Column)}
+        if len(tables) == 1:
+            known.setdefault(tables.pop(), []).append((term, values[one.alias_or_name]))
+    for holder in [query.args["from_"], *(query.args.get("joins") or ())]:
+        source = holder.this
+        terms = known.get(source.alias_or_name, [])
+        if isinstance(source, exp.Table):
+            tell((source.name, [_among(term, some) for term, some in terms]))
+        elif isinstance(source, exp.Subquery):
+            inner = {t.name: some for t, some in terms if isinstance(t, exp.Column)}
+            _conditions(source, inner, tell)
+    nested = [
+        table.name
+        for part in ("where", "having", "qualify")
+        if query.args.get(part) is not None
+        for table in query.args[part].find_all(exp.Table)
+    ]
+    for name in nested:
+        tell((name, []))
+
+
+def _among(term: exp.Expr, values: Sequence[Any]) -> exp.Expr:
+    bare = term.copy()
+    for column in bare.find_all(exp.Column):
+        column.set("table", None)
+    for node in list(bare.find_all(exp.TsOrDsToDate)):
+        to_date = exp.cast(node.this.copy(), "date")
+        if node is bare:
+            bare = to_date
+        else:
+            node.replace(to_date)
+    literals = [_literal(value) for value in sorted(set(values))]
+    if len(literals) > _MOST_VALUES:
+        return exp.Between(this=bare, low=literals[0], high=literals[-1])
+    return exp.In(this=bare, expressions=literals)
+
+
+def _literal(value: Any) -> exp.Expr:
+    if isinstance(value, dt.datetime):
+        zone = "timestamptz" if value.tzinfo is not None else "timestamp"
+        return exp.cast(exp.Literal.string(value.isoformat(sep=" ")), zone)
+    if isinstance(value, dt.date):
+        return exp.cast(exp.Literal.string(value.isoformat()), "date")
+    if isinstance(value, Decimal):
+        return exp.Literal.number(format(value, "f"))
+    return exp.convert(value)
+
+
+def _with(query: exp.Query, columns: Sequence[exp.Expr]) -> exp.Query:
+    """The query with its own columns, and then these; the numbers that it ends with go."""
+    numbers = sum(1 for one in query.selects if one.alias_or_name.startswith("__p"))
+    names = [one.alias_or_name for one in query.selects][: len(query.selects) - numbers]
+    own = [exp.alias_(_column("__part", one), one, quoted=True) for one in names]
+    return exp.Select(expressions=[*own, *columns], from_=exp.From(this=_aliased(query, "__part")))
+
+
+def _own(name: str) -> exp.Expr:
+    return exp.alias_(_column("__part", name), name, quoted=True)
+
+
+def _none(name: str) -> exp.Expr:
+    zero = exp.Literal.number(0)
+    return exp.alias_(exp.Nullif(this=zero, expression=zero.copy()), name, quoted=True)
+
+
+def same(left: str, right: str, column: str) -> exp.Expr:
+    """Whether two tables have the same value, or null, in a column."""
+    return exp.Paren(
+        this=exp.NullSafeEQ(this=_column(left, column), expression=_column(right, column))
+    )
+
+
+def _column(table: str, name: str) -> exp.Column:
+    return exp.column(name, table=table, quoted=True)
+
+
+def _aliased(query: exp.Query, name: str) -> exp.Subquery:
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+
+
+def _copied(part: Any) -> Any:
+    if isinstance(part, list):
+        return [one.copy() for one in part]
+    return None if part is None else part.copy()

@@ -1,0 +1,642 @@
+"""Why a row of a table is what it is: the landing lines that it was computed from, and the proof.
+
+From rows of a result through the SELECTs of derived tables to raw rows, each at the snapshot that
+the run recorded. The proof computes the tables again from exactly these lines.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression, In
+from pyiceberg.schema import Schema
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table as Lines
+from rich.text import Text
+from rich.tree import Tree
+from sqlglot import exp
+
+from lakehouse.engines import to_schema
+from lakehouse.errors import InvalidExpressionError, InvalidInputError, NotFoundError
+from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.source_tables import event_ts_in
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.frames import open_engine
+from lakehouse.orchestration.assets.incremental import FollowedQuery
+from lakehouse.orchestration.assets.portable_sql import translated, typed
+from lakehouse.orchestration.assets.staleness import RefreshState
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.lineage.traced_query import (
+    ROW,
+    UntracedError,
+    conditions,
+    keys_of,
+    same,
+    traced,
+    without_ctes,
+)
+from lakehouse.orchestration.resources import spark_when_asked
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID, Snapshot
+from lakehouse.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_ROWS = 10_000
+"""Rows of a result that are explained at once."""
+_TARGETS = "__targets"
+_SHOWN_ROWS, _SHOWN_FILES, _SHOWN_RANGES = 5, 20, 12
+_QUARANTINE = "_quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Rows of a table that took part, and where these come from.
+
+    Attributes:
+        table: dotted name.
+        snapshot_id: at which it was read.
+        rows: these rows.
+        run_id: that wrote the snapshot; None: no run of Dagster.
+        committed_at: of the snapshot.
+        inputs: the rows that they were computed from; none for what landed.
+        notes: what the answer does not follow exactly, and why.
+        computed: these rows, computed again from the inputs' alone; of what landed themselves.
+        keys: columns that tell the rows apart, where the query says so.
+    """
+
+    table: str
+    snapshot_id: int
+    rows: pa.Table
+    run_id: str | None
+    committed_at: datetime
+    inputs: tuple[Origin, ...] = ()
+    notes: tuple[str, ...] = ()
+    computed: pa.Table | None = None
+    keys: tuple[str, ...] | None = None
+
+    def all(self) -> Iterator[Origin]:
+        """Itself and what it comes from, depth first."""
+        yield self
+        for one in self.inputs:
+            yield from one.all()
+
+    @property
+    def landed(self) -> bool:
+        """Whether its rows name landing files and lines."""
+        return not self.inputs and LANDING_FILE in self.rows.column_names
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What rows of a table were computed from.
+
+    Attributes:
+        where: which rows.
+        column: of them, None: all.
+        origin: the rows, and what they come from.
+        lines: (raw table, landing file) -> lines, sorted.
+        quarantined: quarantine table -> reason -> lines of the same days that became no row.
+        equal: whether the tables, computed again from these lines alone, have the same rows; None:
+            it could not be tried.
+        difference: how it is not so, or why it could not be tried.
+    """
+
+    where: str
+    column: str | None
+    origin: Origin
+    lines: Mapping[tuple[str, str], tuple[int, ...]]
+    quarantined: Mapping[str, Mapping[str, int]]
+    equal: bool | None
+    difference: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: ids as text."""
+        return {
+            "table": self.origin.table,
+            "where": self.where,
+            "column": self.column,
+            "rows": self.origin.rows.slice(0, MOST_ROWS).to_pylist(),
+            "steps": [
+                {
+                    "table": one.table,
+                    "snapshot_id": str(one.snapshot_id),
+                    "committed_at": one.committed_at.isoformat(),
+                    "run_id": one.run_id,
+                    "rows": one.rows.num_rows,
+                    "notes": list(one.notes),
+                }
+                for one in self.origin.all()
+            ],
+            "lines": [
+                {"table": table, "file": file, "lines": list(lines)}
+                for (table, file), lines in self.lines.items()
+            ],
+            "quarantined": {name: dict(reasons) for name, reasons in self.quarantined.items()},
+            "proved": self.equal,
+            "difference": self.difference,
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people: the rows, the way down, the lines, the proof."""
+        rows = self.origin.rows
+        shown = Lines(title=None, box=None, pad_edge=False, header_style="bold")
+        for name in rows.column_names:
+            shown.add_column(name, overflow="fold")
+        for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
+            shown.add_row(*("null" if one is None else str(one) for one in row.values()))
+        yield shown
+        if rows.num_rows > _SHOWN_ROWS:
+            yield Text(f"and {rows.num_rows - _SHOWN_ROWS:,} more rows")
+        yield Text("")
+        yield _tree(self.origin)
+        yield Text("")
+        files = Lines(
+            "landing file", "lines", "which", box=None, pad_edge=False, header_style="bold"
+        )
+        for (_, file), lines in list(self.lines.items())[:_SHOWN_FILES]:
+            files.add_row(file, f"{len(lines):,}", _ranges(lines))
+        if self.lines:
+            yield files
+        if len(self.lines) > _SHOWN_FILES:
+            yield Text(f"and {len(self.lines) - _SHOWN_FILES:,} more files (--json has them all)")
+        for name, reasons in self.quarantined.items():
+            told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+            yield Text(f"of the same days in {name}, and so in no row: {told}")
+        yield Text(self.verdict(), style="green" if self.equal else "red")
+
+    def verdict(self) -> str:
+        """What the proof says, in a sentence."""
+        count = sum(map(len, self.lines.values()))
+        of = f"these {count:,} lines" if self.lines else "these rows"
+        if self.equal is None:
+            return f"not proved: {self.difference}"
+        what = "the same rows" if self.column is None else f"the same {self.column}"
+        if self.equal:
+            return f"proved: computed again from exactly {of}, the tables have {what}"
+        return f"NOT proved: computed again from {of}, {self.difference}"
+
+
+def _tree(origin: Origin) -> Tree:
+    found = Tree(_told(origin))
+    for one in origin.inputs:
+        found.add(_tree(one))
+    return found
+
+
+def _told(origin: Origin) -> Group:
+    by = "" if origin.run_id is None else f" by run {origin.run_id[:8]}"
+    count = origin.rows.num_rows
+    head = Text.assemble(
+        (origin.table, "bold"),
+        f": {count:,} {'row' if count == 1 else 'rows'} at snapshot {origin.snapshot_id}, "
+        f"{origin.committed_at:%Y-%m-%d %H:%M:%S} UTC{by}",
+    )
+    return Group(head, *(Text(note, style="yellow") for note in origin.notes))
+
+
+def _ranges(lines: Sequence[int]) -> str:
+    """`3, 7-9` for sorted numbers."""
+    ends: list[list[int]] = []
+    for line in lines:
+        if ends and line <= ends[-1][1] + 1:
+            ends[-1][1] = line
+        else:
+            ends.append([line, line])
+    told = [str(a) if a == b else f"{a}-{b}" for a, b in ends]
+    more = f", and {len(told) - _SHOWN_RANGES} more" if len(told) > _SHOWN_RANGES else ""
+    return ", ".join(told[:_SHOWN_RANGES]) + more
+
+
+def why(
+    lake: Lakehouse,
+    table: str,
+    where: str,
+    *,
+    column: str | None = None,
+    snapshot_id: int | None = None,
+) -> Why:
+    """What rows of a table were computed from, by the checkout's definitions.
+
+    Args:
+        lake: the catalog that the pipeline writes to.
+        table: dotted name.
+        where: which rows, at most `MOST_ROWS`.
+        column: the one that is asked about; rows that an aggregate of that name does not count are
+            left out.
+        snapshot_id: of the table; None: the current one.
+
+    Raises:
+        NotFoundError: no rows, or no checkout.
+        InvalidInputError: too many rows, or no such column.
+    """
+    checkout: Any = load_module("definitions", Path.cwd())
+    derived = {one.name: one for one in checkout.pipeline.derived}
+    with spark_when_asked("lakehouse-why") as session:
+        return explained_rows(
+            lake, derived, table, where, column=column, snapshot_id=snapshot_id, session=session
+        )
+
+
+def explained_rows(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    name: str,
+    where: str,
+    *,
+    column: str | None = None,
+    snapshot_id: int | None = None,
+    session: Callable[[], SparkSession],
+) -> Why:
+    """As `why`, by these definitions; `session` is asked where SQL needs Spark."""
+    table = lake.load_table(name)
+    snapshot = _at(table, snapshot_id)
+    if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
+        known = ", ".join(table.metadata.schema_for(snapshot).column_names)
+        raise InvalidInputError(f"{name} has no column {column!r}; columns: {known}")
+    scan = table.scan(where, snapshot_id=snapshot.snapshot_id)
+    count = scan.count()
+    if count > MOST_ROWS:
+        raise InvalidInputError(
+            f"{count:,} rows of {name} are {where}: at most {MOST_ROWS:,} are explained at once; "
+            "narrow --where"
+        )
+    rows = scan.to_arrow()
+    if not rows.num_rows:
+        raise NotFoundError(f"no row of {name} at snapshot {snapshot.snapshot_id} is {where}")
+    origin = _Explaining(lake, derived, session).origin(table, snapshot, rows, column)
+    equal, difference = _compared(origin, column)
+    return Why(where, column, origin, _lines(origin), _quarantined(lake, origin), equal, difference)
+
+
+@dataclass(frozen=True, slots=True)
+class _Explaining:
+    """One question.
+
+    Attributes:
+        lake: where the tables are.
+        derived: their definitions.
+        session: of Spark.
+    """
+
+    lake: Lakehouse
+    derived: Mapping[str, DerivedTable]
+    session: Callable[[], SparkSession]
+
+    def origin(
+        self, table: Table, snapshot: Snapshot, rows: pa.Table, column: str | None = None
+    ) -> Origin:
+        """Where rows of a table come from."""
+        found = Origin(
+            table.name,
+            snapshot.snapshot_id,
+            rows,
+            snapshot.summary.get(RUN_ID),
+            datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+            computed=rows,
+        )
+        definition = self.derived.get(table.name)
+        if definition is None:
+            whole = [] if LANDING_FILE in rows.column_names else ["not computed by this pipeline"]
+            return replace(found, notes=tuple(whole))
+        parts = []
+        for inputs, days, some in self._by_state(definition, table, snapshot, rows):
+            parts.append(self._computed_from(definition, found, inputs, days, some, column))
+        first, *others = parts
+        if not others:
+            return replace(first, rows=rows)
+        computed = [one.computed for one in parts]
+        return replace(
+            first,
+            rows=rows,
+            inputs=tuple(one for part in parts for one in part.inputs),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            computed=None if None in computed else pa.concat_tables(computed),
+        )
+
+    def _by_state(
+        self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table
+    ) -> Iterator[tuple[Mapping[str, int | None], list[date] | None, pa.Table]]:
+        """Rows by the snapshots that they were computed from, with their days."""
+        states = [
+            RefreshState.from_json(one.summary[REFRESH_STATE])
+            for one in table.metadata.ancestors(snapshot.snapshot_id)
+            if REFRESH_STATE in one.summary
+        ]
+        if not states:
+            yield {}, None, rows
+            return
+        if definition.day_column is None:
+            yield states[0].inputs, None, rows
+            return
+        days = rows[definition.day_column].cast(pa.date32(), safe=False)
+        asked: dict[int, list[date]] = {}
+        for day in pc.unique(days).to_pylist():
+            at = next((n for n, state in enumerate(states) if day not in state.behind), 0)
+            asked.setdefault(at, []).append(day)
+        for at, some in asked.items():
+            chosen = pc.is_in(days, pa.array(some, pa.date32()))
+            yield states[at].inputs, some, rows.filter(chosen)
+
+    def _computed_from(
+        self,
+        definition: DerivedTable,
+        found: Origin,
+        inputs: Mapping[str, int | None],
+        days: list[date] | None,
+        rows: pa.Table,
+        column: str | None,
+    ) -> Origin:
+        notes: list[str] = []
+        tables = {}
+        for name in definition.inputs:
+            read = self.lake.load_table(name)
+            at = inputs.get(name)
+            snapshot = None if at is None else read.metadata.snapshot_or_none(at)
+            if snapshot is None and (at is not None or name not in inputs):
+                snapshot = read.current_snapshot()
+                why_not = "nobody recorded which snapshot was read"
+                notes.append(f"{name} as it is now: {why_not if at is None else f'{at} expired'}")
+            if snapshot is not None:
+                tables[name] = (read, snapshot)
+        query = definition.query
+        chosen = None if days is None else event_ts_in(days)
+        if query is None or len(tables) < len(definition.inputs):
+            why_not = (
+                "computed by a function" if query is None else "an input was empty"
+            ) + ": rows of the inputs that it may have read"
+            return self._coarse(found, tables, chosen, [*notes, why_not])
+        model = _Model(query, tables, definition.name, self.session)
+        try:
+            parts = model.rows_behind(rows, column, chosen)
+        except UntracedError as error:
+            return self._coarse(
+                found,
+                tables,
+                chosen,
+                [*notes, f"{error} is not followed: rows that it may have read"],
+            )
+        origins = {name: self.origin(*tables[name], part) for name, part in parts.items()}
+        again = model.again({name: one.computed for name, one in origins.items()})
+        return replace(
+            found,
+            inputs=tuple(origins.values()),
+            notes=tuple(notes),
+            computed=_kept(again, rows, model.keys),
+            keys=model.keys,
+        )
+
+    def _coarse(
+        self,
+        found: Origin,
+        tables: Mapping[str, tuple[Table, Snapshot]],
+        chosen: BooleanExpression | None,
+        notes: Sequence[str],
+    ) -> Origin:
+        """All rows that may have been read, not followed further."""
+        inputs = []
+        for table, snapshot in tables.values():
+            names = table.metadata.schema_for(snapshot).column_names
+            columns = [one for one in (LANDING_FILE, LANDING_LINE) if one in names] or names[:1]
+            rows = table.scan(chosen, columns, snapshot_id=snapshot.snapshot_id).to_arrow()
+            inputs.append(
+                Origin(
+                    table.name,
+                    snapshot.snapshot_id,
+                    rows,
+                    snapshot.summary.get(RUN_ID),
+                    datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+                )
+            )
+        return replace(found, inputs=tuple(inputs), notes=tuple(notes), computed=None)
+
+
+class _Model:
+    """A query over tables at snapshots, run over some of their rows.
+
+    Args:
+        model: the query.
+        tables: that it reads, by name.
+        what: names it in messages.
+        session: of Spark.
+    """
+
+    def __init__(
+        self,
+        model: FollowedQuery,
+        tables: Mapping[str, tuple[Table, Snapshot]],
+        what: str,
+        session: Callable[[], SparkSession],
+    ) -> None:
+        self._model, self._tables, self._what, self._session = model, tables, what, session
+        self._schemas = {
+            model.views[name]: table.metadata.schema_for(snapshot)
+            for name, (table, snapshot) in tables.items()
+        }
+        tree = typed(model.tree, self._schemas, what, model.grammar)
+        self._query = tree
+        found = keys_of(tree)
+        self.keys = None if found is None else tuple(found)
+
+    def rows_behind(
+        self, rows: pa.Table, column: str | None, chosen: BooleanExpression | None
+    ) -> dict[str, pa.Table]:
+        """The rows of each table that these rows of the result come from. Raises UntracedError."""
+        query = traced(self._query, column)
+        names = [
+            one for one in self.keys or rows.column_names if _is_exact(rows.schema.field(one).type)
+        ]
+        targets = rows.select(names).group_by(names).aggregate([]) if names else rows.slice(0, 1)
+        read = self._read(targets, chosen)
+        columns = [one.column for one in query.leaves]
+        joined = exp.Select(
+            expressions=[exp.column(one, table="__traced", quoted=True) for one in columns],
+            from_=exp.From(this=_subquery(query.query, "__traced")),
+        )
+        if names:
+            on = [same("__traced", _TARGETS, one) for one in names]
+            target = exp.Table(
+                this=exp.to_identifier(_TARGETS),
+                alias=exp.TableAlias(this=exp.to_identifier(_TARGETS, quoted=True)),
+            )
+            joined = joined.join(target, on=exp.and_(*on))
+        found: dict[str, list[pa.Array]] = {}
+        for part, text in [(query, joined), *((one, one.query) for one in query.beside)]:
+            numbers = self._run(text, {**read, **({_TARGETS: targets} if names else {})})
+            for leaf in part.leaves:
+                found.setdefault(leaf.table, []).append(
+                    pc.drop_null(pc.unique(numbers[leaf.column].combine_chunks()))
+                )
+        result = {}
+        for name, view in self._model.views.items():
+            some = found.get(view, [])
+            taken = pc.unique(pa.concat_arrays(some)) if some else pa.array([], pa.int64())
+            result[name] = read[view].take(taken.sort()).drop_columns(ROW)
+        return result
+
+    def again(self, inputs: Mapping[str, pa.Table | None]) -> pa.Table | None:
+        """The query over other rows of its tables; None where some are not known."""
+        known = {self._model.views[name]: rows for name, rows in inputs.items()}
+        if any(rows is None for rows in known.values()):
+            return None
+        return self._run(self._query, {n: one for n, one in known.items() if one is not None})
+
+    def _read(self, targets: pa.Table, chosen: BooleanExpression | None) -> dict[str, pa.Table]:
+        """The rows of each table that may be behind these, numbered."""
+        values = {
+            name: targets[name].unique().to_pylist()
+            for name in targets.column_names
+            if not targets[name].null_count
+        }
+        may = conditions(without_ctes(self._query), values)
+        found = {}
+        for name, (table, snapshot) in self._tables.items():
+            view = self._model.views[name]
+            schema = self._schemas[view]
+            where = conjunction(
+                [bind(chosen, schema), *(_filter(one, schema) for one in may.get(view, ()))]
+            )
+            rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
+            found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+        return found
+
+    def _run(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+        grammar, name = self._model.grammar, self._model.dialect
+        schemas = {view: to_schema(rows.schema) for view, rows in tables.items()}
+        if name != "spark":
+            text = query.sql(dialect=grammar)
+        else:
+            try:
+                text, name = translated(query, schemas, "datafusion", self._what), "datafusion"
+            except InvalidInputError:
+                text = query.sql(dialect="spark")
+        engine = open_engine(name, self._session)
+        frames = {view: engine.frame_of(rows) for view, rows in tables.items()}
+        result = engine.result(engine.sql(text, frames), self._what)
+        return result.read_all() if isinstance(result, pa.RecordBatchReader) else result.toArrow()
+
+
+def _filter(condition: exp.Expr, schema: Schema) -> Bound:
+    """A condition that may prune files; TRUE where filters cannot say it."""
+    try:
+        return bind(condition.sql(dialect="duckdb", identify=True), schema)
+    except InvalidExpressionError:
+        return TRUE
+
+
+def _subquery(query: exp.Query, name: str) -> exp.Subquery:
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+
+
+def _at(table: Table, snapshot_id: int | None) -> Snapshot:
+    if snapshot_id is not None:
+        return table.metadata.snapshot(snapshot_id)
+    found = table.current_snapshot()
+    if found is None:
+        raise NotFoundError(f"{table.name} has no rows")
+    return found
+
+
+def _kept(computed: pa.Table | None, rows: pa.Table, keys: Sequence[str] | None) -> pa.Table | None:
+    """What was computed again, in the table's columns and types, of the rows that are asked for.
+
+    A row of an input may be made into other rows, too: those are left out.
+    """
+    if computed is None:
+        return None
+    columns = [
+        computed[one.name].cast(one.type)
+        if one.name in computed.column_names
+        else pa.nulls(computed.num_rows, one.type)
+        for one in rows.schema
+    ]
+    typed = pa.table(columns, names=rows.column_names)
+    names = [
+        one
+        for one in (rows.column_names if keys is None else keys)
+        if _is_exact(rows.schema.field(one).type)
+    ]
+    if not names:
+        return typed
+    # a library of joins that finds nulls equal
+    polars = importlib.import_module("polars")
+    numbers = polars.from_arrow(typed.select(names)).with_row_index(ROW)
+    wanted = polars.from_arrow(rows.select(names)).unique()
+    found = numbers.join(wanted, on=names, how="semi", nulls_equal=True)[ROW].to_arrow()
+    return typed.take(found)
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Whether equal values are computed equal, and joins take them."""
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+
+
+def _compared(origin: Origin, column: str | None) -> tuple[bool | None, str]:
+    """Whether the rows were computed again, and what is different."""
+    if origin.computed is None:
+        return None, "rows are not followed exactly down to what landed"
+    if not origin.inputs:
+        return True, ""
+    names = origin.rows.column_names
+    if column is not None and origin.keys is not None:
+        names = list(dict.fromkeys((*origin.keys, column)))
+    had, has = (_counted(one.select(names)) for one in (origin.rows, origin.computed))
+    if had == has:
+        return True, ""
+    missing, unexpected = list((had - has).elements()), list((has - had).elements())
+    told = [f"{len(missing):,} rows are missing: {missing[0]}"] if missing else []
+    told += [f"{len(unexpected):,} rows are others: {unexpected[0]}"] if unexpected else []
+    return False, "; ".join(told)
+
+
+def _counted(rows: pa.Table) -> Counter[str]:
+    """Rows as text. Floating sums follow the order of their terms: twelve digits are compared."""
+
+    def shown(value: Any) -> Any:
+        return float(f"{value:.12g}") if isinstance(value, float) else value
+
+    return Counter(
+        str({name: shown(value) for name, value in row.items()}) for row in rows.to_pylist()
+    )
+
+
+def _lines(origin: Origin) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Landing lines of raw rows, by table and file."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for one in origin.all():
+        if one.landed:
+            rows = one.rows.select([LANDING_FILE, LANDING_LINE]).group_by(LANDING_FILE)
+            grouped = rows.aggregate([(LANDING_LINE, "distinct")]).to_pylist()
+            for row in grouped:
+                place = one.table, row[LANDING_FILE]
+                found.setdefault(place, set()).update(row[f"{LANDING_LINE}_distinct"])
+    return {place: tuple(sorted(found[place])) for place in sorted(found)}
+
+
+def _quarantined(lake: Lakehouse, origin: Origin) -> dict[str, dict[str, int]]:
+    """Lines of the same days that became no row: by reason."""
+    days: dict[str, set[date]] = {}
+    for one in origin.all():
+        if one.landed and EVENT_TS in one.rows.column_names:
+            found = one.rows[EVENT_TS].cast(pa.date32(), safe=False).unique().to_pylist()
+            days.setdefault(f"{one.table}{_QUARANTINE}", set()).update(found)
+    result: dict[str, dict[str, int]] = {}
+    for name, some in days.items():
+        if lake.table_exists(name):
+            asked = In(term="event_day", literals=some)
+            reasons = lake.load_table(name).scan(asked, ["reason"]).to_arrow()["reason"]
+            counts = Counter(reasons.to_pylist())
+            result |= {name: dict(counts.most_common())} if counts else {}
+    return result

@@ -1,0 +1,310 @@
+"""`lakehouse why`: the lines behind a row, beside brute force over which lines matter."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration import SqlModel
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.staleness import RefreshState
+from lakehouse.orchestration.lineage.why import Why, explained_rows
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE
+from lakehouse.table import TableScan
+
+RAW = pa.schema(
+    [
+        pa.field("event_ts", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("k", pa.string()),
+        pa.field("v", pa.int64()),
+        pa.field("w", pa.int64()),
+        pa.field("landing_file", pa.string(), nullable=False),
+        pa.field("landing_line", pa.int64(), nullable=False),
+    ]
+)
+
+
+def rows(chance: random.Random, count: int, file: str) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "event_ts": dt.datetime(
+                    2013, 1, chance.randint(1, 3), chance.randrange(24), tzinfo=dt.UTC
+                ),
+                "k": chance.choice(["a", "b", "c", None]),
+                "v": chance.choice([None, *range(4)]),
+                "w": chance.randrange(5),
+                "landing_file": file,
+                "landing_line": line,
+            }
+            for line in range(1, count + 1)
+        ],
+        RAW,
+    )
+
+
+def stored(lake: Lakehouse, *models: SqlModel) -> dict[str, DerivedTable]:
+    """Tables as their assets write them: with the snapshots that they were computed from."""
+    derived = {}
+    for model in models:
+        table = derived[model.name] = model.table()
+        inputs = {name: lake.load_table(name).metadata.current_snapshot_id for name in table.inputs}
+        found = table.compute(lake, None, inputs, None).read_all()
+        summary = {REFRESH_STATE: RefreshState(inputs).to_json()}
+        lake.create_table(model.name, found.schema).append(found, summary=summary)
+    return derived
+
+
+def no_spark() -> None:
+    raise AssertionError("no JVM is needed")
+
+
+def asked(lake: Lakehouse, derived: dict[str, DerivedTable], table: str, where: str, **how) -> Why:
+    return explained_rows(lake, derived, table, where, session=no_spark, **how)
+
+
+QUERIES = {
+    "rows": "SELECT k, v + 1 AS more, w FROM raw.a WHERE v > 0",
+    "group": "SELECT k, count(*) AS n, sum(v) AS s, max(w) AS m FROM raw.a GROUP BY k",
+    "having": "SELECT k, count(*) AS n FROM raw.a WHERE w < 4 GROUP BY k HAVING count(*) > 2",
+    "whole": "SELECT count(*) AS n, sum(v) AS s FROM raw.a",
+    "distinct": "SELECT DISTINCT k, v FROM raw.a",
+    "union": "SELECT k, v FROM raw.a WHERE v = 1 UNION ALL SELECT k, w AS v FROM raw.b",
+    "join": "SELECT a.k, a.v, count(*) AS n FROM raw.a AS a JOIN raw.b AS b ON a.v = b.w "
+    "GROUP BY a.k, a.v",
+    "left": "SELECT a.k, count(*) AS n, count(b.v) AS m FROM raw.a AS a LEFT JOIN raw.b AS b "
+    "ON a.v = b.w AND b.k = 'a' GROUP BY a.k",
+    "semi": "SELECT k, v FROM raw.a AS a LEFT SEMI JOIN raw.b AS b ON a.w = b.v",
+    "anti": "SELECT k, v FROM raw.a AS a LEFT ANTI JOIN raw.b AS b ON a.w = b.v",
+    "in": "SELECT k, w FROM raw.a WHERE w IN (SELECT v FROM raw.b WHERE k = 'b')",
+    "with": "WITH t AS (SELECT k, sum(v) AS s FROM raw.a GROUP BY k) "
+    "SELECT t.k, t.s, b.w FROM t JOIN raw.b AS b ON b.k = t.k WHERE b.w > 2",
+    "groups of groups": "SELECT n, count(*) AS keys FROM (SELECT k, count(*) AS n FROM raw.a "
+    "GROUP BY k) AS t GROUP BY n",
+    "window": "SELECT k, v, w FROM (SELECT k, v, w, row_number() OVER (PARTITION BY k ORDER BY w, "
+    "v, landing_line) AS r FROM raw.a) AS t WHERE r = 1",
+    "share": "SELECT k, v, sum(v) OVER (PARTITION BY k) AS s FROM raw.a",
+    "self": "SELECT x.k, count(*) AS n FROM raw.a AS x JOIN raw.a AS y ON x.k = y.k AND x.w < y.w "
+    "GROUP BY x.k",
+    "union of groups": "SELECT k, count(*) AS n FROM raw.a GROUP BY k UNION ALL "
+    "SELECT k, count(*) AS n FROM raw.b GROUP BY k",
+}
+MINIMAL = {
+    "group",
+    "having",
+    "whole",
+    "join",
+    "left",
+    "groups of groups",
+    "self",
+    "union of groups",
+}
+"""Where every line counts: each is in a count of rows."""
+
+
+def by_duckdb(query: str, tables: dict[str, pa.Table]) -> list[tuple[object, ...]]:
+    connection = duckdb.connect()
+    connection.execute("CREATE SCHEMA raw")
+    for name, table in tables.items():
+        connection.register("given", table)
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+        connection.unregister("given")
+    text = query.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
+    return connection.execute(text).fetchall()
+
+
+def of_lines(tables: dict[str, pa.Table], lines: set[tuple[str, int]]) -> dict[str, pa.Table]:
+    return {
+        name: table.filter(
+            pa.array(
+                [(row["landing_file"], row["landing_line"]) in lines for row in table.to_pylist()],
+                pa.bool_(),
+            )
+        )
+        for name, table in tables.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: Path) -> None:
+    """DuckDB over the lines alone gives the row; where rows are counted, one less does not."""
+    chance = random.Random(f"{query}{seed}")
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    tables = {"raw.a": rows(chance, 14, "a.jsonl"), "raw.b": rows(chance, 9, "b.jsonl")}
+    for name, table in tables.items():
+        lake.create_table(name, RAW, partition_by=["day(event_ts)"]).append(table)
+    sql = QUERIES[query]
+    derived = stored(lake, SqlModel(name="marts.x", sql=sql, engine="datafusion"))
+    result = lake.load_table("marts.x").scan().to_arrow()
+    assert sorted(map(str, by_duckdb(sql, tables))) == sorted(
+        str(tuple(row.values())) for row in result.to_pylist()
+    )
+    for row in result.to_pylist()[:4]:
+        where = " and ".join(
+            f"{name} is null" if value is None else f"{name} = {value!r}"
+            for name, value in row.items()
+        )
+        found = asked(lake, derived, "marts.x", where)
+        assert found.equal, found.difference
+        lines = {(file, line) for (_, file), some in found.lines.items() for line in some}
+        wanted = tuple(row.values())
+        assert wanted in by_duckdb(sql, of_lines(tables, lines))
+        if query in MINIMAL:
+            for line in lines:
+                less = by_duckdb(sql, of_lines(tables, lines - {line}))
+                assert less.count(wanted) < result.to_pylist().count(row), line
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> tuple[Lakehouse, dict[str, DerivedTable], pa.Table]:
+    """Raw rows, rows without nulls by day, and counts of them."""
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    given = rows(random.Random(5), 60, "2013/a.jsonl")
+    lake.create_table("raw.a", RAW, partition_by=["day(event_ts)"]).append(given)
+    derived = stored(
+        lake,
+        SqlModel(
+            name="clean.a",
+            sql="SELECT event_ts, k, v, w FROM raw.a WHERE k IS NOT NULL",
+            engine="datafusion",
+            day_column="event_ts",
+        ),
+        SqlModel(
+            name="marts.a",
+            sql="SELECT to_date(event_ts) AS day, k, count(*) AS n, count_if(v > 1) AS high, "
+            "avg(v) AS mean, max(w) AS most FROM clean.a GROUP BY to_date(event_ts), k",
+            engine="datafusion",
+            day_column="day",
+            day_is_date=True,
+        ),
+    )
+    return lake, derived, given
+
+
+WHERE = "day = DATE '2013-01-02' and k = 'b'"
+
+
+def behind(given: pa.Table, keep: Callable[[dict[str, Any]], bool]) -> set[int]:
+    return {
+        row["landing_line"]
+        for row in given.to_pylist()
+        if row["event_ts"].day == 2 and row["k"] == "b" and keep(row)
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "keep"),
+    [
+        (None, lambda row: True),
+        ("n", lambda row: True),
+        ("high", lambda row: row["v"] is not None and row["v"] > 1),
+        ("mean", lambda row: row["v"] is not None),
+    ],
+)
+def test_what_counts_for_a_column_through_two_tables(
+    column: str | None, keep: Callable[[dict[str, Any]], bool], chain: Any
+) -> None:
+    lake, derived, given = chain
+    found = asked(lake, derived, "marts.a", WHERE, column=column)
+    assert found.equal, found.difference
+    assert set(found.lines) == {("raw.a", "2013/a.jsonl")}
+    assert set(found.lines["raw.a", "2013/a.jsonl"]) == behind(given, keep)
+
+
+def test_the_greatest_value_has_its_witnesses(chain: Any) -> None:
+    lake, derived, given = chain
+    found = asked(lake, derived, "marts.a", WHERE, column="most")
+    most = max(row["w"] for row in given.to_pylist() if row["landing_line"] in behind(given, bool))
+    assert found.equal
+    assert set(found.lines["raw.a", "2013/a.jsonl"]) == behind(given, lambda row: row["w"] == most)
+
+
+def test_files_that_cannot_matter_are_not_read(chain: Any, monkeypatch: Any) -> None:
+    lake, derived, _ = chain
+    read: dict[str, list[int]] = {}
+    whole = TableScan.to_arrow
+
+    def counted(scan: TableScan) -> pa.Table:
+        read.setdefault(scan.name, []).append(len(scan.plan().tasks))
+        return whole(scan)
+
+    monkeypatch.setattr(TableScan, "to_arrow", counted)
+    asked(lake, derived, "marts.a", WHERE)
+    assert read["raw.a"] == [1]
+    assert len(lake.load_table("raw.a").scan().plan().tasks) == 3
+
+
+def test_rows_that_the_definition_does_not_give_are_not_proved(chain: Any) -> None:
+    lake, derived, _ = chain
+    table = lake.load_table("marts.a")
+    before = table.scan().to_arrow().to_pylist()
+    table.update({"n": "n + 1"}, WHERE)
+    found = asked(lake, derived, "marts.a", WHERE)
+    assert found.equal is False
+    wanted = next(row["n"] for row in before if row["k"] == "b" and row["day"].day == 2)
+    assert f"'n': {wanted}" in found.difference
+    assert f"'n': {wanted + 1}" in found.difference
+    assert found.verdict().startswith("NOT proved")
+
+
+def test_an_expired_input_is_read_as_it_is_and_said(chain: Any) -> None:
+    lake, derived, _ = chain
+    table = lake.load_table("clean.a")
+    table.append(table.scan("w < 2 and event_ts < '2013-01-02'").to_arrow())
+    lake.load_table("clean.a").expire_snapshots(retain_last=1, older_than="2100-01-01")
+    found = asked(lake, derived, "marts.a", WHERE)
+    (clean,) = found.origin.inputs
+    assert found.equal
+    assert re.fullmatch(r"clean.a as it is now: \d+ expired", found.origin.notes[0])
+    assert clean.notes == ("raw.a as it is now: nobody recorded which snapshot was read",)
+    assert clean.snapshot_id == lake.load_table("clean.a").metadata.current_snapshot_id
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        ("SELECT k, v FROM raw.a ORDER BY v LIMIT 3", "LIMIT"),
+        ("SELECT k, v FROM raw.a EXCEPT SELECT k, w FROM raw.b", "EXCEPT"),
+        ("SELECT k FROM raw.a AS a WHERE EXISTS (SELECT 1 FROM raw.b AS b WHERE b.k = a.k)",
+         "a subquery that reads columns"),
+    ],
+)  # fmt: skip
+def test_what_is_not_followed_is_named_and_never_left_out(
+    sql: str, named: str, tmp_path: Path
+) -> None:
+    chance = random.Random(1)
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    for name in ("raw.a", "raw.b"):
+        lake.create_table(name, RAW).append(rows(chance, 9, f"{name}.jsonl"))
+    model = SqlModel(name="marts.x", sql=sql, engine="duckdb", dialect="duckdb")
+    found = asked(lake, stored(lake, model), "marts.x", "true")
+    assert found.equal is None
+    assert named in found.origin.notes[0]
+    assert found.verdict().startswith("not proved")
+    # all that it may have read
+    assert {place[1] for place in found.lines} >= {"raw.a.jsonl"}
+    assert set(found.lines["raw.a", "raw.a.jsonl"]) == set(range(1, 10))
+
+
+def test_questions_that_cannot_be_asked(chain: Any) -> None:
+    lake, derived, _ = chain
+    with pytest.raises(NotFoundError, match=r"no row of marts\.a at snapshot \d+ is k = 'z'"):
+        asked(lake, derived, "marts.a", "k = 'z'")
+    with pytest.raises(InvalidInputError, match=r"has no column 'x'; columns: day, k, n"):
+        asked(lake, derived, "marts.a", WHERE, column="x")
+    numbers = pa.table({"n": range(10_001)})
+    lake.create_table("raw.n", numbers.schema).append(numbers)
+    with pytest.raises(InvalidInputError, match=r"10,001 rows of raw\.n are true: at most 10,000"):
+        asked(lake, derived, "raw.n", "true")
