@@ -324,7 +324,6 @@ def _event_time(
             "time of day, or numbers of seconds, milliseconds or microseconds since 1970"
             + _spelled_otherwise({name: fields[name] for name in names}, formats)
         )
-    name: str
     chosen: EventTime
     *_, name, chosen = max(ranked, key=lambda one: one[:-1])
     if chosen.unit == "epoch":
