@@ -1,7 +1,5 @@
 """A Spark Declarative Pipeline as assets, with the snapshot of every run and what it read."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -99,7 +97,7 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
         )
         def pipeline(
             context: dg.AssetExecutionContext, lakehouse: LakehouseResource
-        ) -> Iterator[dg.MaterializeResult[Any]]:
+        ) -> Iterator[Any]:
             chosen = sorted(context.selected_asset_keys)
             before = {key: _snapshot_id(lakehouse, key) for key in chosen}
             every = len(chosen) == len(tables)
