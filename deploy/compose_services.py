@@ -80,15 +80,18 @@ def services(
     folders: Mapping[str, Path],
     free_port: Callable[[], int],
 ) -> tuple[list[Service], Loopback]:
-    """Every service of a compose file, each after those that it needs, and where they are.
+    """The services of a compose file that no profile asks for, each after those that it needs.
 
     Args:
         compose: the file's content.
         secrets: the variables that it asks for.
         folders: container path -> path on this machine.
         free_port: gives a port of this machine.
+
+    Returns:
+        The services, and where they are.
     """
-    told = compose["services"]
+    told = {name: one for name, one in compose["services"].items() if "profiles" not in one}
     ports = {int(port): free_port() for one in told.values() for port in one.get("expose", ())}
     shared = Loopback(frozenset(told), ports, folders)
     made: dict[str, list[Service]] = {}

@@ -35,8 +35,14 @@ def command(arguments: list[str]) -> list[str]:
 
 
 def daemon_options(environment: Mapping[str, str]) -> str:
-    """Java options of a daemon, after those that somebody gave."""
+    """Java options of a daemon, after those that somebody gave; its UI answers Prometheus."""
     options = environment.get("SPARK_DAEMON_JAVA_OPTS", "").split()
+    for daemon in MAIN:
+        sink = f"-Dspark.metrics.conf.{daemon}.sink.prometheusServlet"
+        options += [
+            f"{sink}.class=org.apache.spark.metrics.sink.PrometheusServlet",
+            f"{sink}.path=/metrics/prometheus",
+        ]
     if environment.get("_SPARK_AUTH_SECRET"):
         options += ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
     return " ".join(options)

@@ -97,6 +97,9 @@ def test_each_service_has_the_secrets_that_it_needs_and_no_others():
         "daemon": {"DAGSTER_DB_PASSWORD"},
         "code": {"DAGSTER_DB_PASSWORD", "CATALOG_DB_PASSWORD", *store},
         "rest": {"CATALOG_DB_PASSWORD", *store},
+        "metrics": {"DAGSTER_DB_PASSWORD", "CATALOG_DB_PASSWORD", *store},
+        "prometheus": set(),
+        "grafana": {"GRAFANA_PASSWORD"},
     }
     told = re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE)
     assert {name for name, _ in told} == set().union(*asked.values())

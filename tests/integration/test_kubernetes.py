@@ -14,7 +14,11 @@ import yaml
 from tests.conformance.kubernetes import differences, launcher_errors, run_pod
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+COMPOSE = {
+    name: one
+    for name, one in yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].items()
+    if "profiles" not in one
+}
 VALUES = yaml.safe_load((ROOT / "deploy/kubernetes/dagster-values.yaml").read_text())
 MADE = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/lakehouse.yaml").read_text()))
 SETTINGS = next(one["data"] for one in MADE if one["metadata"]["name"] == "lakehouse")

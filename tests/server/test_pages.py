@@ -24,7 +24,10 @@ from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.server.watching import catalog_pages, sample_rows, table_pages
+from lakehouse.server.watching.view_pages import read_names
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import ASSET_KEY, REFRESH_STATE, RUN_ID
+from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewVersion
 from lakehouse.storage.location import local_path
 from tests.server.guarded import SECRETS, guarded, rules_file
 from tests.server.test_watching import HOSTILE, SAID, Page, quoted
@@ -399,3 +402,71 @@ def test_a_damaged_table_does_not_hide_the_others(lake):
         for page in PAGES:
             browser.page(f"/tables/a/damaged{page}")
         assert "Not found" in browser.text("/tables/a/none/sample", 404)
+
+
+def test_a_view_has_a_page_that_search_and_lineage_lead_to(lake):
+    """Its SQL by dialect, columns, versions, what it reads, who reads it: all as text."""
+    lake.create_table("raw.events", NUMBERS)
+    lake.create_table("marts.other", NUMBERS)
+    first = lake.create_view(
+        "marts.latest",
+        {
+            "spark": "WITH e AS (SELECT id FROM raw.events) SELECT e.id FROM e JOIN other",
+            "duckdb": f"SELECT 1 AS id -- {HOSTILE}",
+        },
+        NUMBERS,
+        properties={
+            "comment": f"the newest {HOSTILE}",
+            "replace.drop-dialect.allowed": "true",
+        },
+    )
+    lake.create_view("marts.above", "SELECT id FROM latest", NUMBERS)
+    first.replace("SELECT id FROM other", NUMBERS)
+    with browsing(lake) as browser:
+        assert "/views/marts/latest" in browser.page("/").links
+        page = browser.page("/views/marts/latest")
+        assert not page.elements & {"script", "img"}
+        words = browser.words("/views/marts/latest")
+        assert HOSTILE.split()[0] in words
+        assert "SELECT id FROM other" in words
+        assert "WITH e AS (SELECT id FROM raw.events)" in words  # version 1
+        assert "/tables/marts/other" in page.links
+        assert "/tables/raw/events" not in page.links  # the present version does not read it
+        assert "/views/marts/above" in page.links
+        for search in ("newest", "latest", "id FROM other"):
+            assert "/views/marts/latest" in browser.page(f"/?q={search}").links, search
+        assert "/views/marts/latest" in browser.page("/tables/marts/other/lineage").links
+        assert "/views" not in str(browser.page("/tables/raw/events/lineage").links)
+        browser.text("/views/marts/other", 404)  # a table
+        browser.text("/views/marts/none", 404)
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ({"spark": "SELECT * FROM a"}, [("here", "a")]),
+        ({"spark": "SELECT * FROM `c`.`x.y`.b"}, [("c", "x.y", "b")]),
+        ({"spark": "WITH a AS (SELECT 1) SELECT * FROM a, x.a"}, [("x", "a")]),
+        ({"ours": "SELECT broken FROM", "duckdb": 'SELECT * FROM "A"'}, [("here", "A")]),
+        ({"spark": "SELECT FROM WHERE ("}, []),
+        ({"spark": f"SELECT {'(' * 5000}1{')' * 5000}"}, []),
+    ],
+)
+def test_what_a_view_reads_is_told_from_its_sql(sql, reads):
+    version = ViewVersion(
+        1, 0, 0, tuple(SqlRepresentation(one, dialect) for dialect, one in sql.items()), ("here",)
+    )
+    assert read_names(version) == reads
+
+
+def test_a_damaged_view_hides_no_other(lake):
+    lake.create_table("raw.t", NUMBERS)
+    for name in ("raw.a", "raw.b"):
+        lake.create_view(name, "SELECT id FROM t", NUMBERS)
+    location = lake.catalog.views.load(Identifier(("raw",), "a")).metadata_location
+    Path(local_path(location)).write_text("{")
+    with browsing(lake) as browser:
+        links = browser.page("/tables/raw/t/lineage").links
+        assert "/views/raw/b" in links
+        assert "/views/raw/a" not in links
+        browser.text("/views/raw/a", 404)

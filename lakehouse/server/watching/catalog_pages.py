@@ -18,8 +18,14 @@ from lakehouse.server.access.asked_privileges import path_of
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
-from lakehouse.server.watching.page_rendering import age, html_page, table_path
+from lakehouse.server.watching.page_rendering import age, html_page, table_path, view_path
 from lakehouse.server.watching.table_state import TableState
+from lakehouse.server.watching.view_pages import (
+    VIEWS_MAX,
+    readable_views,
+    view_names,
+    view_texts,
+)
 from lakehouse.spec.identifier import Identifier, dotted, holds_state
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
@@ -41,7 +47,7 @@ def catalog_page(served: Served, call: Call) -> Answer:
     words = call.query.get("q", "")[:_WORDS_MAX].casefold().split()
     if words:
         return _search_page(served, " ".join(words), words, after)
-    spaces: list[tuple[str, list[Row]]] = []
+    spaces: list[tuple[str, list[Row], list[Row]]] = []
     left, following = TABLES_MAX, ""
     for count, namespace in enumerate(_namespaces(served, after)):
         if count == NAMESPACES_MAX:
@@ -52,7 +58,10 @@ def catalog_page(served: Served, call: Call) -> Answer:
             break
         taken = names[:left]
         left -= len(taken)
-        spaces.append((dotted(namespace), _rows(served, taken)))
+        is_first = after is None or namespace > after[0] or not after[1]
+        views = view_names(served, namespace)[:VIEWS_MAX] if is_first else []
+        shown: list[Row] = [{"name": one.name, "path": view_path(one)} for one in views]
+        spaces.append((dotted(namespace), _rows(served, taken), shown))
         if len(taken) < len(names):
             following = _next(taken[-1])
             break
@@ -91,11 +100,20 @@ def _search_page(served: Served, text: str, words: Sequence[str], after: Positio
         "search.html",
         served,
         words=text,
+        views=[] if after else list(_found_views(served, words)),
         rows=[*({**row, "places": ()} for row in _rows(served, first)), *found],
         unlisted=0 if after else len(named) - len(first),
         left=len(rest) - len(looked),
         more=f"?{more}" if more else "",
     )
+
+
+def _found_views(served: Served, words: Sequence[str]) -> Iterator[Row]:
+    for view in readable_views(served):
+        name = str(view.identifier)
+        places = _with_words(name, view_texts(view.metadata), words)
+        if places:
+            yield {"name": name, "path": view_path(view.identifier), "places": places}
 
 
 def _places(metadata: TableMetadata, name: str, words: Sequence[str]) -> list[tuple[str, str]]:
@@ -112,6 +130,12 @@ def _places(metadata: TableMetadata, name: str, words: Sequence[str]) -> list[tu
             ("column", f"{schema.find_column_name(one)} {docs.get(one, '')}".strip())
             for one in schema.field_ids
         ]
+    return _with_words(name, texts, words)
+
+
+def _with_words(
+    name: str, texts: Sequence[tuple[str, str]], words: Sequence[str]
+) -> list[tuple[str, str]]:
     if not _has_all(" ".join([name, *(f"{what} {text}" for what, text in texts)]), words):
         return []
     places = [(what, text) for what, text in texts if any(one in text.casefold() for one in words)]

@@ -62,6 +62,12 @@ def table_path(identifier: Identifier, page: str = "") -> str:
     return f"{path}/{page}" if page else path
 
 
+def view_path(identifier: Identifier) -> str:
+    """The path of a view's page."""
+    namespace = quote(SEPARATOR.join(identifier.namespace), safe="")
+    return f"/views/{namespace}/{quote(identifier.name, safe='')}"
+
+
 def dagster_asset(served: Served, key: str) -> str:
     """The page of an asset in Dagster, by its slash-separated key; empty: nobody said where."""
     return f"{served.dagster_url}/assets/{quote(key)}" if served.dagster_url and key else ""

@@ -36,6 +36,7 @@ from lakehouse.server.watching.page_rendering import (
 )
 from lakehouse.server.watching.sample_rows import sample_rows
 from lakehouse.server.watching.table_state import TableState, newer_than
+from lakehouse.server.watching.view_pages import view_readers
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import ASSET_KEY, OPERATION_REPLACE, RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -203,6 +204,7 @@ def lineage_page(served: Served, version: TableVersion, call: Call) -> Answer:
         upstream=list(_upstream(served, version)),
         beside=_beside(served, version.identifier, state),
         readers=readers,
+        views=[] if after else view_readers(served, version.identifier),
         looked=len(every) - len(rest) + len(looked),
         every=len(every),
         more=str(looked[-1]) if len(looked) < len(rest) else "",

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.errors import LakehouseError
-from lakehouse.server.access.asked_privileges import nothing, on_table
+from lakehouse.server.access.asked_privileges import nothing, on_table, on_view
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.meters import CONTENT_TYPE
@@ -22,6 +22,7 @@ from lakehouse.server.watching.table_pages import (
     snapshots_page,
     table_page,
 )
+from lakehouse.server.watching.view_pages import view_page
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,14 @@ WATCH_OPERATIONS = (
     Operation("GET", "/metrics", metrics, root="", listed=False, asks=nothing),
     Operation("GET", "/", catalog_page, root="", listed=False, asks=nothing),
     Operation("GET", "/style.css", style_sheet, root="", listed=False, for_anybody=True),
+    Operation(
+        "GET",
+        "/views/{namespace}/{view}",
+        view_page,
+        root="",
+        listed=False,
+        asks=on_view(Privilege.READ),
+    ),
     *(
         Operation(
             "GET",

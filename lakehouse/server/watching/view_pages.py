@@ -1,0 +1,179 @@
+"""The page of a view: its SQL, columns, versions, what it reads and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from lakehouse.catalog.catalog_protocol import walk_namespaces
+from lakehouse.catalog.view_protocol import StoredView
+from lakehouse.errors import (
+    InvalidIdentifierError,
+    LakehouseError,
+    NoSuchNamespaceError,
+    NoSuchViewError,
+)
+from lakehouse.maintenance.reachability.reachable_files import in_parallel
+from lakehouse.server.access.asked_privileges import path_of
+from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.rest_operation import Served
+from lakehouse.server.watching.page_rendering import (
+    age,
+    clock,
+    html_page,
+    table_path,
+    view_path,
+)
+from lakehouse.spec.identifier import Identifier, dotted
+from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewMetadata, ViewVersion
+
+VIEWS_MAX = 500
+"""Views whose metadata a page reads to find out what they read."""
+VERSIONS_MAX = 100
+_SQL_MAX = 100_000
+"""Characters of a definition that is looked at for what it reads."""
+
+
+def view_page(served: Served, call: Call) -> Answer:
+    """What it is, its definition by dialect, what it reads and who reads it, its versions."""
+    try:
+        identifier = Identifier(call.namespace(), call.names["view"])
+        view = served.catalog.views.load(identifier)
+    except (NoSuchViewError, NoSuchNamespaceError, InvalidIdentifierError) as error:
+        return html_page("missing.html", served, 404, message=error.message)
+    metadata, version = view.metadata, view.metadata.current_version()
+    logged = {one.version_id: one.timestamp_ms for one in metadata.version_log}
+    newest = sorted(metadata.versions, key=lambda one: one.version_id, reverse=True)
+    return html_page(
+        "view.html",
+        served,
+        view=str(identifier),
+        comment=metadata.properties.get("comment", ""),
+        changed=f"{age(served, version.timestamp_ms)} ({clock(version.timestamp_ms)} UTC)",
+        definitions=definitions(version),
+        columns=[
+            (one.name, str(one.field_type), "required" if one.required else "", one.doc or "")
+            for one in metadata.schema().fields
+        ],
+        reads=[_link(served, names) for names in read_names(version)],
+        readers=view_readers(served, identifier),
+        versions=[
+            {
+                "id": one.version_id,
+                "current": one.version_id == metadata.current_version_id,
+                "at": clock(logged.get(one.version_id, one.timestamp_ms)),
+                "by": one.summary.get("engine-name", ""),
+                "definitions": definitions(one),
+            }
+            for one in newest[:VERSIONS_MAX]
+        ],
+        left=max(len(newest) - VERSIONS_MAX, 0),
+        properties=sorted(metadata.properties.items()),
+    )
+
+
+def definitions(version: ViewVersion) -> list[tuple[str, str]]:
+    """Dialect and SQL of each definition that is SQL."""
+    return [
+        (one.dialect, one.sql)
+        for one in version.representations
+        if isinstance(one, SqlRepresentation)
+    ]
+
+
+def read_names(version: ViewVersion) -> list[tuple[str, ...]]:
+    """What the SQL of a version reads, by full names; nothing where none of it can be parsed."""
+    for dialect, sql in definitions(version):
+        if len(sql) > _SQL_MAX:
+            continue
+        try:
+            tree = sqlglot.parse_one(sql, dialect=dialect)
+        except (sqlglot.errors.SqlglotError, ValueError, RecursionError):  # or no such dialect
+            continue
+        ctes = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+        found = (
+            tuple(part.name for part in node.parts)
+            for node in tree.find_all(exp.Table)
+            if node.db or node.name not in ctes
+        )
+        full = (
+            names if len(names) > 1 else (*version.default_namespace, *names)
+            for names in found
+            if all(names)
+        )
+        return sorted(set(full))
+    return []
+
+
+def view_names(served: Served, namespace: tuple[str, ...]) -> list[Identifier]:
+    """The views of a namespace that the caller may see."""
+    try:
+        names = served.catalog.views.names(namespace)
+    except NoSuchNamespaceError:  # dropped meanwhile
+        return []
+    return [one for one in names if served.caller.sees(path_of(one))]
+
+
+def readable_views(served: Served) -> Iterator[StoredView]:
+    """The first views, by name, that the caller may read; damaged ones are passed over."""
+    spaces = (one for one in sorted(walk_namespaces(served.catalog)) if served.caller.sees(one))
+    names = (one for each in spaces for one in view_names(served, each))
+    readable = (one for one in names if served.caller.may(Privilege.READ, path_of(one)))
+
+    def load(name: Identifier) -> StoredView | None:
+        try:
+            return served.catalog.views.load(name)
+        except LakehouseError:
+            return None
+
+    for view in in_parallel(load, list(islice(readable, VIEWS_MAX))):
+        if view is not None:
+            yield view
+
+
+def view_readers(served: Served, identifier: Identifier) -> list[dict[str, str]]:
+    """The views that read a table or view."""
+    wanted = (*identifier.namespace, identifier.name)
+    return [
+        {"name": str(view.identifier), "path": view_path(view.identifier)}
+        for view in readable_views(served)
+        if any(_is(wanted, names) for names in read_names(view.metadata.current_version()))
+    ]
+
+
+def view_texts(metadata: ViewMetadata) -> list[tuple[str, str]]:
+    """What a search looks at: what it is, and its text."""
+    columns = [f"{one.name} {one.doc or ''}".strip() for one in metadata.schema().fields]
+    return [
+        *(("comment", text) for key, text in metadata.properties.items() if key == "comment"),
+        *(("column", text) for text in columns),
+        *(("SQL", sql) for _, sql in definitions(metadata.current_version())),
+    ]
+
+
+def _is(wanted: tuple[str, ...], names: Sequence[str]) -> bool:
+    """Whether a name of SQL, maybe with its catalog before it, is this one."""
+    return tuple(names) == wanted or tuple(names[1:]) == wanted
+
+
+def _link(served: Served, names: tuple[str, ...]) -> dict[str, Any]:
+    """A name of SQL, with the path of its page where the caller may read it."""
+    for one in (names, names[1:]):
+        if len(one) < 2:
+            continue
+        try:
+            identifier = Identifier(tuple(one[:-1]), one[-1])
+            if not served.caller.may(Privilege.READ, path_of(identifier)):
+                continue
+            if served.catalog.table_exists(identifier):
+                return {"name": str(identifier), "path": table_path(identifier), "is_view": False}
+            if served.catalog.views.exists(identifier):
+                return {"name": str(identifier), "path": view_path(identifier), "is_view": True}
+        except LakehouseError:  # no name of ours, or the catalog does not know
+            continue
+    return {"name": dotted(names), "path": "", "is_view": False}
