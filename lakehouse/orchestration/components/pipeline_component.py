@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -89,6 +90,8 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
             if one["kind"] in ("materialized_view", "streaming_table")
         ]
         names = {_key(one["name"]): one["name"] for one in tables}
+        inputs = {_key(one["name"]): map(_key, one["inputs"]) for one in tables}
+        in_order = list(TopologicalSorter(inputs).static_order())
 
         @dg.multi_asset(
             specs=[self.get_asset_spec(one) for one in tables],
@@ -98,7 +101,7 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
         def pipeline(
             context: dg.AssetExecutionContext, lakehouse: LakehouseResource
         ) -> Iterator[Any]:
-            chosen = sorted(context.selected_asset_keys)
+            chosen = [key for key in in_order if key in context.selected_asset_keys]
             before = {key: _snapshot_id(lakehouse, key) for key in chosen}
             every = len(chosen) == len(tables)
             whole = self.execution_mode == "full_refresh"
