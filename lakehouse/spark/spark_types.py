@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
 from lakehouse.errors import InvalidInputError, UnsupportedTypeError
+from lakehouse.spec.schema.fresh_field_ids import check_names
 from lakehouse.spec.schema.iceberg_types import VariantType
 
 FIELD_ID = "parquet.field.id"
@@ -225,9 +226,11 @@ def to_iceberg_schema(schema: sp.StructType) -> Schema:
 
     Raises:
         UnsupportedTypeError: Iceberg has no such type; the message names the column.
+        InvalidSchemaError: a name occurs twice at one level.
     """
-    ids = itertools.count(1)
-    return assign_fresh_schema_ids(Schema(*_iceberg_fields(schema, ids, "")))
+    fields = list(_iceberg_fields(schema, itertools.count(1), ""))
+    check_names(ice.StructType(*fields))
+    return assign_fresh_schema_ids(Schema(*fields))
 
 
 def to_iceberg_type(text: str) -> ice.IcebergType:

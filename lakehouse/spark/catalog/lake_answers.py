@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.catalog.catalog_protocol import walk_namespaces
-from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError
+from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.cached_tables import refresh_cached
@@ -342,6 +342,12 @@ def _schema(told: Arguments) -> Schema:
 def _terms(told: Arguments) -> list[str]:
     """What CREATE TABLE partitions by, or the table property `lakehouse.partition-by`."""
     terms = [iceberg_term(one) for one in told["partition_by"]]
+    if any(one.startswith("cluster_by(") for one in terms):
+        raise UnsupportedFeatureError(
+            f"{_identifier(told)}: Iceberg tables have no clustering columns: partition by the "
+            f"table property {TableProperties.partition_by.name}, and order rows by CALL "
+            "system.write_ordered_by"
+        )
     by_property = TableProperties(told["properties"]).partition_by
     if terms and by_property:
         raise InvalidInputError(

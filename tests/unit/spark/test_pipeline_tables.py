@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.errors import ValidationConflictError
+from lakehouse.errors import UnsupportedFeatureError, ValidationConflictError
+from lakehouse.spark.catalog.lake_answers import LakeAnswers
 from lakehouse.spark.catalog.pipeline_tables import PipelineTables
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 
@@ -164,3 +165,11 @@ def test_a_new_table_of_a_run_that_failed_is_made_again(lake, pipelines):
     assert pipelines.new_table(asked(MANAGER)) is not None
     assert pipelines.new_table(asked(MANAGER)) is None  # the next run looks
     assert pipelines.new_table(asked(STREAM)) is None
+
+
+def test_clustering_columns_are_refused(lake):
+    told = asked(MANAGER, schema='{"type": "struct", "fields": []}', defaults={}, properties={})
+    answers = LakeAnswers(lambda: SPARK, lake, "lake")
+    with pytest.raises(UnsupportedFeatureError, match=r"lakehouse\.partition-by"):
+        answers.create_table({**told, "partition_by": ["cluster_by(id)"]}, None)
+    assert lake.list_tables() == []

@@ -13,7 +13,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
-from lakehouse.errors import UnsupportedTypeError
+from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.spark.spark_types import (
     EXISTS_DEFAULT,
     FIELD_ID,
@@ -98,6 +98,12 @@ def test_a_type_spark_lacks_is_refused_by_name(kind):
 def test_a_type_iceberg_lacks_is_refused_by_name(kind):
     with pytest.raises(UnsupportedTypeError, match=r"'outer\.element'"):
         to_iceberg_schema(sp.StructType([sp.StructField("outer", sp.ArrayType(kind))]))
+
+
+def test_a_name_that_occurs_twice_is_refused():
+    """A query of a pipeline may have two columns of a name; Spark does not look."""
+    with pytest.raises(InvalidSchemaError, match="'v'"):
+        to_iceberg_schema(sp.StructType().add("k", "long").add("v", "long").add("v", "double"))
 
 
 def test_narrow_integers_and_char_types_widen():
