@@ -1,10 +1,10 @@
 """Our REST server beside Iceberg's reference catalog, both over SQLite, asked by the same clients.
 
-python -m benchmarks.rest [--seconds 6] [--rounds 3] [--files 200000] [--atlas FOLDER]. Rounds
-alternate between the two; of each case the median round is kept. The clients run on the same two
-cores. The reference (`RESTCatalogAdapter` over `JdbcCatalog`, from Maven Central) needs a JDK and
-Maven. Last a server of ours that does nothing else plans the whole Atlas table, 2.7 million files
-with twins, which is written to FOLDER, or found there.
+python -m benchmarks.rest [--seconds 6] [--rounds 3] [--files 200000] [--atlas FOLDER]
+[--workers 1]. Rounds alternate between the two; of each case the median round is kept. The clients
+run on the same two cores. The reference (`RESTCatalogAdapter` over `JdbcCatalog`, from Maven
+Central) needs a JDK and Maven. Last a server of ours that does nothing else plans the whole Atlas
+table, 2.7 million files with twins, which is written to FOLDER, or found there.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Side:
 
 @contextlib.contextmanager
 def running(
-    name: str, folder: Path, classpath: str, *, warehouse: Path | None = None
+    name: str, folder: Path, classpath: str, *, warehouse: Path | None = None, workers: int = 1
 ) -> Iterator[Side]:
     port = free_port()
     if name == "lakehouse":
@@ -106,6 +106,7 @@ def running(
             str(warehouse or folder / "warehouse"),
         ]
         command = [sys.executable, "-c", cli, "serve", *where, "--port", str(port)]
+        command += ["--workers", str(workers)]
     else:
         main = "org.apache.iceberg.rest.RestAdapter"
         command = ["java", "-Xmx1g", "-cp", classpath, main, str(port), str(folder)]
@@ -275,7 +276,7 @@ def median_of(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, An
 
 
 def run(
-    seconds: float, rounds: int, files: int, repeat: int, atlas_at: Path | None
+    seconds: float, rounds: int, files: int, repeat: int, atlas_at: Path | None, workers: int
 ) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="rest-", dir=Path.cwd()))
     try:
@@ -289,7 +290,9 @@ def run(
             servers = []
             for name in sides:
                 (folder / name).mkdir()
-                server = stack.enter_context(running(name, folder / name, classpath))
+                server = stack.enter_context(
+                    running(name, folder / name, classpath, workers=workers)
+                )
                 prepare(server, APPENDS)
                 drive(server.port, 8, seconds, lambda c, _n: load(f"t{c}"))  # warm
                 servers.append(server)
@@ -327,6 +330,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--atlas", type=Path, help="where the whole Atlas table is kept")
+    parser.add_argument("--workers", type=int, default=1, help="processes of our server")
     options = parser.parse_args()
     result = {
         "what": "requests to a catalog over SQLite by clients on the same machine",
@@ -334,7 +338,15 @@ def main() -> None:
         | {"python": platform.python_version(), "iceberg": "1.11.0"},
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "cores": os.cpu_count(),
-        **run(options.seconds, options.rounds, options.files, options.repeat, options.atlas),
+        "workers": options.workers,
+        **run(
+            options.seconds,
+            options.rounds,
+            options.files,
+            options.repeat,
+            options.atlas,
+            options.workers,
+        ),
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")

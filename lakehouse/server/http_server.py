@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from email.utils import formatdate
 from types import TracebackType
 
+from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 from uvloop import new_event_loop
 
 from lakehouse.errors import InvalidInputError, StorageError
-from lakehouse.server.wire.http_connections import App, Connection
+from lakehouse.server.wire.http_connections import Connection
 
 _POLL_SECONDS = 0.02
 _CONNECTIONS = 1024
@@ -47,7 +48,7 @@ class HttpServer:
 
     def __init__(
         self,
-        app: App,
+        app: ASGIApp,
         host: str,
         port: int,
         *,
@@ -130,7 +131,7 @@ class HttpServer:
         most = _connections()
         servers = [
             await loop.create_server(
-                lambda: Connection(config, self._state, self._app, most, loop),
+                lambda: Connection(config, self._state, most, loop),
                 sock=one,
                 backlog=most,
             )

@@ -127,11 +127,12 @@ class RestApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        await self._routed(scope, receive, send)
-
-    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Answer | None:
-        """The answer to a GET, where that needs no waiting; None where it does."""
-        return self._answers.at_once(target, headers)
+        answer = None
+        if scope["type"] == "http" and scope["method"] == "GET":
+            target = scope.get("raw_path") or b"", scope["query_string"]
+            answer = self._answers.at_once(*target, scope["headers"])
+        app = self._routed if answer is None else response(answer)
+        await app(scope, receive, send)
 
 
 def operations_of(

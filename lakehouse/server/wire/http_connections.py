@@ -1,14 +1,9 @@
-"""Connections of clients: HTTP/1.1 as uvicorn speaks it, bounded, and quick with what is in memory.
-
-Most requests of a catalog ask for a table that is in memory already. They are answered where their
-headers are read: without a task, a route and a thread they take a third of the processor's time.
-"""
+"""Connections of clients: HTTP/1.1 as uvicorn speaks it, with bounds that it does not have."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sized
-from typing import Any, Protocol
+from collections.abc import Sized
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn import Config
@@ -16,36 +11,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from lakehouse.server.http_messages import Answer
-
 HEADERS_BYTES_MAX = 128 * 1024
 """Of the headers of one request together, and its target."""
 QUEUED_MAX = 64
 """Requests of one connection that wait for the answers to those before them."""
 _REFUSED = b"%bconnection: close\r\ncontent-length: 0\r\n%b\r\n"
 _RETRY = b"retry-after: 1\r\n"
-
-Message = MutableMapping[str, Any]
-
-
-class App(Protocol):
-    """An ASGI application that may know an answer without waiting."""
-
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
-        """Answer a request."""
-
-    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Answer | None:
-        """The answer to a GET without a body; None where the application has to be called.
-
-        Args:
-            target: path and query as they were sent.
-            headers: names in lower case.
-        """
 
 
 class _Flow(FlowControl):
@@ -72,7 +43,6 @@ class Connection(HttpToolsProtocol):
     Args:
         config: of uvicorn.
         state: what all connections of a server share.
-        app: answers what is asked.
         connections_max: of a server; who comes when there are more is told 503.
         loop: that it runs in.
     """
@@ -81,14 +51,13 @@ class Connection(HttpToolsProtocol):
         self,
         config: Config,
         state: ServerState,
-        app: App,
         connections_max: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(config, state, {}, loop)
-        self._app, self._connections_max = app, connections_max
+        self._connections_max = connections_max
         self._header_bytes = 0
-        self._in_headers, self._is_done, self._is_over = True, False, False
+        self._in_headers, self._is_upgrade, self._is_over = True, False, False
         self._waits_since = loop.time()
 
     def waits(self, seconds: float, *, for_body: bool = False) -> bool:
@@ -145,13 +114,12 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Answer at once what can be, else call the application."""
+        """Call the application, unless the client is to be told nothing or no more."""
         if len(self.pipeline) >= QUEUED_MAX or self.parser.get_method() == b"CONNECT":
             raise HttpParserError("Nobody sends so many requests, or asks for a tunnel.")
-        if self.parser.should_upgrade():  # see `_told_again`
-            self._is_done = True
-        else:
-            self._answer()
+        self._is_upgrade = self.parser.should_upgrade()  # see `_told_again`
+        if not self._is_upgrade:
+            super().on_headers_complete()
         self._in_headers, self._header_bytes = False, 0
 
     def on_body(self, body: bytes) -> None:
@@ -163,10 +131,9 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The next request may come."""
         self._in_headers, self._header_bytes = True, 0
-        if self._is_done:
-            self._is_done = False
-            return
-        super().on_message_complete()
+        if not self._is_upgrade:
+            super().on_message_complete()
+        self._is_upgrade = False
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -178,36 +145,6 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         self._unset_keepalive_if_required()
         self._waits_since = self.loop.time()
-
-    def _answer(self) -> None:
-        answer = self._at_once() if self._is_free and not self.pipeline else None
-        if answer is None:
-            super().on_headers_complete()
-            return
-        self._is_done = True
-        self._waits_since = self.loop.time()
-        self.transport.writelines([self._head(answer), answer.body])
-
-    def _at_once(self) -> Answer | None:
-        parser = self.parser
-        if (
-            parser.get_method() != b"GET"
-            or not parser.should_keep_alive()
-            or parser.get_http_version() != "1.1"
-            or self.flow.write_paused
-        ):
-            return None
-        return self._app.at_once(self.url, self.headers)
-
-    def _head(self, answer: Answer) -> bytes:
-        lines = [STATUS_LINE[answer.status]]
-        lines += [b"%b: %b\r\n" % one for one in self.server_state.default_headers]
-        told = answer.headers.items()
-        lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in told]
-        if answer.body:
-            kind = answer.content_type.encode("latin-1")
-            lines.append(b"content-type: %b\r\ncontent-length: %d\r\n" % (kind, len(answer.body)))
-        return b"".join(lines) + b"\r\n"
 
     def _told_again(self) -> bytes:
         """The head of a request without `Upgrade`, for a parser of its own (RFC 9110, 7.8).

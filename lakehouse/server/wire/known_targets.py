@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from httptools import parse_url
 from starlette.datastructures import QueryParams
 from starlette.routing import Match, Route
 
@@ -41,36 +40,34 @@ class KnownTargets:
 
     def __init__(self) -> None:
         self._routes: list[tuple[Route, Operation]] = []
-        self._found: KeptByBytes[bytes, KnownTarget] = KeptByBytes(_BYTES_MAX)
+        self._found: KeptByBytes[tuple[bytes, bytes], KnownTarget] = KeptByBytes(_BYTES_MAX)
 
     def add(self, operation: Operation) -> None:
         """Know one more operation."""
         route = Route(f"{operation.root}{operation.path}", _unused, methods=[operation.method])
         self._routes.append((route, operation))
 
-    def find(self, target: bytes) -> KnownTarget | None:
+    def find(self, path: bytes, query: bytes) -> KnownTarget | None:
         """What is asked for by this target; None where none of the operations is.
 
         Raises InvalidIdentifierError: a name in it is no text.
         """
-        known = self._found.get(target)
+        known = self._found.get((path, query))
         if known is None:
-            known = self._look(target)
+            known = self._look(path, query)
             if known is not None:
-                self._found.put(target, known, _TARGET_BYTES + 4 * len(target))
+                self._found.put((path, query), known, _TARGET_BYTES + 4 * len(path + query))
         return known
 
-    def _look(self, target: bytes) -> KnownTarget | None:
-        if not target.isascii():
+    def _look(self, path: bytes, query: bytes) -> KnownTarget | None:
+        if not path.isascii() or not query.isascii():
             return None
-        parsed = parse_url(target)  # as uvicorn reads it
-        path, query = parsed.path.decode(), (parsed.query or b"").decode()
-        scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+        scope = {"type": "http", "method": "GET", "path": path.decode(), "headers": []}
         for route, operation in self._routes:
             match, inside = route.matches(scope)
             if match is Match.FULL:
                 names = decoded_names(inside["path_params"])
-                return KnownTarget(operation, names, dict(QueryParams(query)))
+                return KnownTarget(operation, names, dict(QueryParams(query.decode())))
         return None
 
 
