@@ -172,7 +172,7 @@ def databases(environment: dict[str, str]) -> dict[str, sa.URL]:
     if catalog.startswith("postgresql"):
         found["catalog"] = sa.make_url(catalog)
     if "DAGSTER_POSTGRES_HOST" in environment:
-        told = {
+        told: dict[str, Any] = {
             key: environment[f"DAGSTER_POSTGRES_{name}"]
             for key, name in (
                 ("username", "USER"),
