@@ -234,11 +234,12 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     problems = file_problems(ledger)
     problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
     changed = sorted({row.event_day for row in rows if row.event_day is not None})
-    work.say(files_indexed(len(fresh), sum(row.lines for row in rows), undated, problems))
+    lines = sum(row.lines for row in rows)
+    work.say(files_indexed(len(fresh), lines, undated, reasons, problems))
     return IndexOutcome(
         ledger.current_snapshot(),
         len(fresh),
-        sum(row.lines for row in rows),
+        lines,
         undated,
         problems,
         pending_days(ledger),

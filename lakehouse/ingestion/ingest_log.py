@@ -25,10 +25,17 @@ def files_to_index(fresh: Sequence[LandingFile], landed: int) -> str:
     return f"{landed:,} landing files, {len(fresh):,} of them new or changed ({size})"
 
 
-def files_indexed(files: int, lines: int, undated: int, problems: Mapping[str, str]) -> str:
-    """After it."""
+def files_indexed(
+    files: int,
+    lines: int,
+    undated: int,
+    reasons: Mapping[str, int],
+    problems: Mapping[str, str],
+) -> str:
+    """After it; `reasons` are those of lines without a usable event time."""
     said = f"{files:,} files indexed: {lines:,} lines, {undated:,} without a usable event time"
-    return said + (f"; damaged: {', '.join(sorted(problems)[:5])}" if problems else "")
+    said += f"; damaged: {', '.join(sorted(problems)[:5])}" if problems else ""
+    return "\n".join([said, *_quarantined(reasons)])
 
 
 def said_once(found: Mapping[str, str]) -> str:
@@ -87,11 +94,12 @@ def days_written(
         [
             as_text(table),
             *([f"and {left_out:,} earlier days"] if left_out else []),
-            *(
-                f"quarantined {number:,} x {reason}"
-                for reason, number in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[
-                    :_REASONS_SHOWN
-                ]
-            ),
+            *_quarantined(reasons),
         ]
     )
+
+
+def _quarantined(reasons: Mapping[str, int]) -> list[str]:
+    """The commonest first."""
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    return [f"quarantined {number:,} x {reason}" for reason, number in ordered[:_REASONS_SHOWN]]

@@ -123,11 +123,13 @@ def json_of(line: bytes) -> object:
 
 
 def assert_json(data: bytes, chunks: list[Chunk]) -> None:
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    mark = b"\xef\xbb\xbf"  # also within: files are put together
+    lines = data.removeprefix(mark).split(b"\n")
     expected = {
         number: value
         for number, line in enumerate(lines, start=1)
-        if len(line) <= SOURCE.max_line_bytes and (value := json_of(line)) is not None
+        if len(line) <= SOURCE.max_line_bytes
+        and (value := json_of(line.removeprefix(mark))) is not None
     }
     found: dict[int, dict[str, object]] = {}
     for chunk in chunks:

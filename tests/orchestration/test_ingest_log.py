@@ -28,7 +28,10 @@ def test_an_ingestion_says_what_it_takes_and_what_became_of_each_day(pipe: Pipe)
     landed, indexed, plan, staged, published, written = said
     assert (staged, published) == ("staging 4 data files", "published")
     assert landed.startswith("2 landing files, 2 of them new or changed")
-    assert indexed == "2 files indexed: 11 lines, 1 without a usable event time"
+    assert indexed.splitlines() == [
+        "2 files indexed: 11 lines, 1 without a usable event time",
+        "quarantined 1 x malformed JSON",
+    ]
     assert plan == "replace 2 days, 2026-06-01 to 2026-06-02: 10 lines of 2 files"
     cells = [[c.strip() for c in line.split("│")[1:-1]] for line in written.splitlines()]
     days = [row for row in cells if row and row[0].startswith("2026")]
