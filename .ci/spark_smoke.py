@@ -61,6 +61,12 @@ def main() -> int:
             query = writer.option("checkpointLocation", f"{folder}/{mode}").toTable(TABLE)
             query.awaitTermination()
             expect(sum(one[1] == "s" for one in rows(now)), 2 if mode == "append" else 1)
+        changes = spark.readStream.option("maxFilesPerTrigger", 1).table(f"{TABLE}.changes")
+        writer = changes.writeStream.trigger(availableNow=True)
+        query = writer.option("checkpointLocation", f"{folder}/changes").toTable("lake.raw.c")
+        query.awaitTermination()
+        signs = "sum(CASE _change_type WHEN 'INSERT' THEN 1 ELSE -1 END)"
+        expect(rows(f"SELECT {signs} FROM lake.raw.c"), rows(f"SELECT count(*) FROM {TABLE}"))
         sys.stdout.write(f"Spark {spark.version}: statements do what they should\n")
         spark.stop()
     return 0

@@ -65,12 +65,13 @@ def plan_changelog(
         else snapshots_after(metadata, to, from_snapshot_id)
     )
     changing = [one for one in reversed(newest_first) if one.operation != OPERATION_REPLACE]
-    return [_step(number, one, metadata, storage) for number, one in enumerate(changing)]
+    return [changelog_step(number, one, metadata, storage) for number, one in enumerate(changing)]
 
 
-def _step(
+def changelog_step(
     ordinal: int, snapshot: Snapshot, metadata: TableMetadata, storage: Storage
 ) -> ChangelogStep:
+    """The files whose live rows a snapshot changed; raises as `plan_changelog`."""
     parent_id = snapshot.parent_snapshot_id
     parent = None if parent_id is None else metadata.snapshot_or_none(parent_id)
     if parent_id is not None and parent is None:

@@ -28,11 +28,12 @@ from lakehouse.spark.catalog.staged_tables import (
     StagedTableAnswers,
     replaced_table,
 )
-from lakehouse.spark.catalog.table_names import NamedTable, find_table
+from lakehouse.spark.catalog.table_names import CHANGES, NamedTable, find_table
 from lakehouse.spark.catalog.view_answers import ViewAnswers
 from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
+from lakehouse.spark.reading.row_streams import ChangesAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.session_settings import check_settings
 from lakehouse.spark.spark_types import to_iceberg_schema
@@ -285,6 +286,10 @@ class LakeAnswers(Answers):
 
     def _answers(self, found: NamedTable, told: Arguments = MappingProxyType({})) -> Answers:
         table, spark = found.table, self._session()
+        if found.metadata_table == CHANGES:
+            if found.snapshot_id is not None or found.as_of_ms is not None or found.ref:
+                raise InvalidInputError(f"{found.shown} has no versions: they are its rows")
+            return ChangesAnswers(self._session, found.shown, table)
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
         by_workers = not hadoop_reads(spark, table.location, table.storage)

@@ -16,6 +16,7 @@ BRANCH = "branch_"
 TAG = "tag_"
 SNAPSHOT = "snapshot_id_"
 TIME = "at_timestamp_"
+CHANGES = "changes"
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class NamedTable:
     Attributes:
         table: the table.
         shown: the name by which it was asked for.
-        metadata_table: one of `METADATA_TABLES`; None for the rows themselves.
+        metadata_table: one of `METADATA_TABLES`, or `CHANGES`; None for the rows themselves.
         branch: the branch that writes go to; None where nothing can be written.
         snapshot_id: read this snapshot.
         as_of_ms: read what was current at this time.
@@ -76,7 +77,7 @@ def find_table(lake: Lakehouse, namespace: Sequence[str], name: str) -> NamedTab
 
 
 def _part(table: Table, shown: str, name: str) -> NamedTable | None:
-    if name in METADATA_TABLES:
+    if name in METADATA_TABLES or name == CHANGES:
         return NamedTable(table, shown, name, branch=None)
     if name.startswith(BRANCH):
         branch = name.removeprefix(BRANCH)

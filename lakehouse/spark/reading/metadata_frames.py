@@ -12,8 +12,10 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.spark.catalog.table_names import NamedTable
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.read_options import read_options
+from lakehouse.spark.reading.table_facts import UNKNOWN_SIZE
 from lakehouse.spark.shown_values import shown_array
 from lakehouse.spark.spark_types import quoted
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 
 class MetadataTableAnswers(Answers):
@@ -37,24 +39,10 @@ class MetadataTableAnswers(Answers):
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """For `LakehouseTable.java`."""
-        metadata = self._found.table.metadata
-        return {
-            "name": self._found.shown,
-            "id": f"{metadata.table_uuid}.{self._found.metadata_table}",
-            "version": f"{metadata.current_snapshot_id}.{metadata.last_updated_ms}",
-            "schema": self._frame.schema.json(),
-            "properties": {},
-            "partitioning": [],
-            "metadata_columns": [],
-            "bytes": self._bytes,
-            "rows": -1,
-            "distinct": {},
-            "splits": {},
-            "misleading": [],
-            "for_workers": [],
-            "by_workers": True,
-            "writable": False,
-        }
+        facts = unpruned_facts(
+            self._found.shown, self._found.metadata_table or "", self._found.table.metadata
+        )
+        return {**facts, "schema": self._frame.schema.json(), "bytes": self._bytes}
 
     def rows(self, told: Arguments, _thing: object) -> Any:
         """The frame with these `columns`."""
@@ -71,6 +59,26 @@ class MetadataTableAnswers(Answers):
     def options(self, told: Arguments, _thing: object) -> dict[str, int]:
         """Options of a read, of which none matters: a metadata table is made in one piece."""
         return read_options(self._found.shown, told)
+
+
+def unpruned_facts(name: str, part: str, metadata: TableMetadata) -> dict[str, Any]:
+    """Facts of rows that come as a frame in one piece, but for their `schema`."""
+    return {
+        "name": name,
+        "id": f"{metadata.table_uuid}.{part}",
+        "version": f"{metadata.current_snapshot_id}.{metadata.last_updated_ms}",
+        "properties": {},
+        "partitioning": [],
+        "metadata_columns": [],
+        "bytes": UNKNOWN_SIZE,
+        "rows": -1,
+        "distinct": {},
+        "splits": {},
+        "misleading": [],
+        "for_workers": [],
+        "by_workers": True,
+        "writable": False,
+    }
 
 
 def as_text(table: pa.Table) -> pa.Table:

@@ -18,6 +18,7 @@ from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spark.jvm.answers import Answers, Arguments, Verb
 from lakehouse.spark.reading.exact_conditions import exact_condition
+from lakehouse.spark.reading.row_streams import RowStreamAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.spark_types import refuse_unwritable, to_iceberg_type
@@ -81,12 +82,13 @@ class WritableTableAnswers(TableAnswers):
             "operation": self.operation,
             "can_change": self.can_change,
             "at": self.at,
+            "stream": self.stream,
         }
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
         facts = super().facts(told, thing)
-        return {**facts, "writable": True, "accepts_any": self._accepts_any}
+        return {**facts, "writable": True, "streams": True, "accepts_any": self._accepts_any}
 
     def at(self, told: Arguments, thing: object) -> Answers:
         """The same columns at the snapshot, time (milliseconds), branch or tag of an option."""
@@ -116,6 +118,11 @@ class WritableTableAnswers(TableAnswers):
             by_workers=self.by_workers,
             schema=self.schema,
         )
+
+    def stream(self, told: Arguments, _thing: object) -> RowStreamAnswers:
+        """A stream of the rows that come, with the options of the read."""
+        facts = (self._spark, self.name, self._table, self._ref, self.schema, told)
+        return RowStreamAnswers(*facts, changes=False)
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`; of batches of `stream`."""

@@ -1,6 +1,7 @@
 package lakehouse.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -25,6 +26,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
     private static final String[] POINTS = new String[] {
         "snapshot-id", "as-of-timestamp", "branch", "tag", "start-snapshot-id", "end-snapshot-id"};
+    private static final List OF_STREAMS = Arrays.asList(new String[] {
+        "stream-from-timestamp", "stream-from-snapshot-id", "stream-from-tag", "failondataloss",
+        "streaming-skip-overwrite-snapshots", "streaming-skip-delete-snapshots",
+        "maxfilespertrigger", "maxrowspertrigger", "maxbytespertrigger"});
     final Answerer answerer;
     final Map facts;
     private final StructType schema;
@@ -75,7 +80,9 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
     }
 
     public Set capabilities() {
-        return EnumSet.of(TableCapability.BATCH_READ);
+        return is("streams")
+            ? EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ)
+            : EnumSet.of(TableCapability.BATCH_READ);
     }
 
     public MetadataColumn[] metadataColumns() {
@@ -97,9 +104,11 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
         }
         HashMap others = new HashMap(options);
         others.keySet().removeAll(point.keySet());
+        others.keySet().removeAll(OF_STREAMS);
         Map splits = others.isEmpty() ? new HashMap() : answerer.map("options", others);
         LakehouseTable read = point.isEmpty() ? this : of(answerer.answerer("at", point));
-        return new LakehouseScanBuilder(splits.isEmpty() ? read : read.cut(splits), null);
+        return new LakehouseScanBuilder(splits.isEmpty() ? read : read.cut(splits), null)
+            .orStream(this, options.asCaseSensitiveMap());
     }
 
     /** The same, whose files are cut and packed as a read asks for (`Slicing`). */

@@ -28,7 +28,8 @@ class WritableTable extends EvolvingTable
         HashSet out = new HashSet(EnumSet.of(
             TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
             TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC,
-            TableCapability.STREAMING_WRITE, TableCapability.AUTOMATIC_SCHEMA_EVOLUTION));
+            TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ,
+            TableCapability.AUTOMATIC_SCHEMA_EVOLUTION));
         if (is("accepts_any") && !isAskedByMerge()) {
             out.add(TableCapability.ACCEPT_ANY_SCHEMA);
         }

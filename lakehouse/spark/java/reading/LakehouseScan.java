@@ -19,6 +19,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -30,6 +31,10 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
     final String filters;
     private final String description;
     private final List rowGroupFilters;
+    /** What this is a stream of, if it is one, and the options of the read. */
+    LakehouseTable streamed;
+    Map options;
+    private boolean isStream;
     private FilePlan plan;
     private Scan.ColumnarSupportMode columnar;
 
@@ -59,6 +64,16 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
 
     public Batch toBatch() {
         return this;
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+        if (streamed == null || !streamed.is("streams")) {
+            throw new UnsupportedOperationException(table.name()
+                + " is one point of a table's history, to which no rows come: stream the table");
+        }
+        isStream = true;
+        return new RowStream(
+            streamed.name(), streamed.answerer.answerer("stream", options), columns());
     }
 
     synchronized FilePlan plan() {
@@ -95,6 +110,9 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
      * make their readers, each of which broadcasts Hadoop's settings.
      */
     public synchronized Scan.ColumnarSupportMode columnarSupportMode() {
+        if (isStream) {
+            return Scan.ColumnarSupportMode.UNSUPPORTED;
+        }
         if (columnar == null) {
             boolean deletes = table.number("rows") < 0L && plan().deletes;
             columnar = DataFileReaderFactory.isColumnar(SparkSession.active(), table, required,

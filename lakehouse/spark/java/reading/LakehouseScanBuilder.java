@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InSet;
@@ -44,6 +45,8 @@ final class LakehouseScanBuilder
     private boolean whole = true;
     private String description = "";
     private AnsweredScan answered;
+    private LakehouseTable streamed;
+    private Map options;
     private final ArrayList rowGroupFilters = new ArrayList();
 
     /** `change` is what the rows are read for, null for a query. */
@@ -51,6 +54,13 @@ final class LakehouseScanBuilder
         this.table = table;
         this.change = change;
         this.required = table.schema();
+    }
+
+    /** What a scan is a stream of, if Spark wants one. */
+    LakehouseScanBuilder orStream(LakehouseTable asked, Map given) {
+        streamed = asked;
+        options = given;
+        return this;
     }
 
     public void pruneColumns(StructType asked) {
@@ -130,8 +140,10 @@ final class LakehouseScanBuilder
             return change.scanned(isForWorkers(scan) ? new WorkerRowLevelScan(scan) : scan);
         }
         LakehouseScan scan = ofQuery();
+        scan.streamed = streamed;
+        scan.options = options;
         return isForWorkers(scan)
-            ? (Scan) new WorkerScan(table, OutputColumns.whole(required, table), filters) : scan;
+            ? (Scan) new WorkerScan(scan, OutputColumns.whole(required, table)) : scan;
     }
 
     private LakehouseScan ofQuery() {

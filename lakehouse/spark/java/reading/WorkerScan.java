@@ -10,6 +10,7 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.V1Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.TableScan;
 import org.apache.spark.sql.types.StructType;
@@ -20,14 +21,20 @@ import org.apache.spark.sql.types.StructType;
  * metadata tables.
  */
 final class WorkerScan implements V1Scan, SupportsReportStatistics {
+    private final LakehouseScan asked;
     private final LakehouseTable table;
     private final StructType required;
     private final String filters;
 
-    WorkerScan(LakehouseTable table, StructType required, String filters) {
-        this.table = table;
+    WorkerScan(LakehouseScan asked, StructType required) {
+        this.asked = asked;
+        this.table = asked.table;
         this.required = required;
-        this.filters = filters;
+        this.filters = asked.filters;
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+        return asked.toMicroBatchStream(checkpoint);
     }
 
     public StructType readSchema() {
