@@ -77,7 +77,7 @@ class BaseCatalog:
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Refused: the catalog swaps one table at a time."""
-        names = ", ".join(str(one.identifier) for one in commits)
+        names = ", ".join(str(commit.identifier) for commit in commits)
         raise UnsupportedFeatureError(
             f"{names} cannot be committed to together: this catalog swaps one table at a time. Use "
             "a SQL catalog, or commit to each by itself."
@@ -102,7 +102,7 @@ class BaseCatalog:
 
     def during(self, *requests: Request) -> Catalog:
         """Refused: the catalog cannot note a request with what it does."""
-        keys = ", ".join(one.key for one in requests)
+        keys = ", ".join(request.key for request in requests)
         raise UnsupportedFeatureError(f"This catalog notes no requests, {keys} neither.")
 
     def appender(self, identifier: Identifier) -> ServerAppender | None:  # noqa: ARG002

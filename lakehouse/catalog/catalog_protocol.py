@@ -374,7 +374,7 @@ def walk_namespaces(catalog: Catalog, below: Namespace = ()) -> Iterator[Namespa
         except NoSuchNamespaceError:
             continue
         # servers that know one level only answer with the same names whatever the parent
-        new = [one for one in children if one not in seen]
+        new = [child for child in children if child not in seen]
         seen.update(new)
         pending.extend(reversed(new))
 

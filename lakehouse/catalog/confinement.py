@@ -271,10 +271,10 @@ class OwnFolders:
         check_table(catalog, metadata)
         roots = allowed_roots(catalog.warehouse, catalog.properties)
         named = [
-            one
-            for one in table_folders(metadata)
+            folder
+            for folder in table_folders(metadata)
             if not roots
-            or any(lies_within(one, root) and not lies_within(root, one) for root in roots)
+            or any(lies_within(folder, root) and not lies_within(root, folder) for root in roots)
         ]
         self.folders: tuple[str, ...] = tuple(
             one
@@ -372,7 +372,7 @@ def check_files(
     Files in its own folders are welcome; others in the warehouse, too, unless they lie in the
     folder of another table, which will delete them when it has no more use for them.
     """
-    guests = [one for one in locations if not own.name(one)]
+    guests = [location for location in locations if not own.name(location)]
     if not guests:
         return
     roots = allowed_roots(catalog.warehouse, catalog.properties)

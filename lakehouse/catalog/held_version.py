@@ -35,7 +35,7 @@ class HeldVersion:
         try:
             yield
         except NoSuchFileError as error:
-            held = [one.snapshot_id for one in self.version.metadata.snapshots]
+            held = [snapshot.snapshot_id for snapshot in self.version.metadata.snapshots]
             expired = self.expired(snapshot_ids or held)
             if expired is None:
                 raise

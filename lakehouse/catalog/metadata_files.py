@@ -205,7 +205,7 @@ def discard(storage: Storage, location: str) -> None:
 
 
 def _is_own_metadata_file(location: str, folders: Sequence[str]) -> bool:
-    return location.endswith(_ENDINGS) and any(lies_within(location, one) for one in folders)
+    return location.endswith(_ENDINGS) and any(lies_within(location, folder) for folder in folders)
 
 
 def compression_of(metadata: Described) -> str:

@@ -66,12 +66,12 @@ class PostedAppend:
 
     def to_json(self, kinds: PartitionTypes | None = None) -> dict[str, Any]:
         """The body of a request; `kinds` are needed for files."""
-        files = [file_to_json(one, kinds or {}) | metrics_to_json(one) for one in self.files]
+        files = [file_to_json(file, kinds or {}) | metrics_to_json(file) for file in self.files]
         return {
             "append-id": self.append_id,
             "table-uuid": self.table_uuid,
             "branch": self.branch,
-            "manifests": [_manifest_to_json(one) for one in self.manifests],
+            "manifests": [_manifest_to_json(manifest) for manifest in self.manifests],
             **({"files": files} if files else {}),
             "summary": dict(self.summary),
             "shares-snapshot": self.shares,
@@ -139,12 +139,16 @@ def _manifest_to_json(manifest: ManifestFile) -> dict[str, Any]:
     if manifest.partitions is not None:
         document["partitions"] = [
             {
-                "contains-null": one.contains_null,
-                "contains-nan": one.contains_nan,
-                "lower-bound": None if one.lower_bound is None else one.lower_bound.hex(),
-                "upper-bound": None if one.upper_bound is None else one.upper_bound.hex(),
+                "contains-null": partition.contains_null,
+                "contains-nan": partition.contains_nan,
+                "lower-bound": None
+                if partition.lower_bound is None
+                else partition.lower_bound.hex(),
+                "upper-bound": None
+                if partition.upper_bound is None
+                else partition.upper_bound.hex(),
             }
-            for one in manifest.partitions
+            for partition in manifest.partitions
         ]
     return document
 

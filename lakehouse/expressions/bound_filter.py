@@ -65,8 +65,8 @@ def columns_of(term: Term) -> Iterator[Column]:
     if isinstance(term, Column):
         yield term
     elif isinstance(term, Call):
-        for one in term.args:
-            yield from columns_of(one)
+        for arg in term.args:
+            yield from columns_of(arg)
 
 
 T = TypeVar("T")

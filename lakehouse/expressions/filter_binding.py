@@ -89,7 +89,7 @@ class Names:
     def __init__(self, schema: Schema, *, case_sensitive: bool = True) -> None:
         self._schema = schema
         self._case_sensitive = case_sensitive
-        self._top_level = {one.field_id for one in schema.fields}
+        self._top_level = {field.field_id for field in schema.fields}
 
     def column(self, name: str) -> Column:
         """The column of a dotted name. Raises InvalidExpressionError."""
@@ -180,7 +180,7 @@ def to_bound(term: Term, *, wanted: bool = True) -> Bound:
         return to_bound(term.args[0], wanted=not wanted)
     if term.name in ("and", "or"):
         join = conjunction if (term.name == "and") == wanted else disjunction
-        return join(to_bound(one, wanted=wanted) for one in term.args)
+        return join(to_bound(arg, wanted=wanted) for arg in term.args)
     if term.name == "unless null":
         holds = isinstance(term.args[1], Value) and term.args[1].value is wanted
         return to_bound(sql.call("is null", term.args[0]), wanted=False) if holds else FALSE
@@ -218,8 +218,8 @@ def _needed(term: Term) -> Iterator[Column]:
     if isinstance(term, Column):
         yield term
     elif isinstance(term, Call) and FUNCTIONS[term.name].strict:
-        for one in term.args:
-            yield from _needed(one)
+        for arg in term.args:
+            yield from _needed(arg)
 
 
 def _prefix(like: Call) -> str:
@@ -269,7 +269,7 @@ def _predicate(node: ice.UnboundPredicate, column: Column) -> Term:
         found = sql.nan_test(column)
         return found if isinstance(node, ice.IsNaN) else sql.call("not", found)
     if isinstance(node, ice.In | ice.NotIn):
-        found = sql.member(column, [Value(literal_of(one)) for one in node.literals])
+        found = sql.member(column, [Value(literal_of(literal)) for literal in node.literals])
         return found if isinstance(node, ice.In) else sql.call("not", found)
     if isinstance(node, ice.StartsWith | ice.NotStartsWith):
         found = sql.prefix_test(column, Value(literal_of(node.literal)))
@@ -314,13 +314,13 @@ def _promotes(old: IcebergType, new: IcebergType) -> bool:
 
 def refuse_metadata_columns(where: Bound, what: str) -> None:
     """Raise InvalidExpressionError where a filter asks for what no column of the table holds."""
-    known = {one.field_id for one in METADATA_COLUMNS.values()}
-    for one in columns(where):
-        if one.field_id in known:
+    known = {column.field_id for column in METADATA_COLUMNS.values()}
+    for column in columns(where):
+        if column.field_id in known:
             raise InvalidExpressionError(
-                f"{what} cannot be filtered by {one.path[0]}, "
+                f"{what} cannot be filtered by {column.path[0]}, "
                 "which belongs to files: filter a scan",
-                column=one.path[0],
+                column=column.path[0],
             )
 
 

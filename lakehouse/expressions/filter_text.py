@@ -79,10 +79,10 @@ def describe_term(term: Term) -> str:
     if isinstance(term, Value):
         return _constant(term)
     args = [
-        f"({describe_term(one)})"
-        if isinstance(one, Call) and one.name in _INFIX
-        else describe_term(one)
-        for one in term.args
+        f"({describe_term(arg)})"
+        if isinstance(arg, Call) and arg.name in _INFIX
+        else describe_term(arg)
+        for arg in term.args
     ]
     if term.name in _INFIX:
         escapes = term.name in ("like", "ilike") and "\\" in args[1]

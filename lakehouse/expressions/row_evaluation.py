@@ -75,7 +75,7 @@ def evaluate(term: Term, read: Read) -> Datum:
         return plain(read(term.field_id))
     if isinstance(term, Value):
         return constant(term)
-    return FUNCTIONS[term.name].compute(*(evaluate(one, read) for one in term.args))
+    return FUNCTIONS[term.name].compute(*(evaluate(arg, read) for arg in term.args))
 
 
 def constant(value: Value) -> Datum:

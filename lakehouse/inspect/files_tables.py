@@ -281,12 +281,12 @@ def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) 
     fields: list[pa.Field] = []
     arrays: list[pa.Array] = []
     if column.fields:
-        struct = column.array([one.partition for one in totals.values()])
+        struct = column.array([total.partition for total in totals.values()])
         fields += [
             pa.field("partition", struct.type, nullable=False),
             pa.field("spec_id", pa.int32(), nullable=False),
         ]
-        arrays += [struct, pa.array([one.partition[0] for one in totals.values()], pa.int32())]
+        arrays += [struct, pa.array([total.partition[0] for total in totals.values()], pa.int32())]
     rows = list(totals.values())
     for name, kind in _PARTITION_COUNTS.items():
         fields.append(pa.field(name, kind, nullable=False))

@@ -165,7 +165,9 @@ class MetadataTables:
 
     def all_manifests(self) -> pa.Table:
         """Manifests of every snapshot, with `reference_snapshot_id`."""
-        listed = [(one.snapshot_id, self._listed(one)) for one in self.metadata.snapshots]
+        listed = [
+            (snapshot.snapshot_id, self._listed(snapshot)) for snapshot in self.metadata.snapshots
+        ]
         return all_manifests_table(listed, self.metadata)
 
     def all_entries(self) -> pa.Table:

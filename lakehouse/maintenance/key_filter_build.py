@@ -119,7 +119,7 @@ class _Work:
 
     def lacking(self, field: NestedField) -> list[FileScanTask]:
         known = self.known[field.field_id]
-        return [one for one in self.tasks if one.data_file.file_path not in known]
+        return [task for task in self.tasks if task.data_file.file_path not in known]
 
     def plan(self, table: Identifier) -> KeyFilterPlan:
         read = {
@@ -211,10 +211,10 @@ def _work(
     fields = _fields(metadata.schema(), columns, str(table))
     request = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id, current_schema=True)
     known = {
-        one.field_id: load_key_filters(
-            metadata, snapshot.snapshot_id, one.field_id, one.field_type, storage
+        field.field_id: load_key_filters(
+            metadata, snapshot.snapshot_id, field.field_id, field.field_type, storage
         ).by_file
-        for one in fields
+        for field in fields
     }
     return _Work(snapshot, fields, plan_scan(request, storage).tasks, known)
 
@@ -222,13 +222,15 @@ def _work(
 def _fields(schema: Schema, columns: Sequence[str], table: str) -> tuple[NestedField, ...]:
     if isinstance(columns, str) or not columns:
         raise InvalidInputError(f"{table}: columns is a list of columns, not {columns!r}")
-    possible = {one.name: one for one in schema.fields if keys_as(one.field_type) is not None}
-    if unknown := [one for one in columns if one not in possible]:
+    possible = {
+        field.name: field for field in schema.fields if keys_as(field.field_type) is not None
+    }
+    if unknown := [column for column in columns if column not in possible]:
         raise InvalidSchemaError(
             f"{table}: there are no filters of {', '.join(unknown)}: of columns of whole numbers, "
             f"text, binary, uuid or dates alone, which are {', '.join(possible) or 'none'}"
         )
-    return tuple(possible[one] for one in dict.fromkeys(columns))
+    return tuple(possible[fromkey] for fromkey in dict.fromkeys(columns))
 
 
 def _blob(work: _Work, field: NestedField, metadata: TableMetadata, storage: Storage) -> NewBlob:

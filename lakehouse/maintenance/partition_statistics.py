@@ -130,7 +130,7 @@ def plan_partition_statistics(
         identifier=table,
         snapshot_id=snapshot.snapshot_id,
         manifests=len(manifests),
-        bytes=sum(one.manifest_length for one in manifests),
+        bytes=sum(manifest.manifest_length for manifest in manifests),
     )
 
 
@@ -187,7 +187,7 @@ def compute_partition_statistics(
 
 
 def _counted(metadata: TableMetadata, snapshot_id: int | None, table: Identifier) -> Snapshot:
-    if all(is_unpartitioned(one) for one in metadata.partition_specs):
+    if all(is_unpartitioned(spec) for spec in metadata.partition_specs):
         raise InvalidInputError(
             f"{table} is not partitioned: `compute_statistics` counts the values of its columns",
             table=str(table),
@@ -321,10 +321,10 @@ def partition_statistics(metadata: TableMetadata, snapshot: Snapshot, storage: S
                 found.add(entry)
     unified = UnifiedPartition.of(metadata)
     rows = sorted(
-        (one for one in counts.values() if one.live),
+        (count for count in counts.values() if count.live),
         key=lambda one: ([_ordered(value) for value in unified.values(one.partition)], one.spec_id),
     )
-    told = not any(one.position_delete_file_count + one.equality_delete_file_count for one in rows)
+    told = not any(row.position_delete_file_count + row.equality_delete_file_count for row in rows)
     return _table(rows, unified, partition_statistics_schema(metadata), exact=told)
 
 
@@ -332,7 +332,7 @@ def _table(
     rows: Sequence[_Counts], unified: UnifiedPartition, schema: Schema, *, exact: bool
 ) -> pa.Table:
     arrow = schema_to_arrow(schema)
-    known = unified.array([one.partition for one in rows])
+    known = unified.array([row.partition for row in rows])
     struct = arrow.field("partition").type
     columns: list[pa.Array] = [
         pa.StructArray.from_arrays(
@@ -344,9 +344,10 @@ def _table(
             fields=list(struct),
         )
     ]
-    figures = [one.figures(exact=exact) for one in rows]
+    figures = [row.figures(exact=exact) for row in rows]
     columns += [
-        pa.array([one[field.name] for one in figures], field.type) for field in list(arrow)[1:]
+        pa.array([figure[field.name] for figure in figures], field.type)
+        for field in list(arrow)[1:]
     ]
     return pa.Table.from_arrays(columns, schema=arrow)
 

@@ -166,7 +166,7 @@ def _present(
         except NoSuchFileError:
             return []
         blobs = parse_footer(data, location)
-        return [(one, data[one.offset : one.offset + one.length]) for one in blobs]
+        return [(blob, data[blob.offset : blob.offset + blob.length]) for blob in blobs]
     return []
 
 

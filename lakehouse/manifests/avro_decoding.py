@@ -208,7 +208,7 @@ def _kept(schema: Any) -> Any:
     kept = {key: _kept(value) for key, value in schema.items() if key != "fields"}
     if "fields" in schema:
         fields = (one for one in schema["fields"] if not _is_empty_record(one["type"]))
-        kept["fields"] = [_kept(one) for one in fields]
+        kept["fields"] = [_kept(field) for field in fields]
     return kept
 
 

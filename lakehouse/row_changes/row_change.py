@@ -305,7 +305,7 @@ class RowWriter:
         self._finish_fresh()
         rows = tuple(self._decided())
         if self._request is not None and self._metadata.format_version < VECTORS_SINCE:
-            self._write_deletes([one for one in rows if len(one.gone)], self._request)
+            self._write_deletes([row for row in rows if len(row.gone)], self._request)
         return RowChange(
             command=self._command,
             base=self._base,
@@ -337,7 +337,7 @@ class RowWriter:
         """
         spec = self._metadata.spec(file.spec_id)
         there = fields_by_id(self._lineage.schema.fields)
-        if any(one.source_id not in there for one in spec.fields):
+        if any(field.source_id not in there for field in spec.fields):
             return self._lineage
         return replace(self._lineage, spec=spec)
 
@@ -368,15 +368,15 @@ class RowWriter:
 
     def _write_deletes(self, rows: Sequence[DecidedRows], request: WriteRequest) -> None:
         by_spec: dict[int, list[FileDeletes]] = defaultdict(list)
-        for one in rows:
-            by_spec[one.data_file.spec_id].append(FileDeletes(one.data_file, one.gone))
+        for row in rows:
+            by_spec[row.data_file.spec_id].append(FileDeletes(row.data_file, row.gone))
         for spec_id, files in by_spec.items():
             of_spec = replace(request, spec=self._metadata.spec(spec_id))
             self._deletes += write_deletes(files, of_spec, self._storage, task=f"deletes{spec_id}")
 
 
 def _decided_rows(task: FileScanTask, gone: Positions, read: Positions) -> DecidedRows:
-    by_position = (one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
+    by_position = (delete for delete in task.deletes if delete.content == CONTENT_POSITION_DELETES)
     return DecidedRows(task.data_file, gone, read, tuple(by_position))
 
 

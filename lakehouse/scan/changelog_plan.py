@@ -83,8 +83,8 @@ def changelog_step(
         )
     old = _Side(metadata, storage, [] if parent is None else load_manifests(storage, parent))
     new = _Side(metadata, storage, load_manifests(storage, snapshot))
-    everywhere = {one.manifest_path for one in old.deletes} != {
-        one.manifest_path for one in new.deletes
+    everywhere = {delete.manifest_path for delete in old.deletes} != {
+        delete.manifest_path for delete in new.deletes
     }
     before = old.tasks(set() if everywhere else {one.manifest_path for one in new.data})
     after = new.tasks(set() if everywhere else {one.manifest_path for one in old.data})
@@ -102,7 +102,7 @@ def changelog_step(
 
 
 def _deletes(task: FileScanTask) -> set[_DeleteKey]:
-    return {(one.file_path, one.content_offset) for one in task.deletes}
+    return {(delete.file_path, delete.content_offset) for delete in task.deletes}
 
 
 class _Side:

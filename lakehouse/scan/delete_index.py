@@ -78,9 +78,10 @@ class DeleteIndex:
             ]
             positions = self._by_partition.get(key, ())
             found += [
-                one
-                for one in positions
-                if sequence_number <= one.sequence_number and one.file.may_name(file.file_path)
+                position
+                for position in positions
+                if sequence_number <= position.sequence_number
+                and position.file.may_name(file.file_path)
             ]
         return tuple(one.file for one in sorted(found, key=lambda one: one.sequence_number))
 

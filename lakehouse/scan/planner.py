@@ -153,7 +153,7 @@ class ScanPlan:
         """
         if not self.report.delete_files.planned:
             return from_entries(self._parts, asked)
-        rows = total_rows([one.live_rows for one in self.tasks])
+        rows = total_rows([task.live_rows for task in self.tasks])
         if rows is None or any(one.function != "rows" for one in asked):
             raise LookupError("rows are deleted")
         return [rows] * len(asked)
@@ -242,9 +242,9 @@ def plan_appends(
 
     def added() -> Listed:
         listed = [
-            (one, manifest)
-            for one in reversed(appends)
-            for manifest in load_manifests(storage, one)
+            (append, manifest)
+            for append in reversed(appends)
+            for manifest in load_manifests(storage, append)
         ]
         of_data = [
             (one, manifest) for one, manifest in listed if manifest.content == CONTENT_DATA_MANIFEST
@@ -259,7 +259,7 @@ def plan_appends(
         cache,
         snapshot,
         added,
-        added_by=frozenset(one.snapshot_id for one in appends),
+        added_by=frozenset(append.snapshot_id for append in appends),
     )
 
 
@@ -272,10 +272,10 @@ def snapshots_after(
         NoSuchSnapshotError: `from_snapshot_id` is not among the ancestors.
     """
     between: list[Snapshot] = []
-    for one in metadata.ancestors(snapshot_id):
-        if one.snapshot_id == from_snapshot_id:
+    for ancestor in metadata.ancestors(snapshot_id):
+        if ancestor.snapshot_id == from_snapshot_id:
             return between
-        between.append(one)
+        between.append(ancestor)
     message = (
         f"Table {metadata.location}: snapshot {from_snapshot_id} is no ancestor of {snapshot_id}, "
         "or has been expired."

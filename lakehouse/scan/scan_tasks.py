@@ -59,7 +59,7 @@ class FileScanTask:
 
 def total_rows(counts: Sequence[int | None]) -> int | None:
     """The sum; None when one of the counts is not known."""
-    return None if None in counts else sum(one or 0 for one in counts)
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,11 +80,11 @@ class ServedPlan(ScanPlan):
         """Columns `file_path`, `file_size_in_bytes`, `record_count`."""
         return pa.table(
             {
-                "file_path": pa.array([one.file_path for one in self.files], pa.string()),
+                "file_path": pa.array([file.file_path for file in self.files], pa.string()),
                 "file_size_in_bytes": pa.array(
-                    [one.file_size_in_bytes for one in self.files], pa.int64()
+                    [file.file_size_in_bytes for file in self.files], pa.int64()
                 ),
-                "record_count": pa.array([one.record_count for one in self.files], pa.int64()),
+                "record_count": pa.array([file.record_count for file in self.files], pa.int64()),
             }
         )
 
@@ -94,7 +94,7 @@ class ServedPlan(ScanPlan):
 
     def formats(self) -> set[str]:
         """File formats of the files, lower case."""
-        return {one.file_format.lower() for one in self.files}
+        return {file.file_format.lower() for file in self.files}
 
     def all_rows_match(self, where: Bound, types: FieldTypes) -> list[bool]:  # noqa: ARG002
         """Of no file: nothing proves it."""
@@ -121,15 +121,15 @@ def plan_at_server(
     projected = project_schema(
         schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
     )
-    if any(one.name == _NOT_TOLD for one in projected.fields):
+    if any(field.name == _NOT_TOLD for field in projected.fields):
         raise UnsupportedFeatureError(f"{_NOT_TOLD} is not told by a server that plans.")
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     report = PlanReport(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         schema_id=schema.schema_id,
         filter=describe(where),
-        projected_columns=tuple(one.name for one in projected.fields),
-        projected_ids=tuple(one.field_id for one in projected.fields),
+        projected_columns=tuple(field.name for field in projected.fields),
+        projected_ids=tuple(field.field_id for field in projected.fields),
         notes=["planned by the catalog's server"],
     )
     options = split_options(request)
@@ -153,11 +153,11 @@ def plan_at_server(
     tasks: list[FileScanTask] = []
     for page in planner.plan(document):
         tasks += tasks_from_json(page, request.metadata.specs(), types, where)
-    files = tuple(one.data_file for one in tasks)
+    files = tuple(task.data_file for task in tasks)
     report.data_files.total, report.data_files.planned = None, len(files)
-    report.data_files.bytes_planned = sum(one.file_size_in_bytes for one in files)
-    report.data_files.rows_planned = sum(one.record_count for one in files)
-    deletes = {(d.file_path, d.content_offset): d for one in tasks for d in one.deletes}
+    report.data_files.bytes_planned = sum(file.file_size_in_bytes for file in files)
+    report.data_files.rows_planned = sum(file.record_count for file in files)
+    deletes = {(d.file_path, d.content_offset): d for task in tasks for d in task.deletes}
     report.delete_files.planned = len(deletes)
     return ServedPlan(snapshot.snapshot_id, projected, report, files, tuple(tasks), options)
 
@@ -201,7 +201,7 @@ def _to_json(where: Bound) -> Any:
         parts = [one for one in map(_to_json, where.parts) if one is not None]
         return _joined("and", parts) if parts else None
     if isinstance(where, Or):
-        every = [_to_json(one) for one in where.parts]
+        every = [_to_json(part) for part in where.parts]
         return None if None in every else _joined("or", every)
     if isinstance(where, Computed):
         return _to_json(where.implied)
@@ -255,7 +255,9 @@ def tasks_from_json(
     kinds = types_of_partitions(specs, types)
     listed = optional_list(document, "delete-files", "tasks")
     deletes = [file_from_json(one, f"delete-files[{n}]", kinds) for n, one in enumerate(listed)]
-    vectors = {one.referenced_data_file: one for one in deletes if one.is_deletion_vector}
+    vectors = {
+        delete.referenced_data_file: delete for delete in deletes if delete.is_deletion_vector
+    }
     found = []
     for position, item in enumerate(optional_list(document, "file-scan-tasks", "tasks")):
         where = f"file-scan-tasks[{position}]"

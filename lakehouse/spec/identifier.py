@@ -70,7 +70,7 @@ def dotted(levels: Sequence[str]) -> str:
     >>> dotted(("raw", "events")), dotted(("raw", "v1.2"))
     ('raw.events', 'raw.v1\\.2')
     """
-    return ".".join(one.replace(".", "\\.") for one in levels)
+    return ".".join(level.replace(".", "\\.") for level in levels)
 
 
 def split_name(text: str) -> tuple[str, ...]:

@@ -82,25 +82,27 @@ def column_rows(metadata: TableMetadata) -> Sequence[Sequence[str]]:
         return [("", f"unknown: {error}", "", "", "")]
     return [
         (
-            str(one.field_id),
-            one.name,
-            str(one.field_type),
-            "required" if one.required else "",
-            one.doc or "",
+            str(field.field_id),
+            field.name,
+            str(field.field_type),
+            "required" if field.required else "",
+            field.doc or "",
         )
-        for one in fields
+        for field in fields
     ]
 
 
 def partitioning(metadata: TableMetadata) -> str:
     """The terms of the partition spec, such as `day(event_ts)`; empty: there is none."""
-    return _terms(metadata, ((one.transform, one.source_id) for one in metadata.spec().fields))
+    return _terms(
+        metadata, ((field.transform, field.source_id) for field in metadata.spec().fields)
+    )
 
 
 def sorting(metadata: TableMetadata) -> str:
     """The columns of the sort order; empty: there is none."""
     fields = metadata.sort_order().fields
-    return _terms(metadata, ((one.transform, one.source_id) for one in fields))
+    return _terms(metadata, ((field.transform, field.source_id) for field in fields))
 
 
 def _terms(metadata: TableMetadata, terms: Iterable[tuple[object, int]]) -> str:

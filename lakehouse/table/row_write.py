@@ -236,7 +236,7 @@ class RowWrite:
         return (
             head is not None
             and before.table_uuid == after.table_uuid
-            and all(one.snapshot_id != head.snapshot_id for one in after.snapshots)
+            and all(snapshot.snapshot_id != head.snapshot_id for snapshot in after.snapshots)
         )
 
     def _later(self, version: TableVersion) -> TableVersion | None:

@@ -80,7 +80,7 @@ class RowsAgain:
         if first is not None:
             return first
         parts = self._data if isinstance(self._data, list | tuple) else [self._data]
-        if any(isinstance(one, Iterator) for one in parts):
+        if any(isinstance(part, Iterator) for part in parts):
             raise InvalidInputError(
                 f"{self._table}: the source is a stream, and its rows have been read: give a table "
                 "or a frame, which can be read again",
@@ -94,7 +94,9 @@ def _without_index(
 ) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
     if b"pandas" not in (data.schema.metadata or {}):
         return data
-    kept = [one for one in data.schema.names if one in columns or not _UNNAMED_INDEX.fullmatch(one)]
+    kept = [
+        name for name in data.schema.names if name in columns or not _UNNAMED_INDEX.fullmatch(name)
+    ]
     if len(kept) == len(data.schema):
         return data
     if not isinstance(data, pa.RecordBatchReader):

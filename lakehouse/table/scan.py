@@ -117,7 +117,9 @@ def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
     wanted = run_id.encode()
     written: list[Snapshot] = []
     if any(wanted in part for part in metadata.snapshots.raw_parts()):
-        written = [one for one in metadata.snapshots if one.summary.get(RUN_ID) == run_id]
+        written = [
+            snapshot for snapshot in metadata.snapshots if snapshot.summary.get(RUN_ID) == run_id
+        ]
     if not written:
         raise NoSuchSnapshotError(
             f"Table {metadata.location} has no snapshot of Dagster run {run_id!r}: it wrote none, "

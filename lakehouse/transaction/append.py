@@ -145,10 +145,10 @@ def _may_be_named(files: Sequence[DataFile], metadata: TableMetadata) -> bool:
     if len(files) > FILES_MAX:
         return False
     folders, types = table_folders(metadata), types_of(metadata)
-    for spec_id in {one.spec_id for one in files}:
+    for spec_id in {file.spec_id for file in files}:
         if None in partition_types(metadata.spec(spec_id), types).values():
             return False
-    return all(any(lies_within(one.file_path, each) for each in folders) for one in files)
+    return all(any(lies_within(file.file_path, each) for each in folders) for file in files)
 
 
 def _with_append(version: TableVersion, append_id: int) -> tuple[TableVersion, Snapshot] | None:

@@ -81,10 +81,10 @@ def all_deleted(rows: DecidedRows, deleted: Positions) -> Positions:
 def about(deletes: Sequence[DataFile], file: DataFile) -> list[DataFile]:
     """The position deletes that can be about a data file: by name, else by partition and bounds."""
     return [
-        one
-        for one in deletes
-        if one.may_name(file.file_path)
-        and (one.named_file is not None or one.partition_key == file.partition_key)
+        delete
+        for delete in deletes
+        if delete.may_name(file.file_path)
+        and (delete.named_file is not None or delete.partition_key == file.partition_key)
     ]
 
 

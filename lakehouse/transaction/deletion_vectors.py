@@ -84,7 +84,7 @@ def deleted_since(
         snapshot_ids: what others committed. A vector of theirs tells what was deleted before, too.
     """
     theirs = position_deletes_of(producer, metadata, producer.manifests(head), snapshot_ids)
-    return _positions(producer, metadata, [(one, about(theirs, one.data_file)) for one in rows])
+    return _positions(producer, metadata, [(row, about(theirs, row.data_file)) for row in rows])
 
 
 def write_vectors(
@@ -101,7 +101,7 @@ def write_vectors(
         rows: each of another file.
     """
     metadata = base.metadata
-    losing = [one for one in rows if len(one.gone)]
+    losing = [row for row in rows if len(row.gone)]
     if not losing:
         return Vectors()
     files = [one.data_file for one in losing]

@@ -420,7 +420,7 @@ class Transaction:
     def _named(self, snapshot_id: int | None) -> int | None:
         """What a new ref names: the head the caller saw, or where this transaction moves it."""
         if snapshot_id is not None or any(
-            not isinstance(one, MetadataChange | SetRef) for one in self._operations
+            not isinstance(operation, MetadataChange | SetRef) for operation in self._operations
         ):
             return snapshot_id
         head = head_of(self.base.metadata, self.branch)

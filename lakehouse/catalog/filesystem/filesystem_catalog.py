@@ -126,7 +126,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
 
     def during(self, *requests: Request) -> FilesystemCatalog:
         """The same catalog, whose changes are noted as those of requests."""
-        same, runs = copy.copy(self), [RequestRun(self.requests, one) for one in requests]
+        same, runs = copy.copy(self), [RequestRun(self.requests, request) for request in requests]
         same._run = runs[0] if len(runs) == 1 else None  # noqa: SLF001
         same._versions = self._versions.during(runs)  # noqa: SLF001
         return same

@@ -132,7 +132,7 @@ class RequestFiles:
             newest[key] = max(newest.get(key, 0), info.modified_ms)
             files.setdefault(key, []).append(info.location)
         old = [key for key, at_ms in newest.items() if at_ms < before_ms]
-        self._storage.delete([one for key in old for one in sorted(files[key])])
+        self._storage.delete([file for key in old for file in sorted(files[key])])
         return len(old)
 
     def entries(self, key: str, known: list[_Entry]) -> list[_Entry]:
@@ -168,7 +168,7 @@ class RequestFiles:
 
     def check_is_new(self, request: Request, entries: list[_Entry]) -> None:
         """Raise RequestRepeatedError for what was answered, and for the key of another request."""
-        is_another = any(one.fingerprint != request.fingerprint for one in entries)
+        is_another = any(entry.fingerprint != request.fingerprint for entry in entries)
         if is_another or self.answered(request.key, entries) is not None:
             raise request.repeated()
 
@@ -183,9 +183,9 @@ class RequestFiles:
 
     def _fates(self, entries: list[_Entry]) -> dict[str, Fate]:
         digests: dict[str, set[str]] = {}
-        for one in entries:
-            if one.location is not None and one.digest is not None:
-                digests.setdefault(one.location, set()).add(one.digest)
+        for entry in entries:
+            if entry.location is not None and entry.digest is not None:
+                digests.setdefault(entry.location, set()).add(entry.digest)
         return {where: self._fate(where, frozenset(wanted)) for where, wanted in digests.items()}
 
     def _location(self, key: str, number: int) -> str:

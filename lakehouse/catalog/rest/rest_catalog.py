@@ -336,34 +336,37 @@ class RestCatalog(BaseCatalog):
         with _perhaps_committed(str(identifier)):
             document = body_of(answer, str(identifier))
             made = self._tables.keep(identifier, answer, document, committed=True)
-        for one in updates:
-            if isinstance(one, AddSnapshot):
+        for update in updates:
+            if isinstance(update, AddSnapshot):
                 took_ms = self._environment.now_ms() - began_ms
-                self.report(identifier, commit_report(one.snapshot, took_ms))
+                self.report(identifier, commit_report(update.snapshot, took_ms))
         return made
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none, each to the version that it was decided on."""
         if not self.commits_together:
             return super().commit_all(commits)
-        names = ", ".join(str(one.identifier) for one in commits)
+        names = ", ".join(str(commit.identifier) for commit in commits)
         changes = []
         with before_the_swap():
             check_distinct(commits)
-            for one in commits:
+            for commit in commits:
                 now_ms = self._environment.now_ms()
-                new = next_metadata(one.base, one.requirements, one.updates, now_ms)
+                new = next_metadata(commit.base, commit.requirements, commit.updates, now_ms)
                 check_locations(new, self._roots)
-                asked = [*requirements_on(one.base.metadata, one.updates), *one.requirements]
-                changes.append(_change(one.identifier, asked, one.updates, new))
+                asked = [
+                    *requirements_on(commit.base.metadata, commit.updates),
+                    *commit.requirements,
+                ]
+                changes.append(_change(commit.identifier, asked, commit.updates, new))
         body = {"table-changes": changes}
         answer = self._swapped(
             names, lambda: self._session.send("POST", "transactions/commit", body, keyed=True)
         )
         if 400 <= answer.status_code < 500:
-            raise self._commit_refused([one.base for one in commits], answer)
+            raise self._commit_refused([commit.base for commit in commits], answer)
         with _perhaps_committed(names):
-            return [self.load(one.identifier) for one in commits]
+            return [self.load(commit.identifier) for commit in commits]
 
     # The server decides alone.
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
@@ -480,10 +483,10 @@ def _change(
     columns = {"last-column-id": new.last_column_id}
     return {
         "identifier": _named(identifier),
-        "requirements": [one.to_json() for one in requirements],
+        "requirements": [requirement.to_json() for requirement in requirements],
         "updates": [
-            one.to_json() | columns if isinstance(one, AddSchema) else one.to_json()
-            for one in updates
+            update.to_json() | columns if isinstance(update, AddSchema) else update.to_json()
+            for update in updates
         ],
     }
 
@@ -498,9 +501,9 @@ def _path(session: RestSession, identifier: Identifier) -> str:
 
 def first_updates(metadata: TableMetadata) -> list[Update]:
     """Updates that make this table from nothing."""
-    schemas = [AddSchema(one) for one in metadata.schemas]
-    specs = [AddPartitionSpec(one) for one in metadata.partition_specs]
-    orders = [AddSortOrder(one) for one in metadata.sort_orders]
+    schemas = [AddSchema(schema) for schema in metadata.schemas]
+    specs = [AddPartitionSpec(spec) for spec in metadata.partition_specs]
+    orders = [AddSortOrder(order) for order in metadata.sort_orders]
     refs = [
         SetSnapshotRef(
             name,
@@ -523,7 +526,7 @@ def first_updates(metadata: TableMetadata) -> list[Update]:
         *orders,
         SetDefaultSortOrder(metadata.default_sort_order_id),
         *([SetProperties(dict(metadata.properties))] if metadata.properties else []),
-        *(AddSnapshot(one) for one in metadata.snapshots),
+        *(AddSnapshot(snapshot) for snapshot in metadata.snapshots),
         *refs,
     ]
 
@@ -534,7 +537,11 @@ def requirements_on(base: TableMetadata, updates: Sequence[Update]) -> list[Requ
     Properties apart, for which the protocol has no requirement. A table without snapshots has no
     ref that says so: `main` is asked for by its name.
     """
-    named = {one.ref_name for one in updates if isinstance(one, SetSnapshotRef | RemoveSnapshotRef)}
+    named = {
+        update.ref_name
+        for update in updates
+        if isinstance(update, SetSnapshotRef | RemoveSnapshotRef)
+    }
     refs = sorted({MAIN_BRANCH, *base.refs, *named})
     return [
         AssertTableUUID(base.table_uuid),

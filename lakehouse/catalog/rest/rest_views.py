@@ -104,8 +104,8 @@ class RestViews:
             check_locations(new, self._roots)
         body = {
             "identifier": {"namespace": list(name.namespace), "name": name.name},
-            "requirements": [one.to_json() for one in requirements],
-            "updates": [one.to_json() for one in updates],
+            "requirements": [requirement.to_json() for requirement in requirements],
+            "updates": [update.to_json() for update in updates],
         }
         try:
             answer = self._ask("POST", self._one(name), str(name), body, keyed=True)

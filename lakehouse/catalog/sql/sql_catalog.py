@@ -262,8 +262,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     def _note_each(self, requests: Sequence[Request]) -> None:
         def note(connection: Connection) -> None:
-            for one in requests:
-                self._requests.note(connection, one, answer=self._told or one.told)
+            for request in requests:
+                self._requests.note(connection, request, answer=self._told or request.told)
 
         self._noting(note)
 

@@ -112,7 +112,7 @@ class SqlViews:
     ) -> None:
         """What lies in a table's folders is deleted as an orphan of the table."""
         folders = {metadata.location, metadata_folder(metadata)}
-        new = [one for one in folders if not any(is_within(one, known) for known in own)]
+        new = [folder for folder in folders if not any(is_within(folder, known) for known in own)]
         if new:
             self._pointers.check_folders(identifier, new)
 

@@ -95,12 +95,14 @@ class DeleteLoader:
             CorruptMetadataError: a delete file that cannot be read.
             UnsupportedFeatureError: a delete file that is neither Parquet, Avro nor Puffin.
         """
-        vectors = [one for one in deletes if one.is_deletion_vector]
+        vectors = [delete for delete in deletes if delete.is_deletion_vector]
         if vectors:
             # A deletion vector holds everything that older position delete files said.
             return _union([self._vector_of(data_file, vector) for vector in vectors])
-        files = [one for one in deletes if one.content not in (0, CONTENT_EQUALITY_DELETES)]
-        found = [self._by_path(one).get(data_file.file_path) for one in files]
+        files = [
+            delete for delete in deletes if delete.content not in (0, CONTENT_EQUALITY_DELETES)
+        ]
+        found = [self._by_path(file).get(data_file.file_path) for file in files]
         return _union([one for one in found if one is not None])
 
     def named(self, one: DataFile) -> Mapping[str, Positions]:
@@ -127,14 +129,14 @@ class DeleteLoader:
             fields: field id -> field of the table, optional or not.
         """
         groups: dict[tuple[int, ...], list[DataFile]] = {}
-        for one in deletes:
-            if one.content == CONTENT_EQUALITY_DELETES:
-                if not one.equality_ids:
+        for delete in deletes:
+            if delete.content == CONTENT_EQUALITY_DELETES:
+                if not delete.equality_ids:
                     raise CorruptMetadataError(
-                        f"equality delete file {one.file_path} has no equality ids",
-                        file=one.file_path,
+                        f"equality delete file {delete.file_path} has no equality ids",
+                        file=delete.file_path,
                     )
-                groups.setdefault(tuple(sorted(set(one.equality_ids))), []).append(one)
+                groups.setdefault(tuple(sorted(set(delete.equality_ids))), []).append(delete)
         return [self._keys(ids, files, fields) for ids, files in groups.items()]
 
     def _keys(
@@ -148,9 +150,9 @@ class DeleteLoader:
             )
         )
         tables = []
-        for one in files:
-            key = f"equality {one.file_path} {ids}"
-            tables.append(self._cache.get(key, partial(self._read_keys, one, schema)))
+        for file in files:
+            key = f"equality {file.file_path} {ids}"
+            tables.append(self._cache.get(key, partial(self._read_keys, file, schema)))
         return EqualityKeys(ids, pa.concat_tables(tables))
 
     def _read_keys(self, one: DataFile, schema: Schema) -> tuple[pa.Table, int]:

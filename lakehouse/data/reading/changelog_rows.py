@@ -52,8 +52,8 @@ def read_changelog(
     reading = dataclasses.replace(request, schema=whole)
     tables = [_changed(step, reading, storage) for step in steps]
     arrow = schema_to_arrow(whole)
-    for one in CHANGE_COLUMNS:
-        arrow = arrow.append(one)
+    for column in CHANGE_COLUMNS:
+        arrow = arrow.append(column)
     changes = pa.concat_tables([no_rows(arrow), *tables])
     if net:
         changes = changes.filter(pa.array(_lasting(changes, len(whole.fields))))
@@ -102,7 +102,7 @@ def _from_last(codes: Codes) -> Codes:
 def _projected(changes: pa.Table, schema: Schema) -> pa.Table:
     targets = list(schema_to_arrow(schema))
     source = "the changelog"
-    rows = changes.drop_columns([one.name for one in CHANGE_COLUMNS])
+    rows = changes.drop_columns([column.name for column in CHANGE_COLUMNS])
     projection = Projection(
         file_columns(rows.schema, "[]", source), schema.fields, targets, {}, source, pruned=False
     )
@@ -112,7 +112,7 @@ def _projected(changes: pa.Table, schema: Schema) -> pa.Table:
         columns = projection.columns(batch.select(rows.column_names), batch.num_rows)
         batches.append(
             pa.RecordBatch.from_arrays(
-                [*columns, *(batch[one.name] for one in CHANGE_COLUMNS)], schema=marks
+                [*columns, *(batch[column.name] for column in CHANGE_COLUMNS)], schema=marks
             )
         )
     return pa.Table.from_batches(batches, schema=marks)

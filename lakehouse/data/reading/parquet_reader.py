@@ -184,11 +184,11 @@ class ParquetTaskReader(TaskReader):
             return []
         wanted = set(self._projection.leaves)
         texts = [
-            one
-            for one in self._columns
-            if not one.children and one.leaves[0] in wanted and _is_text(one.type)
+            column
+            for column in self._columns
+            if not column.children and column.leaves[0] in wanted and _is_text(column.type)
         ]
-        return [one.leaves[0] for one in texts if self._refers_to_dictionary(one.leaves[0])]
+        return [text.leaves[0] for text in texts if self._refers_to_dictionary(text.leaves[0])]
 
     def _refers_to_dictionary(self, leaf: int) -> bool:
         chunks = [self._chunks[group.index][leaf] for group in self.row_groups]
@@ -268,11 +268,11 @@ def _is_text(kind: pa.DataType) -> bool:
 def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:
     """Columns outside lists and maps by field id."""
     result: dict[int, FileColumn] = {}
-    for one in columns:
-        if one.field_id is not None:
-            result[one.field_id] = one
-        if pa.types.is_struct(one.type):
-            result.update(_by_id(one.children))
+    for column in columns:
+        if column.field_id is not None:
+            result[column.field_id] = column
+        if pa.types.is_struct(column.type):
+            result.update(_by_id(column.children))
     return result
 
 
@@ -339,10 +339,10 @@ def _statistics(
 
     target = physical_type(kind)
     return {
-        f"lower.{field_id}": _array([bound(one.minimum) for one in chunks], target),
-        f"upper.{field_id}": _array([bound(one.maximum) for one in chunks], target),
-        f"null_count.{field_id}": pa.array([one.null_count for one in chunks], pa.int64()),
-        f"value_count.{field_id}": pa.array([one.values for one in chunks], pa.int64()),
+        f"lower.{field_id}": _array([bound(chunk.minimum) for chunk in chunks], target),
+        f"upper.{field_id}": _array([bound(chunk.maximum) for chunk in chunks], target),
+        f"null_count.{field_id}": pa.array([chunk.null_count for chunk in chunks], pa.int64()),
+        f"value_count.{field_id}": pa.array([chunk.values for chunk in chunks], pa.int64()),
     }
 
 

@@ -45,7 +45,7 @@ from lakehouse.spec.schema.iceberg_types import (
 )
 from lakehouse.spec.types.arrow_types import field_to_arrow, schema_to_arrow
 
-_BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
+_BY_ID = {column.field_id: column for column in METADATA_COLUMNS.values()}
 _STORED = {METADATA_COLUMNS[name].field_id for name in (ROW_ID, LAST_UPDATED)}
 _POSITION = "\x00position"
 _DELETED = "\x00deleted"
@@ -119,25 +119,26 @@ class ScanColumns:
         self._specs = specs
         asked = _asked(where)
         filter_ids = {one for one in asked if one not in _BY_ID}
-        metadata_ids = {one.field_id for one in schema.fields} | asked
+        metadata_ids = {field.field_id for field in schema.fields} | asked
         metadata_ids &= _BY_ID.keys()
         self.read_fields = _read_fields(schema, table_schema, filter_ids, extra, metadata_ids)
         known = {id(one): arrow for one, arrow in zip(schema.fields, self._arrow, strict=True)}
         self.read_arrow = [
-            known[id(one)] if id(one) in known else field_to_arrow(one) for one in self.read_fields
+            known[id(field)] if id(field) in known else field_to_arrow(field)
+            for field in self.read_fields
         ]
         self._read_schema = pa.schema(self.read_arrow)
         paths = field_paths(self.read_fields)
         self._by_id = {field_id: paths[field_id] for field_id in extra}
         self.filter_fields = _pruned(table_schema, filter_ids) if filter_ids else []
-        self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
+        self.filter_arrow = [field_to_arrow(field) for field in self.filter_fields]
         self.can_probe = where != TRUE and asked == filter_ids
         self._filtered = FieldReader(paths)
         self._probed = FieldReader(field_paths(self.filter_fields))
         names = {_BY_ID[one].name for one in metadata_ids}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
-        data = [one for one in schema.fields if one.field_id not in _BY_ID]
+        data = [field for field in schema.fields if field.field_id not in _BY_ID]
         whole = data == self.read_fields and len(data) == len(schema.fields)
         self._as_read = whole and not self.needs_positions
         self._arrange = self._arrangement()
@@ -257,10 +258,10 @@ class ScanColumns:
         rows = working.num_rows
         data = iter(self._arrange.columns(working.select(range(len(self.read_fields))), rows))
         columns = [
-            self._metadata_column(_BY_ID[one.field_id].name, working, task)
-            if one.field_id in _BY_ID
+            self._metadata_column(_BY_ID[field.field_id].name, working, task)
+            if field.field_id in _BY_ID
             else next(data)
-            for one in self._fields
+            for field in self._fields
         ]
         return make_batch(columns, self._arrow, rows)
 
@@ -301,7 +302,7 @@ def _read_fields(
     extra: Mapping[int, Schema],
     metadata_ids: set[int],
 ) -> list[NestedField]:
-    data = [one for one in schema.fields if one.field_id not in _BY_ID]
+    data = [field for field in schema.fields if field.field_id not in _BY_ID]
     known = set(fields_by_id(data))
     in_table = fields_of(table_schema)
     needed = filter_ids | {field_id for field_id in extra if field_id in in_table}

@@ -185,7 +185,7 @@ def named_positions(
         NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `read_tasks`.
     """
     reader = RowReader(ReadRequest.of(metadata, Schema()), storage)
-    return [reader.named(one) for one in deletes]
+    return [reader.named(delete) for delete in deletes]
 
 
 class RowReader:

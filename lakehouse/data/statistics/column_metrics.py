@@ -185,8 +185,10 @@ def footer_metrics(
             continue
         result.value_counts[field_id] = sum(group.num_values for group in groups)
         statistics = [group.statistics for group in groups]
-        if all(one is not None and one.has_null_count for one in statistics):
-            result.null_value_counts[field_id] = sum(one.null_count for one in statistics)
+        if all(statistic is not None and statistic.has_null_count for statistic in statistics):
+            result.null_value_counts[field_id] = sum(
+                statistic.null_count for statistic in statistics
+            )
         if nan_counts is not None and field_id in nan_counts:
             result.nan_value_counts[field_id] = nan_counts[field_id]
         if mode.bounds:
@@ -204,13 +206,13 @@ def _add_bounds(
 ) -> None:
     lows: list[Any] = []
     highs: list[Any] = []
-    for one in statistics:
-        if one is None:
+    for statistic in statistics:
+        if statistic is None:
             return
-        if one.has_min_max:
-            lows.append(decode_statistic(one.min_raw, column, kind))
-            highs.append(decode_statistic(one.max_raw, column, kind))
-        elif one.num_values and not isinstance(kind, FloatType | DoubleType):
+        if statistic.has_min_max:
+            lows.append(decode_statistic(statistic.min_raw, column, kind))
+            highs.append(decode_statistic(statistic.max_raw, column, kind))
+        elif statistic.num_values and not isinstance(kind, FloatType | DoubleType):
             # Values without statistics could lie anywhere; floating point lacks them only when all
             # are NaN.
             return

@@ -129,17 +129,17 @@ def load_key_filters(
     """
     wanted = keys_as(kind)
     records = {
-        one["snapshot-id"]: one
-        for one in metadata.statistics
-        if any(_is_about(blob, field_id, wanted) for blob in one.get("blob-metadata", ()))
+        statistic["snapshot-id"]: statistic
+        for statistic in metadata.statistics
+        if any(_is_about(blob, field_id, wanted) for blob in statistic.get("blob-metadata", ()))
     }
     if not records or wanted is None:
         return NO_FILTERS
     record = next(
         (
-            records[one.snapshot_id]
-            for one in metadata.ancestors(snapshot_id)
-            if one.snapshot_id in records
+            records[ancestor.snapshot_id]
+            for ancestor in metadata.ancestors(snapshot_id)
+            if ancestor.snapshot_id in records
         ),
         None,
     )

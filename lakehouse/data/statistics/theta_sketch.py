@@ -43,7 +43,7 @@ class ThetaSketch:
         """
         hash64 = mmh3.hash64
         found = np.array(
-            [hash64(one, seed=_SEED, signed=False)[0] for one in values.to_pylist() if one],
+            [hash64(value, seed=_SEED, signed=False)[0] for value in values.to_pylist() if value],
             np.uint64,
         ) >> np.uint64(1)
         found = found[(found < self._theta) & (found > 0)]

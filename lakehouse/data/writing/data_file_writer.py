@@ -137,7 +137,7 @@ def write_all(
     try:
         files.extend(write_data_files(data, request, storage, task=task))
     except BaseException:
-        storage.delete([one.file_path for one in files])
+        storage.delete([file.file_path for file in files])
         raise
     return files
 

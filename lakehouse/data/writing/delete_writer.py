@@ -64,8 +64,8 @@ def write_deletes(
             data file.
         StorageError: a file could not be written; nothing of the others is left.
     """
-    items = [_checked(one, request) for one in deletes]
-    items = [one for one in items if len(one.positions)]
+    items = [_checked(delete, request) for delete in deletes]
+    items = [item for item in items if len(item.positions)]
     if request.format_version < 2:
         raise UnsupportedFeatureError(
             f"table {request.table} has format version 1, which has no row-level deletes; upgrade "
@@ -126,7 +126,7 @@ def encode_vectors(deletes: Iterable[FileDeletes], location: str) -> tuple[bytes
     Raises:
         InvalidInputError: a position outside its file, or a file that is no data file.
     """
-    items = [_in_its_file(one) for one in deletes]
+    items = [_in_its_file(delete) for delete in deletes]
     puffin = PuffinWriter(_CREATED_BY)
     blobs = []
     for one in items:
@@ -160,9 +160,9 @@ def _write_position_files(
 ) -> list[DataFile]:
     by_file = TableProperties(request.properties).delete_granularity == "file"
     groups: dict[tuple[object, ...], list[FileDeletes]] = {}
-    for one in items:
-        key = (one.data_file.file_path,) if by_file else one.data_file.partition
-        groups.setdefault(key, []).append(one)
+    for item in items:
+        key = (item.data_file.file_path,) if by_file else item.data_file.partition
+        groups.setdefault(key, []).append(item)
     written: list[DataFile] = []
     try:
         for number, group in zip(count(1), groups.values()):
@@ -208,10 +208,10 @@ def _rows(items: Sequence[FileDeletes], schema: pa.Schema) -> Iterable[pa.Table]
     """Tables of at most a row group, ordered by path, then position, as the spec asks."""
     waiting: list[pa.Table] = []
     rows = 0
-    for one in items:
-        for start in range(0, len(one.positions), _ROW_GROUP_ROWS):
-            part = one.positions[start : start + _ROW_GROUP_ROWS]
-            paths = pa.repeat(pa.scalar(one.data_file.file_path), len(part))
+    for item in items:
+        for start in range(0, len(item.positions), _ROW_GROUP_ROWS):
+            part = item.positions[start : start + _ROW_GROUP_ROWS]
+            paths = pa.repeat(pa.scalar(item.data_file.file_path), len(part))
             waiting.append(pa.table([paths, pa.array(part)], schema=schema))
             rows += len(part)
             if rows >= _ROW_GROUP_ROWS:

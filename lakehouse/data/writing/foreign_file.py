@@ -116,7 +116,7 @@ def describe_file(
         facts.check(values)
         facts.read_doubtful(file, values)
     file.close()
-    partition = tuple(facts.partition_value(one, values) for one in request.spec.fields)
+    partition = tuple(facts.partition_value(field, values) for field in request.spec.fields)
     modes = metrics_modes(request.schema, request.properties)
     metrics = footer_metrics(footer, facts.leaf_ids, request.schema, modes)
     for field_id in facts.fields_with_nan_bounds():
@@ -147,8 +147,10 @@ class _Facts:
 
     def texts_of_folders(self) -> dict[str, str | None]:
         """Those `column=value` folders above the file that name a column it lacks."""
-        there = {one.field_id for one in self._columns}
-        lacking = {one.name for one in self._request.schema.fields if one.field_id not in there}
+        there = {column.field_id for column in self._columns}
+        lacking = {
+            field.name for field in self._request.schema.fields if field.field_id not in there
+        }
         return {name: text for name, text in folder_texts(self._path).items() if name in lacking}
 
     def values_of(self, texts: Mapping[str, str | None]) -> dict[int, Any]:
@@ -232,8 +234,10 @@ class _Facts:
                 self._doubtful(child, self._requires(child), depth + 1) for child in column.children
             )
         statistics = self._statistics(column.leaves[0])
-        counted = all(one is not None and one.has_null_count for one in statistics)
-        nulls = sum(one.null_count for one in statistics) if counted else None
+        counted = all(
+            statistic is not None and statistic.has_null_count for statistic in statistics
+        )
+        nulls = sum(statistic.null_count for statistic in statistics) if counted else None
         return (required and (nulls is None or nulls > 0)) or not self._fits(column, statistics)
 
     def _requires(self, column: FileColumn) -> bool:
@@ -246,7 +250,12 @@ class _Facts:
         schema = self._footer.schema.column(leaf)
         told = json.loads(schema.logical_type.to_json())
         if isinstance(kind, StringType):
-            ends = [end for one in statistics if one and one.has_min_max for end in _raw_ends(one)]
+            ends = [
+                end
+                for statistic in statistics
+                if statistic and statistic.has_min_max
+                for end in _raw_ends(statistic)
+            ]
             return all(decode_statistic(end, schema, kind) is not None for end in ends)
         ticks = 1
         if isinstance(kind, _NAIVE | _ZONED | TimeType) and "timeUnit" in told:
@@ -256,12 +265,12 @@ class _Facts:
         if not unsigned and ticks <= 1:
             return True
         bits = 32 if isinstance(kind, IntegerType) else 64
-        for one in statistics:
-            if one is None or not one.has_min_max:
-                if one is None or one.num_values:
+        for statistic in statistics:
+            if statistic is None or not statistic.has_min_max:
+                if statistic is None or statistic.num_values:
                     return False
                 continue
-            for end in _raw_ends(one):
+            for end in _raw_ends(statistic):
                 value = end % (1 << told["bitWidth"]) if unsigned else end * ticks
                 if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
                     return False
@@ -322,9 +331,9 @@ class _Facts:
             ):
                 bounds = [
                     bound
-                    for one in self._statistics(leaf)
-                    if one and one.has_min_max
-                    for bound in (one.min, one.max)
+                    for statistic in self._statistics(leaf)
+                    if statistic and statistic.has_min_max
+                    for bound in (statistic.min, statistic.max)
                 ]
                 # those of half floats are bytes, and are not taken over
                 if any(isinstance(bound, float) and math.isnan(bound) for bound in bounds):
@@ -399,35 +408,35 @@ def _stray(
     columns: Sequence[FileColumn], known: Mapping[int, NestedField], parent: str = ""
 ) -> Iterator[str]:
     """Columns that are none of the table's, nested ones too: nobody would ever read them."""
-    for one in columns:
-        if one.field_id not in known:
-            yield f"{parent}{one.name}"
+    for column in columns:
+        if column.field_id not in known:
+            yield f"{parent}{column.name}"
         else:
-            yield from _stray(one.children, known, f"{parent}{one.name}.")
+            yield from _stray(column.children, known, f"{parent}{column.name}.")
 
 
 def _refuse_twins(columns: Sequence[FileColumn], path: str, parent: str = "") -> None:
     """Refuse two columns of one name, or of two names that the table has for one column."""
     names: dict[str, FileColumn] = {}
     ids: dict[int, FileColumn] = {}
-    for one in columns:
-        other = names.setdefault(one.name, one)
-        if other is one and one.field_id is not None:
-            other = ids.setdefault(one.field_id, one)
-        if other is not one:
+    for column in columns:
+        other = names.setdefault(column.name, column)
+        if other is column and column.field_id is not None:
+            other = ids.setdefault(column.field_id, column)
+        if other is not column:
             raise InvalidSchemaError(
                 f"{path} has two columns for one of the table, {parent}{other.name} and "
-                f"{parent}{one.name}: write it again with one of them, or read it and append its "
-                "rows.",
+                f"{parent}{column.name}: write it again with one of them, or read it and append "
+                "its rows.",
                 file=path,
-                column=f"{parent}{one.name}",
+                column=f"{parent}{column.name}",
             )
-        _refuse_twins(one.children, path, f"{parent}{one.name}.")
+        _refuse_twins(column.children, path, f"{parent}{column.name}.")
 
 
 def _note_leaves(columns: Sequence[FileColumn], ids: list[int | None]) -> None:
-    for one in columns:
-        if one.children:
-            _note_leaves(one.children, ids)
+    for column in columns:
+        if column.children:
+            _note_leaves(column.children, ids)
         else:
-            ids[one.leaves[0]] = one.field_id
+            ids[column.leaves[0]] = column.field_id

@@ -186,8 +186,8 @@ def type_of(data: Sequence[Datum]) -> pa.DataType:
 
 
 def _common_decimal(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    scale = max(one.scale for one in kinds)
-    digits = max(one.precision - one.scale for one in kinds)
+    scale = max(kind.scale for kind in kinds)
+    digits = max(kind.precision - kind.scale for kind in kinds)
     if digits + scale > _DECIMAL_DIGITS:
         raise TypeError(
             f"{' and '.join(map(str, kinds))} together need more than 38 digits: cast one of them"
@@ -196,16 +196,18 @@ def _common_decimal(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def _common_time(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    stamps = [one for one in kinds if pa.types.is_timestamp(one)]
-    others = [one for one in kinds if one not in stamps]
+    stamps = [kind for kind in kinds if pa.types.is_timestamp(kind)]
+    others = [kind for kind in kinds if kind not in stamps]
     if (
         stamps
         and all(pa.types.is_date(one) for one in others)
-        and len({one.tz for one in stamps}) == 1
+        and len({stamp.tz for stamp in stamps}) == 1
     ):
-        return pa.timestamp("ns" if any(one.unit == "ns" for one in stamps) else "us", stamps[0].tz)
+        return pa.timestamp(
+            "ns" if any(stamp.unit == "ns" for stamp in stamps) else "us", stamps[0].tz
+        )
     raise TypeError(
-        f"{' and '.join(str(one) for one in kinds)} cannot be compared: cast one of them"
+        f"{' and '.join(str(kind) for kind in kinds)} cannot be compared: cast one of them"
     )
 
 

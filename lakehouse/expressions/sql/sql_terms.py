@@ -185,7 +185,9 @@ class _Reader:
     def read_in(self, node: exp.In) -> Term:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             raise InvalidExpressionError("a filter cannot look into other tables")
-        return sql.member(self.term(node.this), [self.term(one) for one in node.expressions])
+        return sql.member(
+            self.term(node.this), [self.term(expression) for expression in node.expressions]
+        )
 
     def read_between(self, node: exp.Between) -> Term:
         if node.args.get("symmetric"):
@@ -284,12 +286,12 @@ class _Reader:
     def read_case(self, node: exp.Case) -> Term:
         given = None if node.this is None else self.term(node.this)
         args: list[Term] = []
-        for one in node.args["ifs"]:
+        for arg in node.args["ifs"]:
             args += [
-                self._condition(one.this)
+                self._condition(arg.this)
                 if given is None
-                else sql.compare("=", given, self.term(one.this)),
-                self.term(one.args["true"]),
+                else sql.compare("=", given, self.term(arg.this)),
+                self.term(arg.args["true"]),
             ]
         default = node.args.get("default")
         return sql.call("case", *args, *([] if default is None else [self.term(default)]))
@@ -297,7 +299,9 @@ class _Reader:
     def read_if(self, node: exp.If) -> Term:
         default = node.args.get("false")
         results = [node.args["true"], *([] if default is None else [default])]
-        return sql.call("case", self._condition(node.this), *(self.term(one) for one in results))
+        return sql.call(
+            "case", self._condition(node.this), *(self.term(result) for result in results)
+        )
 
     def read_extract(self, node: exp.Extract) -> Term:
         part = node.this.name.lower()
@@ -308,7 +312,7 @@ class _Reader:
     def read_anonymous(self, node: exp.Anonymous) -> Term:
         written = str(node.this).lower()
         name = _SYNONYMS.get(written, written)
-        args = [self.term(one) for one in node.expressions]
+        args = [self.term(expression) for expression in node.expressions]
         if name == "isnan":
             name = "is nan"
         elif name == "isnull":
@@ -335,7 +339,7 @@ def _type(node: exp.DataType) -> IcebergType:
     written = node.sql(dialect="duckdb").lower()
     name = str(getattr(node.this, "value", node.this)).lower()
     if name == "decimal":
-        sizes = [one.name for one in node.expressions] or ["18", "3"]
+        sizes = [expression.name for expression in node.expressions] or ["18", "3"]
         wanted = f"decimal({sizes[0]}, {sizes[1] if len(sizes) > 1 else 0})"
     else:
         wanted = (

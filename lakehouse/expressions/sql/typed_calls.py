@@ -64,9 +64,9 @@ def call(name: str, *args: Term) -> Term:
     function = FUNCTIONS[name]
     if name in ("and", "or") and len(args) == 1:
         return args[0]
-    if name in _CONNECTIVES and all(_is_condition(one) for one in args):
+    if name in _CONNECTIVES and all(_is_condition(arg) for arg in args):
         return Call(name, args, BooleanType())
-    typed = tuple(_typed(one, args if function.alike else ()) for one in args)
+    typed = tuple(_typed(arg, args if function.alike else ()) for arg in args)
     if function.strict and any(isinstance(one, Value) and one.value is None for one in typed):
         return NULL
     try:
@@ -185,11 +185,13 @@ def member(left: Term, values: Sequence[Term]) -> Term:
     """`left in (values)`. Raises InvalidExpressionError as `compare`."""
     if not values:
         return unless_null(left, False)
-    if isinstance(left, Value) or not all(isinstance(one, Value) for one in values):
-        return call("or", *(compare("=", left, one) for one in values))
-    literals = [_literal(one) for one in values if isinstance(one, Value) and one.value is not None]
+    if isinstance(left, Value) or not all(isinstance(value, Value) for value in values):
+        return call("or", *(compare("=", left, value) for value in values))
+    literals = [
+        _literal(value) for value in values if isinstance(value, Value) and value.value is not None
+    ]
     if isinstance(left, Call) and len(literals) <= _MOST_ALTERNATIVES:
-        found = call("or", *(compare("=", left, Value(one)) for one in literals))
+        found = call("or", *(compare("=", left, Value(literal)) for literal in literals))
     else:
         found = _listed(left, literals)
     return found if len(literals) == len(values) else call("or", found, NULL)
@@ -197,8 +199,8 @@ def member(left: Term, values: Sequence[Term]) -> Term:
 
 def _listed(left: Term, literals: Sequence[Literal]) -> Term:
     kind, name = type_of(left), describe_term(left)
-    positions = [cast_literal(one, kind, name) for one in literals]
-    exact = [one.value for one in positions if one.exact]
+    positions = [cast_literal(literal, kind, name) for literal in literals]
+    exact = [position.value for position in positions if position.exact]
     numbers = sorted({one for one in exact if one == one})
     found = unless_null(left, False)
     if len(numbers) == 1:
@@ -213,7 +215,7 @@ def _listed(left: Term, literals: Sequence[Literal]) -> Term:
 
 
 def _has_nan(values: Sequence[Any]) -> bool:
-    return any(isinstance(one, float) and math.isnan(one) for one in values)
+    return any(isinstance(value, float) and math.isnan(value) for value in values)
 
 
 def same(left: Term, right: Term) -> Term:

@@ -98,11 +98,13 @@ class Advice(Report):
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
             "choices": [
-                {**dataclasses.asdict(one), "files_per_gb": round(one.files_per_gb, 3)}
-                for one in self.choices
+                {**dataclasses.asdict(choice), "files_per_gb": round(choice.files_per_gb, 3)}
+                for choice in self.choices
             ],
-            "recommendations": [dataclasses.asdict(one) for one in self.recommendations],
-            "actions": [dataclasses.asdict(one) for one in self.actions],
+            "recommendations": [
+                dataclasses.asdict(recommendation) for recommendation in self.recommendations
+            ],
+            "actions": [dataclasses.asdict(action) for action in self.actions],
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
@@ -117,18 +119,18 @@ class Advice(Report):
         """The parts as a table."""
         parts: list[RenderableType] = []
         if self.choices:
-            best = max(one.files_per_gb for one in self.choices)
+            best = max(choice.files_per_gb for choice in self.choices)
             rows = (
                 (
-                    one.kind,
-                    one.partition or "(whole table)",
-                    f"{one.files_removed:,}",
-                    human_bytes(one.bytes),
-                    f"{one.gb_hours:.4f}",
-                    f"{gauge(one.files_per_gb, best)} {one.files_per_gb:,.0f}",
-                    one.why,
+                    choice.kind,
+                    choice.partition or "(whole table)",
+                    f"{choice.files_removed:,}",
+                    human_bytes(choice.bytes),
+                    f"{choice.gb_hours:.4f}",
+                    f"{gauge(choice.files_per_gb, best)} {choice.files_per_gb:,.0f}",
+                    choice.why,
                 )
-                for one in self.choices
+                for choice in self.choices
             )
             columns = (
                 "action",
@@ -143,8 +145,14 @@ class Advice(Report):
         if self.recommendations:
             parts.append(Text("For a person to decide", style="bold"))
             advice = (
-                (one.subject, one.current, one.proposed, one.why, _evidence(one))
-                for one in self.recommendations
+                (
+                    recommendation.subject,
+                    recommendation.current,
+                    recommendation.proposed,
+                    recommendation.why,
+                    _evidence(recommendation),
+                )
+                for recommendation in self.recommendations
             )
             parts.append(listing(("what", "now", "better", "why", "evidence"), advice))
         return Group(*parts) if parts else None

@@ -90,7 +90,7 @@ def _sort_order(
         return
     fields = metadata.sort_order().fields
     schema = metadata.schema()
-    names = [schema.find_column_name(one.source_id) or str(one.source_id) for one in fields]
+    names = [schema.find_column_name(field.source_id) or str(field.source_id) for field in fields]
     current = ", ".join(names) or "none"
     leading = layout.column(names[0]) if names else None
     if leading is not None and leading.files >= _FEW_FILES and leading.depth > _SORTED_DEPTH:
@@ -105,9 +105,9 @@ def _sort_order(
             evidence=_overlap(leading),
         )
     partitioned = {
-        schema.find_column_name(one.source_id)
-        for one in metadata.spec().fields
-        if not _is_bucket(one)
+        schema.find_column_name(field.source_id)
+        for field in metadata.spec().fields
+        if not _is_bucket(field)
     }
     for name in filters:
         found = layout.column(name)
@@ -165,14 +165,14 @@ def _partitioning(
     if buckets is not None:
         position = spec.fields.index(buckets)
         totals = [0] * _count(buckets)
-        for one in health.partitions:
+        for partition in health.partitions:
             number = (
-                one.partition.split("/")[position].rpartition("=")[2]
-                if one.spec_id == spec.spec_id
+                partition.partition.split("/")[position].rpartition("=")[2]
+                if partition.spec_id == spec.spec_id
                 else ""
             )
             if number.isdigit():
-                totals[int(number)] += one.bytes
+                totals[int(number)] += partition.bytes
         skew = max(totals) * len(totals) / max(1, sum(totals))
         yield from _buckets(
             buckets, metadata, typical / health.target_bytes, skew, evidence, small=small
@@ -218,7 +218,9 @@ def _closed_periods(
 
 def _sizes(health: TableHealth, spec: PartitionSpec) -> list[int]:
     return [
-        one.bytes for one in health.partitions if one.spec_id == spec.spec_id and one.data_files
+        partition.bytes
+        for partition in health.partitions
+        if partition.spec_id == spec.spec_id and partition.data_files
     ]
 
 

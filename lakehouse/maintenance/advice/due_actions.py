@@ -157,30 +157,34 @@ def compaction_gains(
     Those that `rests` refuses are left out.
     """
     found: list[Gain] = []
-    for one in partitions:
-        if not rests(one, policy, now_ms):
+    for partition in partitions:
+        if not rests(partition, policy, now_ms):
             continue
-        if deletes_to_apply(one, policy):
-            reason = (
-                f"{one.deleted_records:,} deleted rows in {_count(one.delete_files, 'delete file')}"
-            )
+        if deletes_to_apply(partition, policy):
+            files = _count(partition.delete_files, "delete file")
+            reason = f"{partition.deleted_records:,} deleted rows in {files}"
             found.append(
                 Gain(
-                    partition=one,
-                    files=one.removable_files + one.delete_files,
-                    bytes=one.bytes,
+                    partition=partition,
+                    files=partition.removable_files + partition.delete_files,
+                    bytes=partition.bytes,
                     reason=reason,
                 )
             )
-        elif one.removable_files and (
-            one.small_files >= policy.min_input_files or one.small_bytes > target_bytes
+        elif partition.removable_files and (
+            partition.small_files >= policy.min_input_files or partition.small_bytes > target_bytes
         ):
             reason = (
-                f"{_count(one.small_files, 'small file')} become "
-                f"{one.small_files - one.removable_files:,}"
+                f"{_count(partition.small_files, 'small file')} become "
+                f"{partition.small_files - partition.removable_files:,}"
             )
             found.append(
-                Gain(partition=one, files=one.removable_files, bytes=one.small_bytes, reason=reason)
+                Gain(
+                    partition=partition,
+                    files=partition.removable_files,
+                    bytes=partition.small_bytes,
+                    reason=reason,
+                )
             )
     return sorted(found, key=lambda gain: (-gain.files_per_byte, gain.partition.partition))
 

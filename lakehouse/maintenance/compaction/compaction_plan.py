@@ -247,7 +247,7 @@ def new_sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortO
         return metadata.write_sort_order()
     asked = parse_sort_order(options.sort_by, metadata.schema())
     return next(
-        (one for one in metadata.sort_orders if one.fields == asked.fields),
+        (order for order in metadata.sort_orders if order.fields == asked.fields),
         SortOrder(*asked.fields, order_id=0),
     )
 

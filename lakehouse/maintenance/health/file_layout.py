@@ -80,7 +80,7 @@ class Layout:
 
     def column(self, name: str) -> ColumnOverlap | None:
         """By full dotted name."""
-        return next((one for one in self.columns if one.column == name), None)
+        return next((column for column in self.columns if column.column == name), None)
 
 
 def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Layout:
@@ -110,7 +110,7 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
         for one in by_spec
         if "split_offsets" in one.table.column_names
     ]
-    known = [pc.greater(pc.fill_null(one, 0), 0) for one in offsets]
+    known = [pc.greater(pc.fill_null(offset, 0), 0) for offset in offsets]
     return Layout(
         columns=tuple(
             sorted(
@@ -118,7 +118,7 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
             )
         ),
         mean_files_per_partition=float(counts.mean()) if len(counts) else 0.0,
-        row_groups=sum(pc.sum(one).as_py() or 0 for one in offsets),
+        row_groups=sum(pc.sum(offset).as_py() or 0 for offset in offsets),
         row_group_files=sum(pc.sum(one).as_py() or 0 for one in known),
         row_group_bytes=sum(
             pc.sum(size.filter(mask)).as_py() or 0 for size, mask in zip(sizes, known, strict=True)

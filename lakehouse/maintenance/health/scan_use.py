@@ -65,7 +65,9 @@ class ScanUse:
     @property
     def pruned(self) -> float:
         """Share of data files that planning skipped, over scans with a predicate."""
-        filtered = [one for one in self.predicates if one.predicate != _EVERYTHING]
+        filtered = [
+            predicate for predicate in self.predicates if predicate.predicate != _EVERYTHING
+        ]
         files = sum(one.files for one in filtered)
         return 1 - sum(one.planned for one in filtered) / files if files else 0.0
 
@@ -82,28 +84,28 @@ def scan_use(reports: Iterable[Mapping[str, Any]], table: str, columns: Sequence
     found: dict[str, list[Mapping[str, Any]]] = {}
     filtered: Counter[str] = Counter()
     times: list[int] = []
-    for one in reports:
-        if one.get("table") != table:
+    for report in reports:
+        if report.get("table") != table:
             continue
-        shape = predicate_shape(one.get("predicate") or _EVERYTHING)
-        found.setdefault(shape, []).append(one)
+        shape = predicate_shape(report.get("predicate") or _EVERYTHING)
+        found.setdefault(shape, []).append(report)
         filtered.update({name for name in _NAME.findall(shape) if name in known})
-        times.append(_planned_ms(one))
+        times.append(_planned_ms(report))
     uses = [
         PredicateUse(
             predicate=shape,
             scans=len(members),
-            files=sum(one.get("data_files_total") or 0 for one in members),
+            files=sum(member.get("data_files_total") or 0 for member in members),
             planned=sum(
-                one.get("data_files_planned") or 0
-                for one in members
-                if one.get("data_files_total") is not None
+                member.get("data_files_planned") or 0
+                for member in members
+                if member.get("data_files_total") is not None
             ),
-            planning_ms=round(median(one.get("planning_ms") or 0.0 for one in members), 3),
+            planning_ms=round(median(member.get("planning_ms") or 0.0 for member in members), 3),
         )
         for shape, members in found.items()
     ]
-    every = [one.get("planning_ms") or 0.0 for members in found.values() for one in members]
+    every = [member.get("planning_ms") or 0.0 for members in found.values() for member in members]
     return ScanUse(
         scans=len(every),
         first_ms=min(times, default=None),

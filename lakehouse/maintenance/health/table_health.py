@@ -248,12 +248,12 @@ class TableHealth(Report):
             return None
         rows = (
             (
-                one.predicate,
-                f"{one.scans:,}",
-                f"{gauge(one.pruned, 1)} {one.pruned:.1%}",
-                f"{one.planning_ms:.1f}",
+                predicate.predicate,
+                f"{predicate.scans:,}",
+                f"{gauge(predicate.pruned, 1)} {predicate.pruned:.1%}",
+                f"{predicate.planning_ms:.1f}",
             )
-            for one in self.scans.predicates
+            for predicate in self.scans.predicates
         )
         return listing(("predicate", "#scans", "files skipped", "#planning ms"), rows)
 
@@ -399,7 +399,8 @@ def _measures(manifests: Sequence[Entries], target_bytes: int, small_below: int)
     """What is added up of the live entries of manifests of one spec."""
     names = [f"partition.{field.field_id}" for field in manifests[0].spec.fields]
     listed = pa.concat_tables(
-        [one.table.select([*names, *_MEASURED]) for one in manifests], promote_options="permissive"
+        [manifest.table.select([*names, *_MEASURED]) for manifest in manifests],
+        promote_options="permissive",
     )
     table = listed.filter(pc.not_equal(listed["status"], STATUS_DELETED))
     is_data = pc.equal(table["content"], CONTENT_DATA)

@@ -100,7 +100,9 @@ def plan_columnar(catalog: Catalog, identifier: Identifier) -> ColumnarPlan:
     storage = catalog.storage(version.metadata.location)
     snapshot = version.metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    missing = tuple(one for one in manifests if checksum_of(one.manifest_path) is None)
+    missing = tuple(
+        manifest for manifest in manifests if checksum_of(manifest.manifest_path) is None
+    )
     return ColumnarPlan(
         identifier=identifier, version=version, manifests=len(manifests), missing=missing
     )

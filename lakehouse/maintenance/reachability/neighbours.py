@@ -104,7 +104,7 @@ def find_neighbours(
             root, found, _ = keys.key(info.location).rpartition("/metadata/")
             if found:
                 theirs.add(root + "/")
-    folders = sorted(one for one in theirs if one.startswith(ours) and one not in ours)
+    folders = sorted(their for their in theirs if their.startswith(ours) and their not in ours)
     return Neighbours(ours, tuple(folders), versions, keys)
 
 

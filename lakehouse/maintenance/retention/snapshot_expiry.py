@@ -450,7 +450,11 @@ def _finish(
 ) -> None:
     version = catalog.load(identifier)
     metadata = version.metadata
-    gone = [one for one in expired.snapshots if metadata.snapshot_or_none(one.snapshot_id) is None]
+    gone = [
+        snapshot
+        for snapshot in expired.snapshots
+        if metadata.snapshot_or_none(snapshot.snapshot_id) is None
+    ]
     walker = StorageWalker(deletions.storage, metadata)
     found = unreachable_files(gone, expired.statistics, metadata, walker)
     deletions.delete_of(deletable(catalog, version, found))

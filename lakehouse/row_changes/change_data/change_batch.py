@@ -78,9 +78,9 @@ class ChangeBatch:
 
     def stored(self, table: TableMetadata) -> tuple[str, ...]:
         """The columns that are kept in the table: all but marks that it has no column for."""
-        known = {one.name for one in table.schema().fields}
-        names = (one.name for one in self.schema.fields)
-        return tuple(one for one in names if one in known or one not in self.marks)
+        known = {field.name for field in table.schema().fields}
+        names = (field.name for field in self.schema.fields)
+        return tuple(name for name in names if name in known or name not in self.marks)
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> ChangeBatch:
         """Some of the changes."""
@@ -132,7 +132,7 @@ def last_changes(
     if delete_when is not None:
         sides = PairedRows(rows.num_rows, rows, schema, None, Schema())
         deletes = np.asarray(sides.where(condition), bool)
-        marks = _marks([one.field_id for one in columns(condition)], schema)
+        marks = _marks([column.field_id for column in columns(condition)], schema)
         marks -= {*keys, *sequence_by}
     codes, order = row_codes(rows.select(list(dict.fromkeys(keys)))), _in_order(rows, sequence_by)
     last = np.sort(_last_of_each_key(codes, order))
@@ -177,7 +177,7 @@ def _last_of_each_key(
 def _marks(field_ids: Sequence[int], schema: Schema) -> frozenset[str]:
     """Top-level columns that hold the fields."""
     paths = (schema.find_column_name(one) or "" for one in field_ids)
-    found = [one.name for path in paths for one in schema.fields if _within(path, one.name)]
+    found = [field.name for path in paths for field in schema.fields if _within(path, field.name)]
     return frozenset(found)
 
 
@@ -188,8 +188,8 @@ def _within(path: str, name: str) -> bool:
 def _check_names(what: str, names: Sequence[str], schema: Schema, table: str) -> None:
     if isinstance(names, str) or not names:
         raise InvalidInputError(f"{what} is a list of columns, not {names!r}", table=table)
-    known = [one.name for one in schema.fields]
-    missing = [one for one in names if one not in known]
+    known = [field.name for field in schema.fields]
+    missing = [name for name in names if name not in known]
     if missing:
         raise InvalidInputError(
             f"{table}: the changes have no column {missing[0]!r}, which {what} names; they have "

@@ -157,7 +157,7 @@ def room_for(batch: ChangeBatch, metadata: TableMetadata) -> Changes:
     """
     update = UpdateSchema(metadata)
     kept = batch.rows.filter(pa.array(~batch.deletes))
-    known = {one.name: one for one in metadata.schema().fields}
+    known = {field.name: field for field in metadata.schema().fields}
     for name in batch.stored(metadata):
         given = batch.schema.find_field(name)
         if name not in known:

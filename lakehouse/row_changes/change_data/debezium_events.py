@@ -205,10 +205,10 @@ def _parsed(event: str | bytes, number: int) -> Any:
 def _key_of(row: Mapping[str, Any], keys: Sequence[str], number: int, side: str) -> dict[str, Any]:
     if not row:
         raise _refused(number, f"has no {side!r}: its row is not known")
-    missing = [one for one in keys if row.get(one) is None]
+    missing = [key for key in keys if row.get(key) is None]
     if missing:
         raise _refused(number, f"has no value of the key {missing[0]!r} in {side!r}")
-    return {one: row[one] for one in keys}
+    return {key: row[key] for key in keys}
 
 
 def _at(envelope: Mapping[str, Any], path: str) -> Any:

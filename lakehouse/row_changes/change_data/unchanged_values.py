@@ -34,8 +34,8 @@ _AS_BYTES = (_BYTES, *_POINTS)
 _AS_TEXT = (
     _TEXT,
     str(_UUID),
-    *(base64.b64encode(one).decode() for one in _AS_BYTES),
-    *(one.hex() for one in _AS_BYTES),
+    *(base64.b64encode(byte).decode() for byte in _AS_BYTES),
+    *(byte.hex() for byte in _AS_BYTES),
 )
 _HSTORE = rf'^\s*\{{\s*"{_TEXT}"\s*:\s*"{_TEXT}"\s*\}}\s*$'
 

@@ -84,7 +84,7 @@ class BoundMerge:
 
     def about(self, when: Matched) -> tuple[BoundClause, ...]:
         """The clauses about rows of one kind."""
-        return tuple(one for one in self.clauses if one.when == when)
+        return tuple(clause for clause in self.clauses if clause.when == when)
 
     @property
     def key_columns(self) -> set[int]:
@@ -102,7 +102,7 @@ class BoundMerge:
             )
             if clause.action == "update":
                 names = self.target.fields
-                needed |= {one.field_id for one in names if one.name not in clause.assignments}
+                needed |= {name.field_id for name in names if name.name not in clause.assignments}
         return needed
 
 
@@ -128,7 +128,7 @@ def bind_merge(statement: MergeStatement, target: Schema, source: Schema) -> Bou
             f"with one of the source, such as {statement.target_alias}.id = "
             f"{statement.source_alias}.id"
         )
-    clauses = tuple(_clause(one, sides) for one in statement.clauses)
+    clauses = tuple(_clause(clause, sides) for clause in statement.clauses)
     _check_order(clauses)
     return BoundMerge(
         target,
@@ -226,8 +226,8 @@ def _equalities(on: str | Sequence[str], sides: _Sides) -> Iterator[Term]:
 
 def _parts(term: Term) -> Iterator[Term]:
     if isinstance(term, Call) and term.name == "and":
-        for one in term.args:
-            yield from _parts(one)
+        for arg in term.args:
+            yield from _parts(arg)
     else:
         yield term
 
@@ -259,8 +259,8 @@ def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:
         given = clause.assignments
         if given is None:
             assignments = {
-                one.name: sides.source(f"{sides.statement.source_alias}.{one.name}")
-                for one in sides.source_schema.fields
+                field.name: sides.source(f"{sides.statement.source_alias}.{field.name}")
+                for field in sides.source_schema.fields
             }
             _check_columns(assignments, sides.schema)
         else:
@@ -271,7 +271,7 @@ def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:
 def _assignments(
     given: Mapping[str, str], schema: Schema, resolve: Resolve, alias: str
 ) -> Mapping[str, Term]:
-    known = {one.name for one in schema.fields}
+    known = {field.name for field in schema.fields}
     found: dict[str, Term] = {}
     for column, text in given.items():
         name = column if column in known else column.removeprefix(f"{alias}.")
@@ -290,14 +290,14 @@ def _assignments(
 
 
 def _check_columns(names: Iterable[str], schema: Schema) -> None:
-    known = {one.name for one in schema.fields}
+    known = {field.name for field in schema.fields}
     for name in names:
         if name not in known:
             raise _no_column(name, schema)
 
 
 def _no_column(name: str, schema: Schema) -> InvalidInputError:
-    known = ", ".join(one.name for one in schema.fields)
+    known = ", ".join(field.name for field in schema.fields)
     return InvalidInputError(f"no column {name} to assign to; the table has {known}", column=name)
 
 
@@ -318,11 +318,11 @@ def _check_order(clauses: Sequence[BoundClause]) -> None:
     if not clauses:
         raise InvalidInputError("a merge without clauses does nothing: add when_matched_... first")
     last: set[Matched] = set()
-    for one in clauses:
-        if one.when in last:
+    for clause in clauses:
+        if clause.when in last:
             raise InvalidInputError(
-                f"a clause for rows that are {one.when} comes after one without a condition, and "
-                "would never act"
+                f"a clause for rows that are {clause.when} comes after one without a condition, "
+                "and would never act"
             )
-        if one.condition == TRUE:
-            last.add(one.when)
+        if clause.condition == TRUE:
+            last.add(clause.when)

@@ -139,7 +139,7 @@ class _Merging:
         for own, theirs in zip(files, found.close(), strict=True):
             part = SourcePart(self._keys, own.table().combine_chunks())
             self._check_unique(part)
-            tables = (pa.Table.from_batches([one]) for one in theirs.batches())
+            tables = (pa.Table.from_batches([batch]) for batch in theirs.batches())
             for together in _together(tables):
                 self._decide(part, together)
             self._insert(part)
@@ -364,8 +364,8 @@ class KeySplit:
     def close(self) -> list[SpillFile]:
         """The files, which can be read now."""
         self._write()
-        for one in self._files:
-            one.close()
+        for file in self._files:
+            file.close()
         return self._files
 
     def _write(self) -> None:
@@ -435,12 +435,12 @@ def files_with_keys(
         filters = target.key_filters(column, _bytes_of(column.field_id, tasks))
         if filters.by_file:
             hashes = key_hashes(keys, column.type)
-            tasks = [one for one in tasks if filters.may_hold(one.data_file.file_path, hashes)]
+            tasks = [task for task in tasks if filters.may_hold(task.data_file.file_path, hashes)]
     return tasks
 
 
 def _bytes_of(field_id: int, tasks: Sequence[FileScanTask]) -> int:
     """What reading a column of files takes; whole files where the column's size is not known."""
-    files = [one.data_file for one in tasks]
-    sizes = (one.column_sizes.get(field_id, one.file_size_in_bytes) for one in files)
+    files = [task.data_file for task in tasks]
+    sizes = (file.column_sizes.get(field_id, file.file_size_in_bytes) for file in files)
     return sum(sizes) + len(files) * _OPENING_BYTES

@@ -149,7 +149,7 @@ class _Clause:
     def _name(self, *ends: str) -> str:
         first = self._at
         self._until(*ends)
-        return "".join(one.text for one in self._words[first : self._at])
+        return "".join(word.text for word in self._words[first : self._at])
 
     def _until(self, *ends: str) -> str:
         """The text up to one of some words, which is not inside of brackets or CASE."""

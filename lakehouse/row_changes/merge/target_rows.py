@@ -55,7 +55,7 @@ class TargetRows:
         self._readers: dict[tuple[int, int, int | None], tuple[Schema, Bound, RowReader]] = {}
         self._matching: tuple[Bound, RowReader] | None = None
         self._stored = with_lineage(self.schema, metadata.format_version)
-        self._lineage = [one.name for one in self._stored.fields[len(self.schema.fields) :]]
+        self._lineage = [field.name for field in self._stored.fields[len(self.schema.fields) :]]
 
     @classmethod
     def of(cls, version: TableVersion, branch: str, storage: Storage) -> TargetRows:
@@ -138,8 +138,8 @@ class TargetRows:
         """New versions of rows: assigned columns from `values`, others as they are."""
         old = target_of(rows)
         columns = {
-            one.name: rows.values(values[one.name]) if one.name in values else old[one.name]
-            for one in self.schema.fields
+            field.name: rows.values(values[field.name]) if field.name in values else old[field.name]
+            for field in self.schema.fields
         }
         if self._lineage:  # the row keeps its id; null is the number of the commit
             columns[self._lineage[0]] = old[_ROW_ID.name]
@@ -155,7 +155,7 @@ class TargetRows:
     @property
     def every_column(self) -> Schema:
         """All columns, as `batches` gives them."""
-        return self.columns(one.field_id for one in self.schema.fields)
+        return self.columns(field.field_id for field in self.schema.fields)
 
 
 def update_rows(
@@ -291,7 +291,9 @@ def _having(batch: pa.RecordBatch, keys: pa.Table) -> npt.NDArray[np.int64]:
 def top_level(schema: Schema, field_ids: Iterable[int]) -> Schema:
     """The whole top-level columns that some fields are in."""
     wanted = set(field_ids)
-    return Schema(*(one for one in schema.fields if not wanted.isdisjoint(fields_by_id([one]))))
+    return Schema(
+        *(field for field in schema.fields if not wanted.isdisjoint(fields_by_id([field])))
+    )
 
 
 def target_of(rows: PairedRows) -> pa.Table:

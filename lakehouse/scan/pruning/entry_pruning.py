@@ -98,17 +98,23 @@ def statistics_of_files(table: pa.Table, field_id: int, kind: IcebergType) -> St
 
 def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType) -> Statistics:
     """From manifests' partition summaries (spec: field_summary), which hold partition values."""
-    lower = decode_bounds(pa.array([one.lower_bound for one in summaries], pa.binary()), kind)
-    upper = decode_bounds(pa.array([one.upper_bound for one in summaries], pa.binary()), kind)
+    lower = decode_bounds(
+        pa.array([summary.lower_bound for summary in summaries], pa.binary()), kind
+    )
+    upper = decode_bounds(
+        pa.array([summary.upper_bound for summary in summaries], pa.binary()), kind
+    )
     if isinstance(kind, UUIDType):
         lower, upper = order_free(lower, upper, np.ones(len(summaries), bool))
     lower, upper = _in_order(lower, upper)
     floating = isinstance(kind, (FloatType, DoubleType))
     no_bounds = np.array(
-        [one.lower_bound is None and one.upper_bound is None for one in summaries], bool
+        [summary.lower_bound is None and summary.upper_bound is None for summary in summaries], bool
     )
-    contains_null = np.array([one.contains_null is not False for one in summaries], bool)
-    contains_nan = np.array([floating and one.contains_nan is not False for one in summaries], bool)
+    contains_null = np.array([summary.contains_null is not False for summary in summaries], bool)
+    contains_nan = np.array(
+        [floating and summary.contains_nan is not False for summary in summaries], bool
+    )
     return Statistics(
         lower=lower,
         upper=upper,

@@ -61,7 +61,7 @@ class ManifestIndex:
     """
 
     def __init__(self, manifests: Listed) -> None:
-        is_data = [one.content == CONTENT_DATA_MANIFEST for one in manifests]
+        is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
         self.data, self.deletes = (
             ManifestColumns(
                 [one for one, its in zip(manifests, is_data, strict=True) if its is wanted],
@@ -70,7 +70,7 @@ class ManifestIndex:
             )
             for wanted in (True, False)
         )
-        self.has_one_spec = len({one.partition_spec_id for one in manifests}) == 1
+        self.has_one_spec = len({manifest.partition_spec_id for manifest in manifests}) == 1
 
     @classmethod
     def of(cls, manifests: Listed) -> ManifestIndex:
@@ -103,8 +103,8 @@ class ManifestColumns:
     ) -> None:
         self.manifests = manifests
         self._listed, self._of_data = listed, of_data
-        self.bytes_total = sum(one.manifest_length for one in manifests)
-        self._live = [live_files(one) for one in manifests]
+        self.bytes_total = sum(manifest.manifest_length for manifest in manifests)
+        self._live = [live_files(manifest) for manifest in manifests]
         self.files = None if None in self._live else sum(one or 0 for one in self._live)
 
     @cached_property

@@ -357,7 +357,7 @@ def _check_schema(schema: Any, location: str) -> None:
                 )
         fields = schema.get("fields") or []
         if not isinstance(fields, list) or not all(
-            isinstance(one, dict) and {"name", "type"} <= one.keys() for one in fields
+            isinstance(field, dict) and {"name", "type"} <= field.keys() for field in fields
         ):
             raise CorruptMetadataError(
                 f"{location}: its Avro schema has a record without named fields", location=location

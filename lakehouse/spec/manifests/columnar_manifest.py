@@ -222,7 +222,7 @@ def _with_checksums(data: bytes) -> EncodedColumnar:
 def _extent(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
     """(first byte, bytes) of a column chunk."""
     starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
-    return min(one for one in starts if one), chunk.total_compressed_size
+    return min(start for start in starts if start), chunk.total_compressed_size
 
 
 def _digest(data: bytes | memoryview | pa.Buffer) -> str:

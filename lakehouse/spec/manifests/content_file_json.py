@@ -87,7 +87,11 @@ def metrics_to_json(file: DataFile) -> dict[str, Any]:
     for name in (*_COUNTS, *_BOUNDS):
         values = getattr(file, name)
         if values:
-            told = [one.hex() for one in values.values()] if name in _BOUNDS else [*values.values()]
+            told = (
+                [value.hex() for value in values.values()]
+                if name in _BOUNDS
+                else [*values.values()]
+            )
             found[_key(name)] = {"keys": list(values), "values": told}
     return found
 

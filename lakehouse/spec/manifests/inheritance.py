@@ -86,12 +86,12 @@ def inherit_alike(
         CorruptMetadataError: as `inherit`, or these cannot be done together.
     """
     table, first = entries.table, manifests[0]
-    if any(one.content != first.content for one in manifests):
+    if any(manifest.content != first.content for manifest in manifests):
         raise CorruptMetadataError("Data and delete manifests are told apart.")
     _check(table, first.content, first.manifest_path)
-    listed = np.repeat([one.sequence_number is not None for one in manifests], counts)
-    snapshots = np.repeat([one.added_snapshot_id or 0 for one in manifests], counts)
-    has_one = np.repeat([one.added_snapshot_id is not None for one in manifests], counts)
+    listed = np.repeat([manifest.sequence_number is not None for manifest in manifests], counts)
+    snapshots = np.repeat([manifest.added_snapshot_id or 0 for manifest in manifests], counts)
+    has_one = np.repeat([manifest.added_snapshot_id is not None for manifest in manifests], counts)
     inherited = pa.array(snapshots, mask=~has_one)
     # what is not listed yet is of the snapshot that lists it
     own = pc.if_else(pa.array(listed), table["snapshot_id"], pa.scalar(None, pa.int64()))
@@ -99,7 +99,7 @@ def inherit_alike(
     added = np.asarray(table["status"]) == STATUS_ADDED
     for name in ("sequence_number", "file_sequence_number"):
         column = table[name] if name in table.column_names else pa.nulls(len(table), pa.int64())
-        numbers = np.repeat([one.sequence_number or 0 for one in manifests], counts)
+        numbers = np.repeat([manifest.sequence_number or 0 for manifest in manifests], counts)
         if (np.asarray(pc.is_null(column)) & ~added & (numbers != 0)).any():
             raise CorruptMetadataError(f"An existing or deleted entry lacks its {name}.")
         if (np.asarray(pc.fill_null(column, 0)) > numbers)[listed].any():
@@ -150,7 +150,7 @@ def _check_numbers(column: pa.ChunkedArray, name: str, manifest: ManifestFile) -
 def _first_row_ids_of_each(
     table: pa.Table, manifests: Sequence[ManifestFile], counts: Sequence[int]
 ) -> pa.Table:
-    known = np.repeat([one.first_row_id is not None for one in manifests], counts)
+    known = np.repeat([manifest.first_row_id is not None for manifest in manifests], counts)
     absent = "first_row_id" not in table.column_names
     if absent and not known.any():
         return table
@@ -161,7 +161,7 @@ def _first_row_ids_of_each(
     before = np.cumsum(rows) - rows
     begin = np.cumsum([0, *counts[:-1]])
     offset = before - np.repeat(before[np.minimum(begin, max(0, len(before) - 1))], counts)
-    firsts = np.repeat([one.first_row_id or 0 for one in manifests], counts)
+    firsts = np.repeat([manifest.first_row_id or 0 for manifest in manifests], counts)
     starts = pa.array(firsts + offset, mask=~(waiting & known))
     return _set(table, "first_row_id", pc.coalesce(column, starts))
 

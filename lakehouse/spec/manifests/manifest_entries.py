@@ -169,7 +169,7 @@ class Entries:
             if {f"lower.{field_id}", f"upper.{field_id}"} <= names:
                 lower, upper = (self.table[f"{end}.{field_id}"] for end in ("lower", "upper"))
                 whole = reduce(
-                    pc.or_, (pc.ends_with(lower, pattern=one) for one in DATA_FILE_ENDINGS)
+                    pc.or_, (pc.ends_with(lower, pattern=ending) for ending in DATA_FILE_ENDINGS)
                 )
                 named = pc.and_(pc.equal(lower, upper), whole)
                 found = pc.coalesce(found, pc.if_else(named, lower, None))

@@ -281,7 +281,9 @@ def _encoded_row(row: ManifestFile, format_version: int) -> bytes:
     stream = io.BytesIO()
     record = dict(zip(_ROW_NAMES, _ROW(row), strict=True))
     record["partitions"] = (
-        None if row.partitions is None else [_summary_record(one) for one in row.partitions]
+        None
+        if row.partitions is None
+        else [_summary_record(partition) for partition in row.partitions]
     )
     fastavro.schemaless_writer(stream, _parsed_schema(format_version), record)
     return stream.getvalue()

@@ -267,7 +267,7 @@ class JsonList(Sequence[T]):
     @property
     def is_late(self) -> bool:
         """Whether items are still to be fetched when they are asked for."""
-        return any(isinstance(one, _LateSegment) for one in self._segments)
+        return any(isinstance(segment, _LateSegment) for segment in self._segments)
 
     def kind(self) -> tuple[str, Callable[[Any, str], T], str]:
         """The key of ids, how an item is decoded, and where the list is."""

@@ -229,7 +229,7 @@ class MetadataDraft:
 
     def _schema(self) -> Schema:
         """The current schema; of a table that is being made, the one that was added last."""
-        if any(one.schema_id == self._m.current_schema_id for one in self._m.schemas):
+        if any(schema.schema_id == self._m.current_schema_id for schema in self._m.schemas):
             return self._m.schema()
         if self._last_schema is None:
             raise InvalidInputError("There is no schema yet: add one before what refers to it.")

@@ -515,7 +515,7 @@ def _definitions(
     """Schemas, partition specs or sort orders as JSON: versions share them until they change."""
 
     def make() -> _Definitions:
-        found = [_encoded(originals, kind, one, _IDS[kind](one)) for one in items]
+        found = [_encoded(originals, kind, item, _IDS[kind](item)) for item in items]
         text = orjson.dumps(found)
         return orjson.Fragment(text), len(text)
 

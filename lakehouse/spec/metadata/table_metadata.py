@@ -85,8 +85,8 @@ def metadata_log(entries: Sequence[MetadataLogEntry] = ()) -> JsonList[MetadataL
 def definitions_bytes(items: Iterable[Schema | PartitionSpec | SortOrder]) -> int:
     """What schemas, partition specs or sort orders take in memory, at most."""
     return sum(
-        schema_bytes(one) if isinstance(one, Schema) else _SPEC_BYTES * (1 + len(one.fields))
-        for one in items
+        schema_bytes(item) if isinstance(item, Schema) else _SPEC_BYTES * (1 + len(item.fields))
+        for item in items
     )
 
 
@@ -293,7 +293,9 @@ class TableMetadata:
         if ref == MAIN_BRANCH:
             times = [entry.timestamp_ms for entry in self.snapshot_log]
         else:
-            times = [one.timestamp_ms for one in self.ancestors(self.ref(ref).snapshot_id)]
+            times = [
+                ancestor.timestamp_ms for ancestor in self.ancestors(self.ref(ref).snapshot_id)
+            ]
         return f" What is recorded begins at {iso_text(min(times))}." if times else ""
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
@@ -528,7 +530,7 @@ def types_of(metadata: TableMetadata) -> FieldTypes:
 
 def _found(metadata: TableMetadata) -> FieldTypes:
     older = sorted(
-        (one for one in metadata.schemas if one.schema_id != metadata.current_schema_id),
+        (schema for schema in metadata.schemas if schema.schema_id != metadata.current_schema_id),
         key=lambda one: one.schema_id,
     )
     return field_types(metadata.schema(), *older)

@@ -54,20 +54,20 @@ class UnifiedPartition:
             spec.spec_id: {one.field_id: at for at, one in enumerate(spec.fields)}
             for spec in newest_first
         }
-        return cls({one: (names[one], kinds[one]) for one in sorted(names)}, positions)
+        return cls({name: (names[name], kinds[name]) for name in sorted(names)}, positions)
 
     def values(self, partition: Partition) -> tuple[Any, ...]:
         """One value a field of the struct; None where the spec lacks the field."""
         positions, values = self.positions[partition[0]], partition[1]
         return tuple(
-            None if (at := positions.get(one)) is None else values[at] for one in self.fields
+            None if (at := positions.get(field)) is None else values[at] for field in self.fields
         )
 
     def array(self, partitions: Sequence[Partition]) -> pa.StructArray:
         """Partitions as structs."""
         if not self.fields:
             return pa.array([{}] * len(partitions), pa.struct([]))
-        rows = [self.values(one) for one in partitions]
+        rows = [self.values(partition) for partition in partitions]
         arrays = [
             typed_array([row[at] for row in rows], kind)
             for at, (_, kind) in enumerate(self.fields.values())

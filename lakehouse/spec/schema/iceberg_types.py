@@ -181,7 +181,7 @@ def _bytes_of(schema: Schema) -> int:
         children = child_fields(field.field_type)
         # lists and maps make the fields of what they hold once more
         found += 0 if isinstance(field.field_type, StructType) else len(children) * _FIELD_BYTES
-        pending += [(one, length) for one in children]
+        pending += [(child, length) for child in children]
     return found
 
 

@@ -72,7 +72,7 @@ def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> lis
 
 def _children(kind: IcebergType) -> list[tuple[int, str, IcebergType]]:
     if isinstance(kind, StructType):
-        return [(one.field_id, one.name, one.field_type) for one in kind.fields]
+        return [(field.field_id, field.name, field.field_type) for field in kind.fields]
     if isinstance(kind, ListType):
         return [(kind.element_id, "element", kind.element_type)]
     if isinstance(kind, MapType):

@@ -105,9 +105,9 @@ def view_to_json(metadata: ViewMetadata) -> dict[str, Any]:
         "format-version": FORMAT_VERSION,
         "location": metadata.location,
         "properties": dict(metadata.properties),
-        "schemas": [schema_to_json(one) for one in metadata.schemas],
+        "schemas": [schema_to_json(schema) for schema in metadata.schemas],
         "current-version-id": metadata.current_version_id,
-        "versions": [version_to_json(one) for one in metadata.versions],
+        "versions": [version_to_json(version) for version in metadata.versions],
         "version-log": [
             {"timestamp-ms": one.timestamp_ms, "version-id": one.version_id}
             for one in metadata.version_log
@@ -143,7 +143,7 @@ def version_to_json(version: ViewVersion) -> dict[str, Any]:
         "schema-id": version.schema_id,
         "summary": dict(version.summary),
         "default-namespace": list(version.default_namespace),
-        "representations": [one.to_json() for one in version.representations],
+        "representations": [representation.to_json() for representation in version.representations],
     }
     if version.default_catalog is not None:
         document["default-catalog"] = version.default_catalog
@@ -163,7 +163,7 @@ def _list(document: Any, key: str, where: str) -> list[Any]:
 
 
 def _check_whole(metadata: ViewMetadata, where: str) -> None:
-    versions = {one.version_id: one for one in metadata.versions}
+    versions = {version.version_id: version for version in metadata.versions}
     if len(versions) != len(metadata.versions):
         raise CorruptMetadataError(f"{where}: two versions have one id.")
     current = versions.get(metadata.current_version_id)
@@ -171,7 +171,7 @@ def _check_whole(metadata: ViewMetadata, where: str) -> None:
         raise CorruptMetadataError(
             f"{where}: the current version {metadata.current_version_id} is not among its versions."
         )
-    if current.schema_id not in {one.schema_id for one in metadata.schemas}:
+    if current.schema_id not in {schema.schema_id for schema in metadata.schemas}:
         raise CorruptMetadataError(
             f"{where}: schema {current.schema_id} of the current version is not among its schemas."
         )

@@ -76,7 +76,11 @@ class ViewVersion:
 
     def dialects(self) -> dict[str, SqlRepresentation]:
         """SQL by dialect in lower case."""
-        found = (one for one in self.representations if isinstance(one, SqlRepresentation))
+        found = (
+            representation
+            for representation in self.representations
+            if isinstance(representation, SqlRepresentation)
+        )
         return {one.dialect.lower(): one for one in found}
 
 
@@ -114,12 +118,14 @@ class ViewMetadata:
 
     def current_version(self) -> ViewVersion:
         """The version that counts."""
-        return next(one for one in self.versions if one.version_id == self.current_version_id)
+        return next(
+            version for version in self.versions if version.version_id == self.current_version_id
+        )
 
     def schema(self) -> Schema:
         """The schema of the current version."""
         wanted = self.current_version().schema_id
-        return next(one for one in self.schemas if one.schema_id == wanted)
+        return next(schema for schema in self.schemas if schema.schema_id == wanted)
 
 
 class ViewProperties:

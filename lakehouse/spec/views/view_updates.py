@@ -222,7 +222,7 @@ class _ViewDraft:
             if self._last_schema is None:
                 raise InvalidViewError("No schema was added that -1 could mean.")
             version = replace(version, schema_id=self._last_schema)
-        if version.schema_id not in {one.schema_id for one in self._m.schemas}:
+        if version.schema_id not in {schema.schema_id for schema in self._m.schemas}:
             raise InvalidViewError(f"Cannot add version with unknown schema: {version.schema_id}.")
         _check_one_a_dialect(version)
         for known in self._m.versions:
@@ -243,7 +243,7 @@ class _ViewDraft:
             version_id = self._last_version
         if version_id == self._m.current_version_id:
             return
-        found = [one for one in self._m.versions if one.version_id == version_id]
+        found = [version for version in self._m.versions if version.version_id == version_id]
         if not found:
             raise InvalidViewError(f"Cannot set current version to unknown version: {version_id}.")
         at_ms = found[0].timestamp_ms if version_id in self._added else self._now_ms
@@ -253,9 +253,9 @@ class _ViewDraft:
 
 def _check_one_a_dialect(version: ViewVersion) -> None:
     seen: set[str] = set()
-    for one in version.representations:
-        if isinstance(one, SqlRepresentation):
-            dialect = one.dialect.lower()
+    for representation in version.representations:
+        if isinstance(representation, SqlRepresentation):
+            dialect = representation.dialect.lower()
             if dialect in seen:
                 raise InvalidViewError(
                     f"Invalid view version: Cannot add multiple queries for dialect {dialect}"
@@ -278,7 +278,7 @@ def _expire(metadata: ViewMetadata, kept: int) -> ViewMetadata:
     """Without the versions beyond `kept`, and without the log up to the last of those."""
     if len(metadata.versions) <= kept:
         return metadata
-    ids = sorted((one.version_id for one in metadata.versions), reverse=True)
+    ids = sorted((version.version_id for version in metadata.versions), reverse=True)
     others = [one for one in ids if one != metadata.current_version_id]
     named = {metadata.current_version_id, *others[: kept - 1]}
     log: list[VersionLogEntry] = []
@@ -286,7 +286,7 @@ def _expire(metadata: ViewMetadata, kept: int) -> ViewMetadata:
         log = [*log, entry] if entry.version_id in named else []
     return replace(
         metadata,
-        versions=tuple(one for one in metadata.versions if one.version_id in named),
+        versions=tuple(version for version in metadata.versions if version.version_id in named),
         version_log=tuple(log),
     )
 

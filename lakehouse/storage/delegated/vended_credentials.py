@@ -68,7 +68,10 @@ def credentials_from_json(document: Any, where: str) -> list[StorageCredential]:
 
 def credentials_to_text(credentials: Sequence[StorageCredential]) -> str:
     """The value of the property `storage-credentials`."""
-    listed = [{"prefix": one.prefix, "config": dict(one.config)} for one in credentials]
+    listed = [
+        {"prefix": credential.prefix, "config": dict(credential.config)}
+        for credential in credentials
+    ]
     return orjson.dumps(listed).decode()
 
 

@@ -261,7 +261,10 @@ class MergeVerbs(WriteVerbs):
                 "another table: begin one with table.transaction()",
                 table=self.name,
             )
-        if any(not isinstance(one, SetRef | MetadataChange) for one in transaction.operations):
+        if any(
+            not isinstance(operation, SetRef | MetadataChange)
+            for operation in transaction.operations
+        ):
             raise InvalidInputError(
                 f"{self.name}: the transaction has changed rows or refs already, which this change "
                 "would not see: make it the first that changes rows, or commit before it",

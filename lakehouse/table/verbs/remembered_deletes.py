@@ -131,7 +131,7 @@ class RememberedDeletes:
         if REMEMBERED_AT in names:
             raise self._unusable(f"a key or sequence cannot have the name {REMEMBERED_AT}")
         return Schema(
-            *(self._batch.schema.find_field(one) for one in names),
+            *(self._batch.schema.find_field(name) for name in names),
             NestedField(self._batch.schema.highest_field_id + 1, REMEMBERED_AT, TimestamptzType()),
         )
 

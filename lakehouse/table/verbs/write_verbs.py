@@ -235,4 +235,4 @@ class WriteVerbs(LoadedTable):
 
 def rows_of(files: Iterable[DataFile]) -> int:
     """How many rows new data files hold."""
-    return sum(one.record_count for one in files)
+    return sum(file.record_count for file in files)

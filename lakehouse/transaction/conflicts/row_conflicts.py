@@ -64,7 +64,7 @@ def rows_still_there(
         return tuple(rows)
     found = _where_they_are(staged, rows, changes, with_seen=serializable)
     still_live(subject, [one.path for one in found], changes)
-    since = {one.snapshot.snapshot_id for one in changes}
+    since = {change.snapshot.snapshot_id for change in changes}
     deleted = deleted_since(staged.producer, staged.metadata, staged.head(), found, since)
     no_row_deleted(subject, found, deleted, changes)
     return found
@@ -82,7 +82,7 @@ def _where_they_are(
     Rows stay where they were decided on when there is no telling: in tables without row lineage,
     when one of them was not moved as it was, and when a file of before is gone from storage.
     """
-    wanted = rows if with_seen else [replace(one, seen=one.seen[:0]) for one in rows]
+    wanted = rows if with_seen else [replace(row, seen=row.seen[:0]) for row in rows]
     wanted = [one for one in wanted if len(one.gone) or len(one.seen)]
     moves = [one for one in changes if one.snapshot.operation == OPERATION_REPLACE]
     left = _paths(moves)

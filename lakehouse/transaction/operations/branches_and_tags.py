@@ -313,10 +313,10 @@ class CherryPick(Operation):
         If it is not, all of them.
         """
         found: list[Snapshot] = []
-        for one in metadata.ancestors(None if head is None else head.snapshot_id):
-            if one.snapshot_id == picked.parent_snapshot_id:
+        for ancestor in metadata.ancestors(None if head is None else head.snapshot_id):
+            if ancestor.snapshot_id == picked.parent_snapshot_id:
                 return found[::-1], True
-            found.append(one)
+            found.append(ancestor)
         return found[::-1], picked.parent_snapshot_id is None and _is_whole(found)
 
 
@@ -346,7 +346,7 @@ def _is_whole(line: Sequence[Snapshot]) -> bool:
 
 
 def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:
-    return any(one.snapshot_id == snapshot_id for one in metadata.ancestors(of))
+    return any(ancestor.snapshot_id == snapshot_id for ancestor in metadata.ancestors(of))
 
 
 def _moved(

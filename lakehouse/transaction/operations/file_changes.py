@@ -209,7 +209,7 @@ class RowDelta(Operation):
 
     def _with_rows(self, rows: tuple[DecidedRows, ...]) -> FilesPlan:
         """The snapshot: the commit deletes the rows by vectors where no files do."""
-        going = () if self.delete_files else tuple(one for one in rows if len(one.gone))
+        going = () if self.delete_files else tuple(row for row in rows if len(row.gone))
         if not (going or self.delete_files or self.removed_delete_files):
             operation = OPERATION_APPEND
         else:

@@ -45,14 +45,15 @@ class AvroFile:
         self._data = data
         self._header = read_header(data, path)
         self._columns = avro_columns(self._header.schema, path)
-        self.schema = pa.schema([one.arrow() for one in self._columns])
+        self.schema = pa.schema([column.arrow() for column in self._columns])
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """The records, at most `rows` at a time. Raises CorruptMetadataError."""
         for records in self._records(rows):
             try:
                 arrays = [
-                    one.array([record[one.name] for record in records]) for one in self._columns
+                    column.array([record[column.name] for record in records])
+                    for column in self._columns
                 ]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             except _DAMAGE as error:
@@ -182,27 +183,28 @@ class AvroColumn:
             return self._nested(values)
         if self.decode is not None:
             decode = self.decode
-            values = [None if one is None else decode(one) for one in values]
+            values = [None if value is None else decode(value) for value in values]
         found = pa.array(values, self.stored or self.type)
         return found if self.stored is None else found.cast(self.type)
 
     def _struct(self, values: Sequence[Any]) -> pa.Array:
         children = [
-            one.array([None if v is None else v[one.name] for v in values]) for one in self.children
+            child.array([None if v is None else v[child.name] for v in values])
+            for child in self.children
         ]
-        mask = pa.array([one is None for one in values], pa.bool_())  # there may be none
+        mask = pa.array([value is None for value in values], pa.bool_())  # there may be none
         return pa.StructArray.from_arrays(children, fields=list(self.type), mask=mask)
 
     def _nested(self, values: Sequence[Any]) -> pa.Array:
         offsets: list[int | None] = []
         items: list[Any] = []
-        for one in values:
-            offsets.append(None if one is None else len(items))
-            items += () if one is None else one.items() if isinstance(one, dict) else one
+        for value in values:
+            offsets.append(None if value is None else len(items))
+            items += () if value is None else value.items() if isinstance(value, dict) else value
         ends = pa.array([*offsets, len(items)], pa.int32())
         if pa.types.is_list(self.type):
             return pa.ListArray.from_arrays(ends, self.children[0].array(items), type=self.type)
-        pairs = [(one["key"], one["value"]) if isinstance(one, dict) else one for one in items]
+        pairs = [(item["key"], item["value"]) if isinstance(item, dict) else item for item in items]
         keys, found = (
             child.array([pair[n] for pair in pairs]) for n, child in enumerate(self.children)
         )
@@ -277,7 +279,7 @@ class _Types:
             ]
             self._open.remove(id(schema))
             return AvroColumn(
-                name, field_id, pa.struct([one.arrow() for one in children]), children=children
+                name, field_id, pa.struct([child.arrow() for child in children]), children=children
             )
         if kind == "array":
             return self._array(name, field_id, schema)
