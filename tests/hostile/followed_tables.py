@@ -264,7 +264,8 @@ class Followed:
 
     def compact(self) -> None:
         """Files move, rows do not."""
-        table = self.one()
+        own = self.computed and self.rng.random() < 0.3
+        table = self.lake.load_table("marts.m") if own else self.one()
         table.compact()
         table.rewrite_manifests()
 
@@ -388,10 +389,22 @@ MUTANTS = [
         "went = pc.equal(kinds, 'none')",
     ),
     Mutant(
-        "34: of rows that went no key is touched",
+        "34: of rows that came no key is touched",
         f"{_FOLLOWER}._delta",
         "pa.concat_tables([old, new])",
-        "new",
+        "old",
+    ),
+    Mutant(
+        "34: groups that lost rows are put together with those that came",
+        f"{_FOLLOWER}._delta",
+        "more = tuple(_without_keys(one, touched) for one in come)",
+        "more = tuple(come)",
+    ),
+    Mutant(
+        "34: the sum of a group is that of the rows that came",
+        "orchestration.assets.incremental:put_together",
+        "pc.coalesce(both, mine, other)",
+        "mine",
     ),
     Mutant(
         "34: both inputs are taken as they are now, and pairs of changes are missed",
