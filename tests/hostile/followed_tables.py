@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import sqlglot
 
+from lakehouse import CompactionOptions
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import load_catalog
@@ -266,7 +267,7 @@ class Followed:
         """Files move, rows do not."""
         own = self.computed and self.rng.random() < 0.3
         table = self.lake.load_table("marts.m") if own else self.one()
-        table.compact()
+        table.compact(CompactionOptions(min_input_files=2))
         table.rewrite_manifests()
 
     def column(self) -> None:
