@@ -414,30 +414,6 @@ MUTANTS = [
         "state = dict(self._now)",
     ),
     Mutant(
-        "34: a compaction is taken for a change by others",
-        "orchestration.assets.incremental:written_by_others",
-        "if one.operation != OPERATION_REPLACE:",
-        "if True:",
-    ),
-    Mutant(
-        "34: a late day is ignored",
-        f"{_FOLLOWER}._changes",
-        "where=now.where",
-        "where=\"event_ts > '2026-06-02T00:00:00+00:00'\" if now.where else None",
-    ),
-    Mutant(
-        "34: rows without a partner stay when one comes",
-        f"{_QUERIES}:_Compiler.touching",
-        "if not one.kind or one.reads(changed)",
-        "if not one.kind",
-    ),
-    Mutant(
-        "34: a filter beside an outer join hides what it touches",
-        f"{_QUERIES}:_follows",
-        "not source.kind and ",
-        "",
-    ),
-    Mutant(
         "34: a query of two inputs in a UNION adds the other one again",
         f"{_QUERIES}:_with",
         "if all(reading) or not any(reading):",
@@ -454,17 +430,5 @@ MUTANTS = [
         "row_changes.merge.target_rows:replace_rows",
         "leaves = ~surplus(old, asked)",
         "leaves = np.isin(old, asked)",
-    ),
-    Mutant(
-        "34: what others wrote to the table is taken for the answer",
-        "orchestration.assets.incremental:_refuse",
-        "if written_by_others(table):",
-        "if False:",
-    ),
-    Mutant(
-        "34: an input that went back is followed",
-        f"{_FOLLOWER}.changed_inputs",
-        "if since is not None and since not in line:",
-        "if since == -1:",
     ),
 ]
