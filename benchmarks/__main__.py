@@ -38,6 +38,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
+    "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
     "week": ("--days", "0.3", "--every", "40"),
     "sensor_tick": ("--files", "1000"),
@@ -176,6 +177,12 @@ def merge(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(f"upsert of {kept['keys']:,} keys into {kept['rows']:,} rows", peer, times)
 
 
+def incremental(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for one in kept["results"]:
+        case = f"{one['part']:.2%} of {kept['rows']:,} rows {one['how']}"
+        yield Ratio(case, "computed in full", one["ratio"])
+
+
 def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
     for peer, times in kept["speed_of_ours"].items():
         yield Ratio(f"{kept['input']['files']:,} files", peer, times)
@@ -267,6 +274,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "lookup": lookup,
     "arrow_read": arrow_read,
     "merge": merge,
+    "incremental": incremental,
     "compaction": compaction,
     "week": week,
     "sensor_tick": sensor_tick,

@@ -35,6 +35,10 @@ _RANKS = (exp.Rank, exp.DenseRank, exp.Lag, exp.Lead, exp.FirstValue)  # RowNumb
 _NAN_IN_ORDER = "duckdb", "spark"
 """NaN is greater than any other number there."""
 _WIDE_AVERAGES = ("duckdb",)
+_PUT_TOGETHER: Mapping[type[exp.Expr], str] = {
+    exp.Count: "count", exp.CountIf: "count", exp.Sum: "sum", exp.Min: "least",
+    exp.Max: "greatest",
+}  # fmt: skip
 _CHANGING = ("Current", "Local", "Rand", "Session", "Sys", "Utc", "Uuid")
 """How classes of functions begin whose value is another one each time."""
 _UNKNOWN = (exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc, exp.ParameterizedAgg)
@@ -88,6 +92,10 @@ class DeltaPlan:
         places: key -> columns of the inputs that have its value, in every row of that place which
             the rows of the key are made of.
         equal: columns that are equal in every row which the result is made of.
+        merged: how a row of the result and one that the query gives for rows that came are put
+            together, where they have the same key: by output column `count`, `sum`, `least` or
+            `greatest`. Empty: rows that came touch their keys like those that went.
+        parts: of a merged query, as `deltas` of a linear one.
     """
 
     inputs: tuple[str, ...]
@@ -96,6 +104,8 @@ class DeltaPlan:
     deltas: Mapping[str, exp.Query] = field(default_factory=dict)
     places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
     equal: tuple[tuple[Place, Place], ...] = ()
+    merged: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, exp.Query] = field(default_factory=dict)
 
 
 def compile_deltas(query: exp.Query, engine: str) -> DeltaPlan | Refusal:
@@ -167,9 +177,9 @@ def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
     inputs = tuple(top.inputs[number] for number in sorted(top.inputs))
     columns = {name: frozenset(compiler.read[name]) for name in inputs}
     both = tuple({*top.equal, *((right, left) for left, right in top.equal)})
+    parts = {one: _with(query.copy(), one) for one in inputs} if query.find(exp.Union) else {}
     if top.linear:
-        deltas = {one: _with(query.copy(), one) for one in inputs} if query.find(exp.Union) else {}
-        return DeltaPlan(inputs, columns, deltas=deltas, equal=both)
+        return DeltaPlan(inputs, columns, deltas=parts, equal=both)
     keys = [
         one.alias_or_name
         for one in query.selects
@@ -195,7 +205,30 @@ def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
         for name in inputs
         if (found := compiler.touching(query, {key: key for key in keys}, name)) is not None
     }
-    return DeltaPlan(inputs, columns, tuple(keys), deltas, places, both)
+    merged = _merged(query, keys, compiler)
+    return DeltaPlan(inputs, columns, tuple(keys), deltas, places, both, merged, parts)
+
+
+def _merged(query: exp.Expr, keys: Sequence[str], compiler: _Compiler) -> dict[str, str]:
+    """See DeltaPlan."""
+    if not isinstance(query, exp.Select) or query.find(exp.Window, exp.Having, exp.Distinct):
+        return {}
+    group = query.args.get("group")
+    terms = [] if group is None else list(group.expressions)
+    linear = all(one.relation.linear and not one.kind for one in compiler.sources(query).values())
+    if not terms or not linear:
+        return {}
+    found, left = {}, terms
+    for one in query.selects:
+        name, value = one.alias_or_name, one.unalias()
+        kind = one.type.this if one.type is not None else None
+        if name in keys and value in terms:
+            left = [term for term in left if term != value]
+        elif type(value) in _PUT_TOGETHER and kind in _KEY_TYPES - {exp.DataType.Type.BOOLEAN}:
+            found[name] = _PUT_TOGETHER[type(value)]
+        else:
+            return {}
+    return {} if left else found
 
 
 def _spread(places: set[Place], equal: Iterable[tuple[Place, Place]]) -> list[Place]:

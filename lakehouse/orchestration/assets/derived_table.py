@@ -55,6 +55,7 @@ from lakehouse.orchestration.assets.incremental import (
     DeltaWrite,
     FollowedQuery,
     Follower,
+    NotFollowedError,
     Refresh,
     RefreshName,
     ResultDelta,
@@ -411,7 +412,7 @@ class DerivedTable(ComputedTable):
             log.info(f"following {', '.join(self.inputs)} by {self.engine}: {delta.refresh.reason}")
             try:
                 done = self._published(lake, engine, resource, found, inputs, days, context, delta)
-            except RowsNotFoundError as error:
+            except (NotFollowedError, RowsNotFoundError) as error:
                 if self.refresh == "incremental_strict":
                     raise
                 delta = replace(delta.refresh, mode="full", reason=error.message)
@@ -444,7 +445,8 @@ class DerivedTable(ComputedTable):
 
         delta = followed(self.refresh, follower, found, table, days, history)
         if isinstance(delta, ResultDelta):
-            refuse_other_days(delta.come, self.day_column, days, self.name)
+            for rows in (delta.come, *delta.more):
+                refuse_other_days(rows, self.day_column, days, self.name)
         return delta
 
     def write(

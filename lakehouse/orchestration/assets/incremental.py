@@ -8,7 +8,7 @@ computed from, and is written by the same commit as the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Literal, cast, get_args
 
@@ -23,10 +23,10 @@ from lakehouse.data.reading.changelog_rows import CHANGE_COLUMNS, DELETE
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.delta_queries import DeltaPlan, Refusal
 from lakehouse.errors import (
+    CommitConflictError,
     InvalidInputError,
     LakehouseError,
     NoSuchSnapshotError,
-    ValidationConflictError,
 )
 from lakehouse.expressions.bound_filter import (
     FALSE,
@@ -144,12 +144,27 @@ class ResultDelta:
         gone: of them these alone; None: all.
         come: new rows.
         refresh: what was found.
+        computed: of the keys those whose rows are all in `come`; None: all.
+        more: rows of other keys, each of which is put together with the row that there is.
+        merged: how; see `DeltaPlan`.
     """
 
     keys: pa.Table
     gone: pa.Table | None
     come: pa.Table
     refresh: Refresh
+    computed: pa.Table | None = None
+    more: tuple[pa.Table, ...] = ()
+    merged: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self, there: pa.Table) -> pa.Table:
+        """The rows that take the place of those that there are of the keys."""
+        if self.computed is None or not self.more:
+            return self.come
+        kept = _without_keys(there, self.computed)
+        for one in self.more:
+            kept = put_together(kept, one, self.merged)
+        return pa.concat_tables([self.come, kept])
 
 
 @dataclass
@@ -163,7 +178,7 @@ class DeltaWrite(AssetWrite):
         """Commit to a branch.
 
         Raises:
-            ValidationConflictError: another refresh came first: decide again.
+            CommitConflictError: another refresh came first: decide again.
             RowsNotFoundError: the table does not hold the result of its query.
         """
         table, delta = self.table, cast("ResultDelta", self.delta)
@@ -178,13 +193,13 @@ class DeltaWrite(AssetWrite):
         )
 
         def decide(target: TargetRows, writer: RowWriter) -> RowChange:
-            return replace_rows(target, where, delta.keys, delta.come, writer, delta.gone)
+            return replace_rows(target, where, delta.keys, delta.rows, writer, delta.gone)
 
         with RowWrite(table, branch, self.summary, commit_id) as write:
             done = write.replayed()
             if done is None:
                 if written_by_others(table) or refresh_state(table) != self.follows:
-                    raise ValidationConflictError(
+                    raise CommitConflictError(
                         f"{table.name} was written meanwhile: refresh it again", table=table.name
                     )
                 done = write.change_rows(decide, "overwrite", always=True).committed
@@ -311,31 +326,41 @@ class Follower:
     def _delta(self, names: Sequence[str]) -> ResultDelta:
         target = self._target
         changes = {name: self._changes(name) for name in names}
-        linear = not self._plan.keys
+        linear, merged = not self._plan.keys, self._plan.merged
         of_keys = Schema(*(target.schema().find_field(key) for key in self._plan.keys))
         # inputs before the one that changes are at the new version, those after it at the old one
         state = {name: self._then[name] for name in self._now}
-        keys, gone, come = [], [], []
+        keys: list[pa.Table] = [no_rows(_bare(of_keys))]
+        gone: list[pa.Table] = []
+        come: list[pa.Table] = []
         for name in names:
             old, new = changes[name]
+            part = (self._plan.deltas if linear else self._plan.parts).get(self._view(name))
             if linear:
-                gone += self._run(state, name, old, target.schema())
-                come += self._run(state, name, new, target.schema())
+                gone += self._run(state, name, old, target.schema(), part)
             else:
-                keys += self._run(state, name, pa.concat_tables([old, new]), of_keys)
+                asked = old if merged else pa.concat_tables([old, new])
+                query = self._plan.deltas[self._view(name)]
+                keys += self._run(state, name, asked, of_keys, query)
+            if linear or merged:
+                come += self._run(state, name, new, target.schema(), part)
             state[name] = self._now[name]
         counted = sum(one.num_rows for pair in changes.values() for one in pair)
         if linear:
             return _row_by_row(gone, come, target, counted)
-        touched = pa.concat_tables([no_rows(_bare(of_keys)), *keys])
-        touched = touched.group_by(touched.column_names).aggregate([])
-        refresh = Refresh(mode="incremental", reason="", changed=counted, keys=touched.num_rows)
-        if not touched.num_rows:
-            return ResultDelta(touched, None, _nothing(target), refresh)
-        restricted = {name: self._restricted(name, touched) for name in self._now}
-        frames = Frames(self._engine, restricted)
-        rows = self._stored(self._computed(frames), target.schema())
-        return ResultDelta(touched, None, _with_keys(rows, touched), refresh)
+        touched = _distinct(keys)
+        more = tuple(_without_keys(one, touched) for one in come)
+        every = _distinct([touched, *(one.select(touched.column_names) for one in more)])
+        refresh = Refresh(mode="incremental", reason="", changed=counted, keys=every.num_rows)
+        rows = _nothing(target)
+        if touched.num_rows:
+            restricted = {name: self._restricted(name, touched) for name in self._now}
+            frames = Frames(self._engine, restricted)
+            rows = _with_keys(self._stored(self._computed(frames), target.schema()), touched)
+        return ResultDelta(every, None, rows, refresh, touched, more, merged)
+
+    def _view(self, name: str) -> str:
+        return self._query.views[name]
 
     def _changes(self, name: str) -> tuple[pa.Table, pa.Table]:
         """Rows that went, and rows that came."""
@@ -356,15 +381,24 @@ class Follower:
         return found.filter(went), found.filter(pc.invert(went))
 
     def _run(
-        self, state: Mapping[str, InputRows], name: str, rows: pa.Table, columns: Schema
+        self,
+        state: Mapping[str, InputRows],
+        name: str,
+        rows: pa.Table,
+        columns: Schema,
+        query: exp.Query | None,
     ) -> list[pa.Table]:
-        """The query of a change over some rows of an input and the others as they are told.
+        """A query over some rows of an input, and the others as they are told.
 
-        Of no rows nothing is asked.
+        Args:
+            state: rows of the inputs.
+            name: the input.
+            rows: of it; of none nothing is asked.
+            columns: of the table, in which the answer is given.
+            query: None: the table's own.
         """
         if not rows.num_rows:
             return []
-        query = self._plan.deltas.get(self._query.views[name])
         inputs = {
             one: replace(held, held=rows) if one == name else self._met(held, one, name, rows)
             for one, held in state.items()
@@ -618,12 +652,58 @@ def _nothing(target: Table) -> pa.Table:
 
 def _with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """The rows that have one of the keys; nulls are equal."""
+    return rows.take(_met(rows, keys, keys.column_names, "semi")["row of the left"].to_arrow())
+
+
+def _without_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows that have none of the keys; nulls are equal."""
+    return rows.take(_met(rows, keys, keys.column_names, "anti")["row of the left"].to_arrow())
+
+
+def _met(left: pa.Table, right: pa.Table, names: Sequence[str], how: Any) -> Any:
+    """Numbers of the rows that have equal columns; nulls are equal."""
     import polars as pl  # noqa: PLC0415 - takes long to load
 
-    names = keys.column_names
-    numbered = pl.DataFrame(rows.select(names)).with_row_index("number of the row")
-    at = numbered.join(pl.DataFrame(keys), on=names, how="semi", nulls_equal=True)
-    return rows.take(at["number of the row"].to_arrow())
+    rows = pl.DataFrame(left.select(names)).with_row_index("row of the left")
+    others = pl.DataFrame(right.select(names)).with_row_index("row of the right")
+    return rows.join(others, on=list(names), how=how, nulls_equal=True)
+
+
+def put_together(there: pa.Table, more: pa.Table, merged: Mapping[str, str]) -> pa.Table:
+    """Rows of both, one a key; the other columns are the key.
+
+    Args:
+        there: one row a key.
+        more: one row a key.
+        merged: how columns of two rows are put together; see `DeltaPlan`.
+
+    Raises:
+        NotFollowedError: a sum has no place in its type.
+    """
+    names = [name for name in there.column_names if name not in merged]
+    pairs = _met(more, there, names, "left")
+    new = more.take(pairs["row of the left"].to_arrow())
+    old = there.take(pairs["row of the right"].to_arrow())
+    columns = {name: new[name] for name in names}
+    for name, how in merged.items():
+        mine, other = new[name], old[name]
+        if how in ("least", "greatest"):
+            smaller = pc.less(mine, other)
+            both = pc.if_else(smaller if how == "least" else pc.invert(smaller), mine, other)
+        else:
+            try:
+                both = pc.add_checked(mine, other).cast(mine.type)
+            except pa.ArrowInvalid as error:
+                raise NotFollowedError(f"a sum of {name} does not fit its type: {error}") from error
+        columns[name] = pc.coalesce(both, mine, other)
+    put_rows = pa.table({name: columns[name] for name in there.column_names}, there.schema)
+    return pa.concat_tables([put_rows, _without_keys(there, more.select(names))])
+
+
+def _distinct(parts: Sequence[pa.Table]) -> pa.Table:
+    """Each row once."""
+    whole = pa.concat_tables(parts)
+    return whole.group_by(whole.column_names).aggregate([])
 
 
 def _row_by_row(

@@ -210,7 +210,7 @@ def replace_rows(
     target: TargetRows,
     where: Bound,
     keys: pa.Table,
-    come: pa.Table,
+    come: Callable[[pa.Table], pa.Table],
     writer: RowWriter,
     gone: pa.Table | None = None,
 ) -> RowChange:
@@ -221,7 +221,7 @@ def replace_rows(
         where: passes every row that goes.
         keys: distinct values of columns of the table: the rows that have them go, nulls are equal.
             Without columns these are all rows.
-        come: the new rows, in the table's schema.
+        come: the new rows in the table's schema, of the rows of these keys.
         writer: writes them.
         gone: of the rows of these keys these alone go, each as often as it is here.
 
@@ -230,7 +230,7 @@ def replace_rows(
     """
     names = [one.name for one in target.schema.fields]
     tasks = list(target.tasks(where)) if keys.num_rows else []
-    found = [come.select(names).slice(0, 0)]
+    found = [no_rows(pa.schema([(one.name, one.type) for one in schema_to_arrow(target.schema)]))]
     numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for number, task in enumerate(tasks):
         for batch in target.batches(task, target.every_column, where):
@@ -240,16 +240,15 @@ def replace_rows(
             positions.append(positions_of(rows))
             numbers.append(np.full(rows.num_rows, number))
     there = pa.concat_tables([one.cast(found[0].schema) for one in found])
+    fresh = come(there).select(names)
     of_file, at = np.concatenate(numbers), np.concatenate(positions)
     codes = row_codes(
-        pa.concat_tables(
-            [there, come.select(names), *([] if gone is None else [gone.select(names)])]
-        )
+        pa.concat_tables([there, fresh, *([] if gone is None else [gone.select(names)])])
     )
-    old, new = codes[: len(at)], codes[len(at) : len(at) + come.num_rows]
+    old, new = codes[: len(at)], codes[len(at) : len(at) + fresh.num_rows]
     leaves = np.ones(len(at), bool)
     if gone is not None:
-        asked = codes[len(at) + come.num_rows :]
+        asked = codes[len(at) + fresh.num_rows :]
         missing = surplus(asked, old)
         if missing.any():
             raise RowsNotFoundError(
@@ -261,7 +260,7 @@ def replace_rows(
     # of equal rows that go and come none is written
     going = np.flatnonzero(leaves)
     going = going[surplus(old[going], new)]
-    coming = come.filter(pa.array(surplus(new, old[leaves])))
+    coming = fresh.filter(pa.array(surplus(new, old[leaves])))
     writer.write(coming.to_batches(), versions=False)
     for number, task in enumerate(tasks):
         of_task = at[going[of_file[going] == number]]
