@@ -135,6 +135,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Show the inputs of a materialization and the snapshots that were read.",
     ),
+    "why": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Show the landing files and lines that rows of a table were computed from, and prove it.",
+    ),
     "undo": Listed(
         "lakehouse.cli.pipeline_commands",
         "Return every table that a run wrote to what it was before the run.",

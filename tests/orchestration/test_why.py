@@ -20,7 +20,7 @@ from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.lineage.why import Why, explained_rows
-from lakehouse.spec.metadata.snapshot import REFRESH_STATE
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID
 from lakehouse.table import TableScan
 
 RAW = pa.schema(
@@ -296,6 +296,32 @@ def test_what_is_not_followed_is_named_and_never_left_out(
     # all that it may have read
     assert {place[1] for place in found.lines} >= {"raw.a.jsonl"}
     assert set(found.lines["raw.a", "raw.a.jsonl"]) == set(range(1, 10))
+
+
+def test_a_function_is_named_with_what_it_read(chain: Any) -> None:
+    lake, derived, _ = chain
+    clean = lake.load_table("clean.a")
+    state = RefreshState({"clean.a": clean.metadata.current_snapshot_id})
+    given = pa.table({"n": [1, 2]})
+    table = lake.create_table("marts.f", given.schema)
+    for row in (given.slice(0, 1), given.slice(1)):
+        table.append(row, summary={REFRESH_STATE: state.to_json(), RUN_ID: "run-7"})
+    table.refresh().compact(lh.CompactionOptions(min_input_files=2))
+    found = asked(lake, derived, "marts.f", "n = 1")
+    assert found.equal is None
+    assert found.verdict().startswith("not proved")
+    assert found.origin.notes == (
+        "computed by a function of all their rows, which are not followed",
+    )
+    # who compacted changed no row
+    assert found.origin.run_id == "run-7"
+    assert [(one.table, one.count) for one in found.origin.inputs] == [
+        ("clean.a", clean.scan().count())
+    ]
+    raw = asked(lake, derived, "raw.a", "landing_line = 3")
+    assert raw.equal
+    assert raw.verdict() == "these rows are what landed"
+    assert raw.lines == {("raw.a", "2013/a.jsonl"): (3,)}
 
 
 def test_questions_that_cannot_be_asked(chain: Any) -> None:

@@ -419,7 +419,8 @@ class DerivedTable(ComputedTable):
             else:
                 return done
         of = "all rows" if days is None else f"{len(days):,} days"
-        log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}: {delta.reason}")
+        why = "" if self.refresh == "full" else f": {delta.reason}"
+        log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}{why}")
         return self._published(lake, engine, resource, found, inputs, days, context, delta)
 
     def delta(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression, In
 from pyiceberg.schema import Schema
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Lines
 from rich.text import Text
-from rich.tree import Tree
 from sqlglot import exp
 
 from lakehouse.engines import to_schema
@@ -48,7 +47,12 @@ from lakehouse.orchestration.lineage.traced_query import (
     without_ctes,
 )
 from lakehouse.orchestration.resources import spark_when_asked
-from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID, Snapshot
+from lakehouse.spec.metadata.snapshot import (
+    OPERATION_REPLACE,
+    REFRESH_STATE,
+    RUN_ID,
+    Snapshot,
+)
 from lakehouse.table import Table
 
 if TYPE_CHECKING:
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 10_000
 """Rows of a result that are explained at once."""
+MOST_LINES = 1_000_000
+"""Lines of a table that is not followed further, of which each is named."""
 _TARGETS = "__targets"
 _SHOWN_ROWS, _SHOWN_FILES, _SHOWN_RANGES = 5, 20, 12
 _QUARANTINE = "_quarantine"
@@ -68,8 +74,9 @@ class Origin:
     Attributes:
         table: dotted name.
         snapshot_id: at which it was read.
-        rows: these rows.
-        run_id: that wrote the snapshot; None: no run of Dagster.
+        rows: these rows; of a table that is not followed further, at most their landing lines.
+        count: how many they are.
+        run_id: that last changed rows of the table by then; None: no run of Dagster.
         committed_at: of the snapshot.
         inputs: the rows that they were computed from; none for what landed.
         notes: what the answer does not follow exactly, and why.
@@ -80,6 +87,7 @@ class Origin:
     table: str
     snapshot_id: int
     rows: pa.Table
+    count: int
     run_id: str | None
     committed_at: datetime
     inputs: tuple[Origin, ...] = ()
@@ -135,7 +143,7 @@ class Why:
                     "snapshot_id": str(one.snapshot_id),
                     "committed_at": one.committed_at.isoformat(),
                     "run_id": one.run_id,
-                    "rows": one.rows.num_rows,
+                    "rows": one.count,
                     "notes": list(one.notes),
                 }
                 for one in self.origin.all()
@@ -152,16 +160,13 @@ class Why:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """For people: the rows, the way down, the lines, the proof."""
         rows = self.origin.rows
-        shown = Lines(title=None, box=None, pad_edge=False, header_style="bold")
-        for name in rows.column_names:
-            shown.add_column(name, overflow="fold")
         for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
-            shown.add_row(*("null" if one is None else str(one) for one in row.values()))
-        yield shown
+            shown = (f"{name} {'null' if one is None else one}" for name, one in row.items())
+            yield Text("  ".join(shown))
         if rows.num_rows > _SHOWN_ROWS:
             yield Text(f"and {rows.num_rows - _SHOWN_ROWS:,} more rows")
         yield Text("")
-        yield _tree(self.origin)
+        yield from _told(self.origin)
         yield Text("")
         files = Lines(
             "landing file", "lines", "which", box=None, pad_edge=False, header_style="bold"
@@ -183,28 +188,28 @@ class Why:
         of = f"these {count:,} lines" if self.lines else "these rows"
         if self.equal is None:
             return f"not proved: {self.difference}"
+        if not self.origin.inputs:
+            return "these rows are what landed"
         what = "the same rows" if self.column is None else f"the same {self.column}"
         if self.equal:
             return f"proved: computed again from exactly {of}, the tables have {what}"
         return f"NOT proved: computed again from {of}, {self.difference}"
 
 
-def _tree(origin: Origin) -> Tree:
-    found = Tree(_told(origin))
-    for one in origin.inputs:
-        found.add(_tree(one))
-    return found
-
-
-def _told(origin: Origin) -> Group:
+def _told(origin: Origin, depth: int = 0) -> Iterator[Text]:
+    """A line for each table, and for each note, indented."""
     by = "" if origin.run_id is None else f" by run {origin.run_id[:8]}"
-    count = origin.rows.num_rows
-    head = Text.assemble(
+    count = origin.count
+    yield Text.assemble(
+        "  " * depth + ("from " if depth else ""),
         (origin.table, "bold"),
         f": {count:,} {'row' if count == 1 else 'rows'} at snapshot {origin.snapshot_id}, "
         f"{origin.committed_at:%Y-%m-%d %H:%M:%S} UTC{by}",
     )
-    return Group(head, *(Text(note, style="yellow") for note in origin.notes))
+    for note in origin.notes:
+        yield Text("  " * (depth + 1) + note, style="yellow")
+    for one in origin.inputs:
+        yield from _told(one, depth + 1)
 
 
 def _ranges(lines: Sequence[int]) -> str:
@@ -299,18 +304,10 @@ class _Explaining:
         self, table: Table, snapshot: Snapshot, rows: pa.Table, column: str | None = None
     ) -> Origin:
         """Where rows of a table come from."""
-        found = Origin(
-            table.name,
-            snapshot.snapshot_id,
-            rows,
-            snapshot.summary.get(RUN_ID),
-            datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-            computed=rows,
-        )
+        found = _origin(table, snapshot, rows, rows.num_rows)
         definition = self.derived.get(table.name)
         if definition is None:
-            whole = [] if LANDING_FILE in rows.column_names else ["not computed by this pipeline"]
-            return replace(found, notes=tuple(whole))
+            return found if found.landed else self._function(found, table, snapshot)
         parts = []
         for inputs, days, some in self._by_state(definition, table, snapshot, rows):
             parts.append(self._computed_from(definition, found, inputs, days, some, column))
@@ -325,6 +322,33 @@ class _Explaining:
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             computed=None if None in computed else pa.concat_tables(computed),
         )
+
+    def _function(self, found: Origin, table: Table, snapshot: Snapshot) -> Origin:
+        """Of a plain asset: the tables that its snapshot says were read."""
+        for one in table.metadata.ancestors(snapshot.snapshot_id):
+            if REFRESH_STATE in one.summary:
+                state = RefreshState.from_json(one.summary[REFRESH_STATE])
+                tables, notes = self._tables(state.inputs, state.inputs)
+                told = "computed by a function of all their rows, which are not followed"
+                return self._coarse(found, tables, None, [*notes, told])
+        return replace(found, notes=("no snapshot says what it was computed from",), computed=None)
+
+    def _tables(
+        self, names: Iterable[str], inputs: Mapping[str, int | None]
+    ) -> tuple[dict[str, tuple[Table, Snapshot]], list[str]]:
+        """Inputs at the snapshots that were read, and which are not there any more."""
+        tables, notes = {}, []
+        for name in names:
+            read = self.lake.load_table(name)
+            at = inputs.get(name)
+            snapshot = None if at is None else read.metadata.snapshot_or_none(at)
+            if snapshot is None and (at is not None or name not in inputs):
+                snapshot = read.current_snapshot()
+                why_not = "nobody recorded which snapshot was read"
+                notes.append(f"{name} as it is now: {why_not if at is None else f'{at} expired'}")
+            if snapshot is not None:
+                tables[name] = (read, snapshot)
+        return tables, notes
 
     def _by_state(
         self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table
@@ -359,18 +383,7 @@ class _Explaining:
         rows: pa.Table,
         column: str | None,
     ) -> Origin:
-        notes: list[str] = []
-        tables = {}
-        for name in definition.inputs:
-            read = self.lake.load_table(name)
-            at = inputs.get(name)
-            snapshot = None if at is None else read.metadata.snapshot_or_none(at)
-            if snapshot is None and (at is not None or name not in inputs):
-                snapshot = read.current_snapshot()
-                why_not = "nobody recorded which snapshot was read"
-                notes.append(f"{name} as it is now: {why_not if at is None else f'{at} expired'}")
-            if snapshot is not None:
-                tables[name] = (read, snapshot)
+        tables, notes = self._tables(definition.inputs, inputs)
         query = definition.query
         chosen = None if days is None else event_ts_in(days)
         if query is None or len(tables) < len(definition.inputs):
@@ -409,17 +422,12 @@ class _Explaining:
         inputs = []
         for table, snapshot in tables.values():
             names = table.metadata.schema_for(snapshot).column_names
-            columns = [one for one in (LANDING_FILE, LANDING_LINE) if one in names] or names[:1]
-            rows = table.scan(chosen, columns, snapshot_id=snapshot.snapshot_id).to_arrow()
-            inputs.append(
-                Origin(
-                    table.name,
-                    snapshot.snapshot_id,
-                    rows,
-                    snapshot.summary.get(RUN_ID),
-                    datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-                )
-            )
+            scan = table.scan(chosen, snapshot_id=snapshot.snapshot_id)
+            count, rows = scan.count(), pa.table({})
+            if LANDING_FILE in names and count <= MOST_LINES:
+                columns = [LANDING_FILE, LANDING_LINE]
+                rows = table.scan(chosen, columns, snapshot_id=snapshot.snapshot_id).to_arrow()
+            inputs.append(_origin(table, snapshot, rows, count))
         return replace(found, inputs=tuple(inputs), notes=tuple(notes), computed=None)
 
 
@@ -583,12 +591,26 @@ def _is_exact(kind: pa.DataType) -> bool:
     return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
+def _origin(table: Table, snapshot: Snapshot, rows: pa.Table, count: int) -> Origin:
+    line = table.metadata.ancestors(snapshot.snapshot_id)
+    changed = next((one for one in line if one.operation != OPERATION_REPLACE), snapshot)
+    return Origin(
+        table.name,
+        snapshot.snapshot_id,
+        rows,
+        count,
+        changed.summary.get(RUN_ID),
+        datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+        computed=rows,
+    )
+
+
 def _compared(origin: Origin, column: str | None) -> tuple[bool | None, str]:
     """Whether the rows were computed again, and what is different."""
     if origin.computed is None:
         return None, "rows are not followed exactly down to what landed"
     if not origin.inputs:
-        return True, ""
+        return True, ""  # they are what landed
     names = origin.rows.column_names
     if column is not None and origin.keys is not None:
         names = list(dict.fromkeys((*origin.keys, column)))
