@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(*self._asked())
 
-    do_HEAD = do_POST = do_GET  # noqa: N815 - as http.server calls them
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - as http.server calls them
 
     def _asked(self) -> tuple[int, Any]:
         length = int(self.headers.get("Content-Length") or 0)

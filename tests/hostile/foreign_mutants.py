@@ -256,8 +256,8 @@ MUTANTS = [
     Mutant(
         "1: a field that is named twice is two",
         "data.deletes.delete_loader:DeleteLoader.equality",
-        "tuple(sorted(set(one.equality_ids)))",
-        "tuple(sorted(one.equality_ids))",
+        "tuple(sorted(set(delete.equality_ids)))",
+        "tuple(sorted(delete.equality_ids))",
         ("a key that is said twice",),
     ),
     Mutant(
