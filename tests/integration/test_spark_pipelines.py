@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import dagster as dg
 import pyarrow as pa
@@ -97,16 +99,27 @@ def test_views_that_change(served, tmp_path):
     assert len(table.metadata.spec().fields) == 2
 
     # what users say to a view is done, and the next refresh replaces it
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(url).create()
-    spark.sql("TRUNCATE TABLE lake.raw.sums")
+    client(url, "TRUNCATE TABLE lake.raw.sums")
     assert view()[1] == {"k": [], "s": [], "n": []}
-    spark.sql("INSERT INTO lake.raw.sums VALUES (9, 9, 9)")
-    spark.stop()
+    client(url, "INSERT INTO lake.raw.sums VALUES (9, 9, 9)")
     assert view()[1] == {"k": [9], "s": [9], "n": [9]}
     assert run("bucket(4, k), truncate(10, k)", more).returncode == 0
     assert view()[1] == rows
+
+
+CLIENT = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).create()
+print(json.dumps([row.asDict() for row in spark.sql(sys.argv[2]).collect()]))
+"""
+
+
+def client(url, statement):
+    """Rows of a statement, in a process of its own: a remote session makes PySpark a client."""
+    command = [sys.executable, "-c", CLIENT, url, statement]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 STREAMS = """
@@ -179,11 +192,7 @@ def test_streaming_tables(served, tmp_path):
     [spec] = lake.load_table("raw.arrivals").metadata.partition_specs
     assert [str(one.transform) for one in spec.fields] == ["bucket[4]"]
 
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(url).create()
-    shown = {row.tableName for row in spark.sql("SHOW TABLES IN lake.raw").collect()}
-    spark.stop()
+    shown = {row["tableName"] for row in client(url, "SHOW TABLES IN lake.raw")}
     assert {"arrivals", "both", "latest"} <= shown
     hidden = {one.removeprefix("raw.") for one in lake.list_tables("raw")} - shown
     assert hidden == {"__spark_autocdc_aux_state_latest"}

@@ -34,7 +34,7 @@ from lakehouse.transaction.conflicts import conflict_rules, row_conflicts
 from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.operations.metadata_changes import Expire
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
-from lakehouse.transaction.table_change import Staged
+from lakehouse.transaction.table_change import Staged, Step
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
 from tests.simulation.plans import Plan, plan_of
@@ -174,13 +174,12 @@ def expiry_without_ref_requirement(patch: Patch) -> None:
         present = tuple(
             one for one in self.snapshot_ids if staged.metadata.snapshot_or_none(one) is not None
         )
-        if present:
-            staged.update(RemoveSnapshots(present))
+        return Step(updates=[RemoveSnapshots(present)] if present else [])
 
     def unchecked(self, ids):
         self._set(snapshots=self._m.snapshots.without(set(ids)))
 
-    patch.setattr(Expire, "apply", blind)
+    patch.setattr(Expire, "plan", blind)
     patch.setattr(MetadataDraft, "remove_snapshots", unchecked)
 
 
