@@ -21,8 +21,6 @@ ROW = "__row"
 _NOT_TRACED = ("limit", "offset", "laterals", "pivots", "match", "connect", "sample", "with_")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "all")
 _MOST_VALUES = 200
-_WRITTEN = {bool, int, str, dt.date, dt.datetime, Decimal}
-"""Types of values that a filter's text can hold."""
 
 
 class UntracedError(Exception):
@@ -382,7 +380,7 @@ def _conditions(
         source = holder.this
         terms = known.get(source.alias_or_name, [])
         if isinstance(source, exp.Table):
-            told = [_among(term, some) for term, some in terms if set(map(type, some)) <= _WRITTEN]
+            told = [_among(term, some) for term, some in terms]
             tell((source.name, told))
         elif isinstance(source, exp.Subquery):
             inner = {t.name: some for t, some in terms if isinstance(t, exp.Column)}
