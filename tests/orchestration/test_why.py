@@ -6,6 +6,7 @@ import datetime as dt
 import random
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,49 @@ def test_a_function_is_named_with_what_it_read(chain: Any) -> None:
     assert raw.equal
     assert raw.verdict() == "these rows are what landed"
     assert raw.lines == {("raw.a", "2013/a.jsonl"): (3,)}
+
+
+def test_values_that_no_filter_can_say(tmp_path: Path) -> None:
+    """Bytes and times of day are compared by the query alone."""
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    given = pa.table(
+        {
+            "b": [b"\x00'", b"\xff", b"\xff"],
+            "t": [dt.time(1), dt.time(2), dt.time(2)],
+            "s": ["it's", 'a"\\', 'a"\\'],
+            "d": [Decimal("1.50"), Decimal("-2.00"), Decimal("-2.00")],
+            "seen": pa.array([-7, 4_102_444_800_000_000, 4_102_444_800_000_000]).cast(
+                pa.timestamp("us")
+            ),
+            "landing_file": ["f"] * 3,
+            "landing_line": [1, 2, 3],
+        }
+    )
+    lake.create_table("raw.v", given.schema).append(given)
+    names = "b, t, s, d, seen"
+    sql = f"SELECT {names}, count(*) AS n FROM raw.v GROUP BY {names}"
+    derived = stored(lake, SqlModel(name="marts.v", sql=sql, engine="duckdb", dialect="duckdb"))
+    for n, lines in ((1, (1,)), (2, (2, 3))):
+        found = asked(lake, derived, "marts.v", f"n = {n}")
+        assert found.equal, found.difference
+        assert found.lines == {("raw.v", "f"): lines}
+
+
+@pytest.mark.spark
+def test_sql_that_is_not_translated_is_followed_by_spark(tmp_path: Path, spark: Any) -> None:
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    given = rows(random.Random(2), 30, "a.jsonl")
+    lake.create_table("raw.a", RAW).append(given)
+    sql = "SELECT k, round(avg(v), 1) AS r, count(*) AS n FROM raw.a GROUP BY k"
+    table = SqlModel(name="marts.r", sql=sql).table()
+    inputs = {"raw.a": lake.load_table("raw.a").metadata.current_snapshot_id}
+    computed = table.compute(lake, spark, inputs, None).toArrow()
+    summary = {REFRESH_STATE: RefreshState(inputs).to_json()}
+    lake.create_table("marts.r", computed.schema).append(computed, summary=summary)
+    found = explained_rows(lake, {"marts.r": table}, "marts.r", "k = 'b'", session=lambda: spark)
+    assert found.equal, found.difference
+    wanted = tuple(row["landing_line"] for row in given.to_pylist() if row["k"] == "b")
+    assert found.lines == {("raw.a", "a.jsonl"): wanted}
 
 
 def test_questions_that_cannot_be_asked(chain: Any) -> None:

@@ -380,7 +380,8 @@ def _conditions(
         source = holder.this
         terms = known.get(source.alias_or_name, [])
         if isinstance(source, exp.Table):
-            tell((source.name, [_among(term, some) for term, some in terms]))
+            told = [_among(term, some) for term, some in terms]
+            tell((source.name, told))
         elif isinstance(source, exp.Subquery):
             inner = {t.name: some for t, some in terms if isinstance(t, exp.Column)}
             _conditions(source, inner, tell)
