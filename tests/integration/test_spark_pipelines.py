@@ -208,7 +208,7 @@ def paid():
     return spark.read.table("raw.orders").where("v > 0")
 
 @dp.materialized_view
-def best():
+def leader():
     top = spark.read.table("revenue").orderBy(F.desc("v")).limit(1)
     return top.withColumn("v", F.raise_error(F.lit("planted")).cast("long")) if FAILS else top
 """
@@ -224,8 +224,11 @@ def test_a_pipeline_as_assets(served, tmp_path):
     component.write_state_to_path(tmp_path / "state")
     definitions = component.build_defs_from_state(None, tmp_path / "state")
     [assets] = definitions.assets
-    keys = {name: dg.AssetKey(["raw", name]) for name in ("orders", "revenue", "best")}
-    assert assets.asset_deps == {keys["revenue"]: {keys["orders"]}, keys["best"]: {keys["revenue"]}}
+    keys = {name: dg.AssetKey(["raw", name]) for name in ("orders", "revenue", "leader")}
+    assert assets.asset_deps == {
+        keys["revenue"]: {keys["orders"]},
+        keys["leader"]: {keys["revenue"]},
+    }
 
     def run(fails):
         write_project(tmp_path, sales=HEAD + SALES.replace("FAILS", str(fails)))
@@ -247,7 +250,7 @@ def test_a_pipeline_as_assets(served, tmp_path):
     snapshots = {
         name: str(lake.load_table(f"raw.{name}").metadata.current_snapshot_id) for name in keys
     }
-    for name, source in (("revenue", "orders"), ("best", "revenue")):
+    for name, source in (("revenue", "orders"), ("leader", "revenue")):
         assert found[keys[name]]["lakehouse/snapshot_id"] == snapshots[name]
         inputs = found[keys[name]]["lakehouse/input_snapshot_ids"]
         assert inputs == {f"raw.{source}": snapshots[source]}
