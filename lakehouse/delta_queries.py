@@ -172,7 +172,9 @@ _Sources = Mapping[str, _Source]
 
 def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
     compiler = _Compiler(engine)
-    query = _inlined(query)
+    query = inlined(query)
+    for recursive in query.find_all(exp.With):
+        raise _RefusedError(recursive, "recursion is not followed")
     top = compiler.relation(query)
     inputs = tuple(top.inputs[number] for number in sorted(top.inputs))
     columns = {name: frozenset(compiler.read[name]) for name in inputs}
@@ -556,12 +558,10 @@ def _first(query: exp.Expr) -> exp.Query:
     return _first(query.left) if isinstance(query, exp.Union) else cast("exp.Query", query)
 
 
-def _inlined(query: exp.Query) -> exp.Query:
-    """With subqueries in place of the names of common table expressions."""
+def inlined(query: exp.Query) -> exp.Query:
+    """The query with subqueries in place of common table expressions; recursive ones stay."""
     query = query.copy()
-    for with_ in list(query.find_all(exp.With)):
-        if with_.args.get("recursive"):
-            raise _RefusedError(with_, "recursion is not followed")
+    for with_ in [one for one in query.find_all(exp.With) if not one.args.get("recursive")]:
         reader = cast("exp.Expr", with_.parent)
         for one in reversed(with_.expressions):
             for table in [t for t in reader.find_all(exp.Table) if t.name == one.alias]:

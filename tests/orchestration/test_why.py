@@ -91,6 +91,10 @@ QUERIES = {
     "in": "SELECT k, w FROM raw.a WHERE w IN (SELECT v FROM raw.b WHERE k = 'b')",
     "with": "WITH t AS (SELECT k, sum(v) AS s FROM raw.a GROUP BY k) "
     "SELECT t.k, t.s, b.w FROM t JOIN raw.b AS b ON b.k = t.k WHERE b.w > 2",
+    "with, named twice": "WITH t (a, s) AS (SELECT k, sum(v) FROM raw.a GROUP BY k), "
+    "u AS (SELECT a, s FROM t WHERE s > 2) SELECT u.a, t.s FROM u JOIN t ON t.a = u.a",
+    "days": "SELECT CAST(event_ts AS DATE) AS day, k, count(*) AS n FROM raw.a WHERE v > 0 "
+    "GROUP BY CAST(event_ts AS DATE), k",
     "groups of groups": "SELECT n, count(*) AS keys FROM (SELECT k, count(*) AS n FROM raw.a "
     "GROUP BY k) AS t GROUP BY n",
     "window": "SELECT k, v, w FROM (SELECT k, v, w, row_number() OVER (PARTITION BY k ORDER BY w, "
@@ -102,6 +106,7 @@ QUERIES = {
     "SELECT k, count(*) AS n FROM raw.b GROUP BY k",
 }
 MINIMAL = {
+    "days",
     "group",
     "having",
     "whole",
@@ -114,9 +119,13 @@ MINIMAL = {
 """Where every line counts: each is in a count of rows."""
 
 
+def shown(value: object) -> object:
+    return str(value) if isinstance(value, dt.date) else value
+
+
 def by_duckdb(query: str, tables: dict[str, pa.Table]) -> list[tuple[object, ...]]:
     connection = duckdb.connect()
-    connection.execute("CREATE SCHEMA raw")
+    connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA raw")
     for name, table in tables.items():
         connection.register("given", table)
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
@@ -154,7 +163,7 @@ def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: P
     )
     for row in result.to_pylist()[:4]:
         where = " and ".join(
-            f"{name} is null" if value is None else f"{name} = {value!r}"
+            f"{name} is null" if value is None else f"{name} = {shown(value)!r}"
             for name, value in row.items()
         )
         found = asked(lake, derived, "marts.x", where)

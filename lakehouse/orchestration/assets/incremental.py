@@ -356,7 +356,7 @@ class Follower:
         if touched.num_rows:
             restricted = {name: self._restricted(name, touched) for name in self._now}
             frames = Frames(self._engine, restricted)
-            rows = _with_keys(self._stored(self._computed(frames), target.schema()), touched)
+            rows = with_keys(self._stored(self._computed(frames), target.schema()), touched)
         return ResultDelta(every, None, rows, refresh, touched, more, merged)
 
     def _view(self, name: str) -> str:
@@ -650,7 +650,7 @@ def _nothing(target: Table) -> pa.Table:
     return no_rows(_bare(target.schema()))
 
 
-def _with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+def with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """The rows that have one of the keys; nulls are equal."""
     return rows.take(_met(rows, keys, keys.column_names, "semi")["row of the left"].to_arrow())
 

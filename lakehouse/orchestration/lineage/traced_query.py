@@ -8,19 +8,18 @@ is made from. Of a group or a window these are the rows of the group or of the p
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import find_all_in_scope
 
+from lakehouse.delta_queries import inlined
+
 ROW = "__row"
 _NOT_TRACED = ("limit", "offset", "laterals", "pivots", "match", "connect", "sample", "with_")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "all")
-_MOST_VALUES = 200
 
 
 class UntracedError(Exception):
@@ -73,37 +72,8 @@ def traced(query: exp.Query, column: str | None = None) -> TracedQuery:
     (Leaf(table='t', column='__p0'),)
     """
     tracer = _Tracer()
-    found, names = tracer.query(without_ctes(query), column)
+    found, names = tracer.query(inlined(query), column)
     return TracedQuery(found, tuple(tracer.leaves[name] for name in names), tuple(tracer.beside))
-
-
-def without_ctes(query: exp.Query) -> exp.Query:
-    """The query with its common table expressions where they are read. Raises UntracedError."""
-    query = query.copy()
-    for part in list(query.find_all(exp.With)):
-        if part.args.get("recursive"):
-            raise UntracedError("WITH RECURSIVE")
-    while True:
-        holder = next((one.parent for one in query.find_all(exp.With)), None)
-        if holder is None:
-            return query
-        found = holder.args["with_"]
-        holder.set("with_", None)
-        known: dict[str, exp.Expr] = {}
-        for cte in found.expressions:
-            body = cte.this
-            _put(body, known)
-            columns = cte.args["alias"].args.get("columns") or []
-            if columns:
-                raise UntracedError("columns that WITH names")
-            known[cte.alias] = body
-        _put(holder, known)
-
-
-def _put(query: exp.Expr, known: Mapping[str, exp.Expr]) -> None:
-    for table in list(query.find_all(exp.Table)):
-        if not table.db and table.name in known:
-            table.replace(exp.Subquery(this=known[table.name].copy(), alias=table.args["alias"]))
 
 
 class _Tracer:
@@ -330,96 +300,74 @@ def keys_of(query: exp.Query) -> list[str] | None:
     return None if None in names else [str(name) for name in names]
 
 
-def conditions(query: exp.Query, values: Mapping[str, Sequence[Any]]) -> dict[str, list[exp.Expr]]:
-    """What rows of a query's tables must fulfil to be in rows of the result with these values.
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A column of the result that is one of a table in every row that it comes from.
+
+    Attributes:
+        output: of the result.
+        column: of the table.
+        days: the value is the day of the column.
+    """
+
+    output: str
+    column: str
+    days: bool
+
+
+def same_columns(query: exp.Query, names: Iterable[str]) -> dict[str, list[Same]]:
+    """Which columns of the tables that a query reads at one place have values of the result.
 
     Args:
-        query: qualified, without common table expressions.
-        values: column of the result -> its values, without null.
-
-    Returns:
-        Name of a table that the query reads at one place -> conditions on its columns, by their
-        bare names.
+        query: qualified.
+        names: columns of the result, none of whose values is null: of the right of an outer join
+            a null may mean that there is no row.
     """
-    found: list[tuple[str, list[exp.Expr]]] = []
-    _conditions(query, values, found.append)
-    names = [name for name, _ in found]
-    return {name: some for name, some in found if names.count(name) == 1}
+    found: list[tuple[str, list[Same]]] = []
+    _same(inlined(query), {name: name for name in names}, found.append)
+    tables = [table for table, _ in found]
+    return {table: columns for table, columns in found if tables.count(table) == 1}
 
 
-def _conditions(
-    query: exp.Expr,
-    values: Mapping[str, Sequence[Any]],
-    tell: Callable[[tuple[str, list[exp.Expr]]], None],
+def _same(
+    query: exp.Expr, wanted: Mapping[str, str], tell: Callable[[tuple[str, list[Same]]], None]
 ) -> None:
-    if isinstance(query, exp.Subquery):
-        query = query.unnest()
+    """Tell of each place. `wanted` are columns of this query, with those of the whole result."""
+    query = query.unnest()
     if isinstance(query, exp.Union):
         names = [one.alias_or_name for one in query.selects]
         for side in (query.left, query.right):
-            own = [one.alias_or_name for one in side.selects]
-            _conditions(
-                side, {o: values[n] for o, n in zip(own, names, strict=True) if n in values}, tell
-            )
+            own = zip([one.alias_or_name for one in side.selects], names, strict=True)
+            _same(side, {one: wanted[name] for one, name in own if name in wanted}, tell)
         return
-    if not isinstance(query, exp.Select) or query.args.get("from_") is None:
+    if not isinstance(query, exp.Select):
         return
     windows = _windows(query)
-    allowed = _common(windows) if windows else None
-    known: dict[str, list[tuple[exp.Expr, Sequence[Any]]]] = {}
+    partition = _common(windows) if windows else None
+    known: dict[str, list[Same]] = {}
     for one in query.expressions:
         term = one.unalias()
-        if one.alias_or_name not in values or term.find(exp.AggFunc, exp.Window, exp.Select):
+        if one.alias_or_name not in wanted or (partition is not None and term not in partition):
             continue
-        if allowed is not None and term not in allowed:
-            continue
-        tables = {column.table for column in term.find_all(exp.Column)}
-        if len(tables) == 1:
-            known.setdefault(tables.pop(), []).append((term, values[one.alias_or_name]))
-    for holder in [query.args["from_"], *(query.args.get("joins") or ())]:
+        days = isinstance(term, exp.TsOrDsToDate) or (
+            isinstance(term, exp.Cast) and bool(term.to.is_type("date"))
+        )
+        column = term.this if days else term
+        if isinstance(column, exp.Column):
+            same_as = Same(wanted[one.alias_or_name], column.name, days)
+            known.setdefault(column.table, []).append(same_as)
+    read: set[int] = set()
+    for holder in filter(None, [query.args.get("from_"), *(query.args.get("joins") or ())]):
         source = holder.this
-        terms = known.get(source.alias_or_name, [])
+        columns = known.get(source.alias_or_name, [])
+        read |= {id(table) for table in source.find_all(exp.Table)}
         if isinstance(source, exp.Table):
-            told = [_among(term, some) for term, some in terms]
-            tell((source.name, told))
+            tell((source.name, columns))
         elif isinstance(source, exp.Subquery):
-            inner = {t.name: some for t, some in terms if isinstance(t, exp.Column)}
-            _conditions(source, inner, tell)
-    nested = [
-        table.name
-        for part in ("where", "having", "qualify")
-        if query.args.get(part) is not None
-        for table in query.args[part].find_all(exp.Table)
-    ]
-    for name in nested:
-        tell((name, []))
-
-
-def _among(term: exp.Expr, values: Sequence[Any]) -> exp.Expr:
-    bare = term.copy()
-    for column in bare.find_all(exp.Column):
-        column.set("table", None)
-    for node in list(bare.find_all(exp.TsOrDsToDate)):
-        to_date = exp.cast(node.this.copy(), "date")
-        if node is bare:
-            bare = to_date
-        else:
-            node.replace(to_date)
-    literals = [_literal(value) for value in sorted(set(values))]
-    if len(literals) > _MOST_VALUES:
-        return exp.Between(this=bare, low=literals[0], high=literals[-1])
-    return exp.In(this=bare, expressions=literals)
-
-
-def _literal(value: Any) -> exp.Expr:
-    if isinstance(value, dt.datetime):
-        zone = "timestamptz" if value.tzinfo is not None else "timestamp"
-        return exp.cast(exp.Literal.string(value.isoformat(sep=" ")), zone)
-    if isinstance(value, dt.date):
-        return exp.cast(exp.Literal.string(value.isoformat()), "date")
-    if isinstance(value, Decimal):
-        return exp.Literal.number(format(value, "f"))
-    return exp.convert(value)
+            _same(source, {one.column: one.output for one in columns if not one.days}, tell)
+    for table in query.find_all(exp.Table):  # of subqueries in expressions
+        if id(table) not in read:
+            tell((table.name, []))
 
 
 def _with(query: exp.Query, columns: Sequence[exp.Expr]) -> exp.Query:

@@ -6,7 +6,6 @@ the run recorded. The proof computes the tables again from exactly these lines.
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,33 +17,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression, In
-from pyiceberg.schema import Schema
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Lines
 from rich.text import Text
 from sqlglot import exp
 
 from lakehouse.engines import to_schema
-from lakehouse.errors import InvalidExpressionError, InvalidInputError, NotFoundError
-from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
+from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.frames import open_engine
-from lakehouse.orchestration.assets.incremental import FollowedQuery
+from lakehouse.orchestration.assets.incremental import FollowedQuery, having, with_keys
 from lakehouse.orchestration.assets.portable_sql import translated, typed
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.traced_query import (
     ROW,
     UntracedError,
-    conditions,
     keys_of,
     same,
+    same_columns,
     traced,
-    without_ctes,
 )
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.spec.metadata.snapshot import (
@@ -503,19 +500,17 @@ class _Model:
 
     def _read(self, targets: pa.Table, chosen: BooleanExpression | None) -> dict[str, pa.Table]:
         """The rows of each table that may be behind these, numbered."""
-        values = {
-            name: targets[name].unique().to_pylist()
-            for name in targets.column_names
-            if not targets[name].null_count
-        }
-        may = conditions(without_ctes(self._query), values)
+        certain = [name for name in targets.column_names if not targets[name].null_count]
+        same_as = same_columns(self._query, certain)
         found = {}
         for name, (table, snapshot) in self._tables.items():
             view = self._model.views[name]
             schema = self._schemas[view]
-            where = conjunction(
-                [bind(chosen, schema), *(_filter(one, schema) for one in may.get(view, ()))]
-            )
+            parts = [
+                having(one.column, targets[one.output], schema, days=one.days)
+                for one in same_as.get(view, ())
+            ]
+            where = conjunction([bind(chosen, schema), *parts])
             rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
             found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         return found
@@ -534,14 +529,6 @@ class _Model:
         frames = {view: engine.frame_of(rows) for view, rows in tables.items()}
         result = engine.result(engine.sql(text, frames), self._what)
         return result.read_all() if isinstance(result, pa.RecordBatchReader) else result.toArrow()
-
-
-def _filter(condition: exp.Expr, schema: Schema) -> Bound:
-    """A condition that may prune files; TRUE where filters cannot say it."""
-    try:
-        return bind(condition.sql(dialect="duckdb", identify=True), schema)
-    except InvalidExpressionError:
-        return TRUE
 
 
 def _subquery(query: exp.Query, name: str) -> exp.Subquery:
@@ -576,14 +563,7 @@ def _kept(computed: pa.Table | None, rows: pa.Table, keys: Sequence[str] | None)
         for one in (rows.column_names if keys is None else keys)
         if _is_exact(rows.schema.field(one).type)
     ]
-    if not names:
-        return typed
-    # a library of joins that finds nulls equal
-    polars = importlib.import_module("polars")
-    numbers = polars.from_arrow(typed.select(names)).with_row_index(ROW)
-    wanted = polars.from_arrow(rows.select(names)).unique()
-    found = numbers.join(wanted, on=names, how="semi", nulls_equal=True)[ROW].to_arrow()
-    return typed.take(found)
+    return with_keys(typed, rows.select(names)) if names else typed
 
 
 def _is_exact(kind: pa.DataType) -> bool:
