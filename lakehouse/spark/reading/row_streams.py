@@ -23,11 +23,10 @@ from lakehouse.spark.catalog.table_names import CHANGES
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.metadata_frames import unpruned_facts
 from lakehouse.spark.reading.read_options import read_options
-from lakehouse.spark.reading.worker_reader import read_on_workers, shown_batch
-from lakehouse.spark.spark_types import arrow_schema, quoted, shown_schema
-from lakehouse.spark.worker_tasks import Batches, map_batches
+from lakehouse.spark.reading.worker_reader import read_groups, read_on_workers
+from lakehouse.spark.spark_types import quoted, shown_schema
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
 from lakehouse.table.table import Table
 
@@ -157,14 +156,13 @@ class RowStreamAnswers(Answers):
 
     def _changed(self, units: Sequence[Unit], request: ScanRequest) -> DataFrame:
         """The rows that came and went, as many units in a task as make a good size."""
+        read = replace(read_request(request, self._schema), threads=1)
+        location, storage = request.metadata.location, self._table.storage
         shown = change_schema(self._schema)
         groups = list(_grouped(units))
-        read = replace(read_request(request, self._schema), threads=1)
-        storage = self._table.storage
-        location = request.metadata.location
-        work = _reader(groups, read, location, storage.properties, arrow_schema(shown))
-        count = len(groups)
-        return map_batches(self._spark().range(0, count, 1, max(count, 1)), work, shown)
+        return read_groups(
+            self._spark(), groups, read, location, storage.properties, shown, _changes_of
+        )
 
     def _plan(self) -> StreamPlan:
         """Of the newest version."""
@@ -303,28 +301,17 @@ def _grouped(units: Sequence[Unit]) -> Iterator[list[Unit]]:
         yield group
 
 
-def _reader(
-    groups: Sequence[Sequence[Unit]],
-    request: ReadRequest,
-    location: str,
-    properties: Mapping[str, str],
-    target: pa.Schema,
-) -> Callable[[Batches], Batches]:
-    def read(numbers: Batches) -> Batches:
-        storage = storage_for(location, properties)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for unit in groups[number]:
-                    step = ChangelogStep(0, unit.snapshot, unit.before, unit.after)
-                    rows = read_changelog([step], request, storage)
-                    # the same in each batch of a stream, unlike a count of the snapshots read
-                    ordinal = pa.repeat(pa.scalar(unit.snapshot.sequence_number), rows.num_rows)
-                    place = rows.num_columns - len(CHANGE_COLUMNS) + 1
-                    rows = rows.set_column(place, "_change_ordinal", ordinal)
-                    for part in rows.combine_chunks().to_batches():
-                        yield shown_batch(part, target)
-
-    return read
+def _changes_of(
+    units: Sequence[Unit], request: ReadRequest, storage: Storage
+) -> Iterator[pa.RecordBatch]:
+    for unit in units:
+        step = ChangelogStep(0, unit.snapshot, unit.before, unit.after)
+        rows = read_changelog([step], request, storage)
+        # the same in each batch of a stream, unlike a count of the snapshots read
+        ordinal = pa.repeat(pa.scalar(unit.snapshot.sequence_number), rows.num_rows)
+        place = rows.num_columns - len(CHANGE_COLUMNS) + 1
+        rows = rows.set_column(place, "_change_ordinal", ordinal)
+        yield from rows.combine_chunks().to_batches()
 
 
 class ChangesAnswers(Answers):

@@ -7,8 +7,9 @@ queries do not reach here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -25,6 +26,8 @@ from lakehouse.spark.worker_tasks import Batches, map_batches
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
+
+Group = TypeVar("Group")
 
 
 def read_on_workers(
@@ -51,35 +54,32 @@ def read_on_workers(
 
 def read_groups(
     spark: SparkSession,
-    groups: Sequence[TaskGroup],
+    groups: Sequence[Group],
     read: ReadRequest,
     location: str,
     properties: Mapping[str, str],
     shown: StructType,
+    rows_of: Callable[[Group, ReadRequest, Storage], Iterable[pa.RecordBatch]] | None = None,
 ) -> DataFrame:
     """A frame of the groups' rows, one Spark task each.
 
-    Workers open the storage of `location` from its properties.
+    Workers open the storage of `location` from its properties. `rows_of` reads a group there; None:
+    groups are `TaskGroup`s.
     """
-    work = _reader(tuple(groups), read, location, properties, arrow_schema(shown))
-    return map_batches(spark.range(0, len(groups), 1, max(len(groups), 1)), work, shown)
+    target, rows = arrow_schema(shown), rows_of or _rows_of_tasks
 
-
-def _reader(
-    groups: tuple[TaskGroup, ...],
-    request: ReadRequest,
-    location: str,
-    properties: Mapping[str, str],
-    target: pa.Schema,
-) -> Callable[[Batches], Batches]:
-    def read(numbers: Batches) -> Batches:
+    def work(numbers: Batches) -> Batches:
         storage = storage_for(location, properties)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for rows in read_tasks(groups[number].tasks, request, storage):
-                    yield shown_batch(rows, target)
+                for part in rows(groups[number], read, storage):
+                    yield shown_batch(part, target)
 
-    return read
+    return map_batches(spark.range(0, len(groups), 1, max(len(groups), 1)), work, shown)
+
+
+def _rows_of_tasks(group: Any, read: ReadRequest, storage: Storage) -> Iterable[pa.RecordBatch]:
+    return read_tasks(group.tasks, read, storage)
 
 
 def shown_batch(rows: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
