@@ -23,6 +23,8 @@ from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import MODE, REASON, Refresh, predicted
 from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.lineage.trace import read_lineage
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE
+from lakehouse.transaction import snapshot_producer
 
 SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("user", pa.string()), ("n", "int32")])
 SQL = "SELECT user, count(*) AS events, sum(n) AS n FROM raw.events GROUP BY user"
@@ -130,6 +132,27 @@ def test_days_follow_by_what_changed_in_them(lake: Lakehouse, instance: dg.Dagst
     assert sorted(found["events"].to_pylist()) == [1, 1, 3]
     assert run(lake, table, instance, "2026-06-02")[1]["mode"] == "full"
     found, right = answer(lake, sql.replace("to_date(event_ts)", "event_ts::date"))
+    assert found == right
+
+
+@pytest.mark.parametrize("who", ["we", "another engine"])
+def test_who_compacted_the_table_changed_no_row(
+    who: str, lake: Lakehouse, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+):
+    table = model("incremental_strict")
+    assert run(lake, table, instance)[0]
+    for day in (2, 3):
+        lake.load_table("raw.events").append(rows((day, f"new{day}", day)))
+        assert run(lake, table, instance)[0]
+    if who == "another engine":  # which knows nothing of refresh states
+        monkeypatch.setattr(snapshot_producer, "CARRIED", ())
+    users = lake.load_table("marts.users")
+    users.compact(CompactionOptions(min_input_files=2))
+    assert (REFRESH_STATE in users.refresh().current_snapshot().summary) == (who == "we")
+    lake.load_table("raw.events").append(rows((4, "last", 4)))
+    done, then = run(lake, table, instance)
+    assert (done, then["mode"], then["keys"]) == (True, "incremental", 1)
+    found, right = answer(lake)
     assert found == right
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 from sqlglot import parse_one
 from sqlglot.optimizer.annotate_types import annotate_types
@@ -84,6 +85,23 @@ def test_what_is_refused_names_the_part_and_the_reason(sql: str, part: str, why:
     assert part in found.part
     assert why in found.why
     assert bool(found.part) == bool(part)
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "LEFT SEMI", "LEFT ANTI"])
+def test_a_change_touches_the_keys_that_it_meets_and_no_others(kind: str) -> None:
+    """A change of the right touches what it meets on the left, a change of the left itself."""
+    found = compiled(f"SELECT t.a, t.b FROM t {kind} JOIN u ON t.a = u.a")
+    assert isinstance(found, DeltaPlan)
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT range AS a, 'b' || range AS b FROM range(9)")
+    connection.execute(
+        "CREATE TABLE u (a bigint, n text); INSERT INTO u VALUES (4, 'x'), (99, 'y')"
+    )
+    touched = {
+        name: sorted(connection.execute(query.sql(dialect="duckdb")).fetchall())
+        for name, query in found.deltas.items()
+    }
+    assert touched == {"t": [(n, f"b{n}") for n in range(9)], "u": [(4, "b4")]}
 
 
 def test_what_depends_on_the_order_of_rows_depends_on_the_engine() -> None:
