@@ -24,7 +24,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.metrics import databases, registry
-from deploy.ports import free_port, listens
+from deploy.ports import free_port
 from lakehouse.errors import CommitConflictError
 from lakehouse.ingestion.source import EventTime, Source
 from lakehouse.lake import load_catalog
@@ -179,6 +179,15 @@ def test_only_postgresql_is_asked() -> None:
     assert isinstance(url, sa.URL)
 
 
+def answer(url: str) -> str:
+    """Of a server; nothing before it listens, and while it answers 404: pages are mounted last."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as page:  # noqa: S310
+            return page.read().decode()
+    except OSError:
+        return ""
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_sparks_metrics_are_answered(tmp_path: Path) -> None:
@@ -196,14 +205,9 @@ def test_sparks_metrics_are_answered(tmp_path: Path) -> None:
         reaped(subprocess.Popen([*start, *worker], cwd=ROOT)),
     ):
         for name, port in (("spark-master", ports[1]), ("spark-worker", ports[2])):
-            eventually(lambda port=port: listens(port))
-
-            def answer(name: str = name, port: int = port) -> str:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}{paths[name]}") as got:
-                    return got.read().decode()
-
-            eventually(lambda: answer().startswith(SPARKS))
-            told |= set(re.findall(rf"^{SPARKS}\w+", answer(), re.MULTILINE))
+            page = f"http://127.0.0.1:{port}{paths[name]}"
+            eventually(lambda page=page: answer(page).startswith(SPARKS))
+            told |= set(re.findall(rf"^{SPARKS}\w+", answer(page), re.MULTILINE))
     asked = {one for text in (*PANELS, *ALERTS) for one in names(text) if one.startswith(SPARKS)}
     assert len(asked) >= 5
     assert asked <= told
