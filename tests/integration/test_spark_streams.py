@@ -8,11 +8,13 @@ the output mode.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import udf
 
 import lakehouse as lh
 from lakehouse.errors import CommitStateUnknownError
@@ -20,6 +22,7 @@ from lakehouse.spark import attach
 from lakehouse.spark.writing.stream_batches import StreamAnswers
 from tests.integration.spark_support import lake, session
 from tests.rest_server import rest
+from tests.waiting import eventually
 
 __all__ = ["lake", "session"]
 
@@ -201,18 +204,38 @@ def test_a_merge_in_foreach_batch_is_done_once_by_its_name(lake, source):
     assert landed(lake) == [2]
 
 
-def test_files_of_a_batch_that_failed_go(lake, source):
-    lake.create_table("raw.landed", SCHEMA)
+def test_files_of_a_batch_that_failed_go(spark, lake, source, tmp_path):
+    """Those of the task that fails, and of one whose files the driver has been told."""
+    lake.create_table("raw.landed", SCHEMA, partition_by=["id"])
     source.lands(*((one, "2026-01-01") for one in range(4)))
-    failing = (
-        source.frame()
-        .repartition(2, "id")
-        .selectExpr("if(id = 3, int(raise_error('bad')), id) AS id", "day")
-    )
-    with pytest.raises(StreamingQueryException, match="bad"):
-        source.runs(frame=failing)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    @udf("long")
+    def fails(number):
+        if number == 3:
+            with gate.open():  # waits until the test opens it, too
+                raise ValueError("bad")
+        return number
+
+    failing = source.frame().repartition(2, "id").select(fails("id").alias("id"), "day")
+    query = source.writer(failing).toTable(NAME)
+    tracker = spark.sparkContext.statusTracker()
+
+    def one_task_told():
+        stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+        return [one for one in stages if one and (one.numTasks, one.numCompletedTasks) == (2, 1)]
+
+    eventually(one_task_told)
+    assert of_data(lake)
+    with gate.open("w"), pytest.raises(StreamingQueryException, match="bad"):
+        query.awaitTermination()
+    assert not of_data(lake)
+
+
+def of_data(lake):
     table = lake.load_table("raw.landed")
-    assert not [one for one in table.storage.list(table.location) if "/data/" in one.location]
+    return [one for one in table.storage.list(table.location) if "/data/" in one.location]
 
 
 # Crashes

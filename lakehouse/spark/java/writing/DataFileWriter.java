@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -14,6 +15,7 @@ import org.apache.spark.sql.execution.datasources.parquet.ParquetWriteSupport;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.TaskCompletionListener;
 
 /**
  * The data files that one task writes, with Spark's own Parquet writer: one open file a partition.
@@ -104,6 +106,7 @@ final class DataFileWriter implements RowFiles {
             }
             finishAll();
         }
+        TaskContext.get().addTaskCompletionListener(new Unheard());
         return finished;
     }
 
@@ -185,6 +188,15 @@ final class DataFileWriter implements RowFiles {
         }
         for (Object one : opened) {
             ((NewFile) one).delete();
+        }
+    }
+
+    /** A task that was killed before its end is not asked what it has written. */
+    private final class Unheard implements TaskCompletionListener {
+        public void onTaskCompletion(TaskContext task) {
+            if (task.isInterrupted() || task.isFailed()) {
+                abort();
+            }
         }
     }
 
