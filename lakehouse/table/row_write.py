@@ -97,7 +97,7 @@ class RowWrite:
     def replayed(self) -> WriteResult | None:
         """What an earlier run committed to the branch under the same commit id.
 
-        Then nothing is written again. The table moves to the newest version then.
+        Then nothing is written again, and `files` go. The table moves to the newest version then.
         """
         if self._commit_id is None:
             return None
@@ -108,6 +108,7 @@ class RowWrite:
         if not found:
             return None
         self._table.move_to(version)
+        self._discard(self.files)
         return WriteResult(found[-1], replayed=True)
 
     def commit(

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections import Counter
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import udf
+from pyspark.sql.functions import count, udf
 
 import lakehouse as lh
 from lakehouse.errors import CommitStateUnknownError
@@ -150,11 +151,56 @@ def test_complete_mode_replaces_the_rows_in_one_commit(spark, lake, source):
     assert len(lake.load_table("raw.landed").metadata.snapshots) == 2
 
 
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_update_mode_replaces_the_rows_of_its_keys_once(spark, lake, source, version):
+    """Brute force: the counts of all rows that landed, after each batch and each repetition."""
+    spark.sql(
+        f"CREATE TABLE {NAME} (day DATE, rest BIGINT, rows BIGINT) "
+        f"PARTITIONED BY (bucket(2, rest)) TBLPROPERTIES ('format-version' = '{version}', "
+        f"'write.merge.mode' = '{'merge-on-read' if version == '3' else 'copy-on-write'}')"
+    )
+    counted = Counter()
+    rows = source.frame().selectExpr("day", "nullif(id % 3, 2) AS rest")
+    frame = rows.groupBy("day", "rest").agg(count("*").alias("rows"))
+    for batch in range(4):
+        for number in range(batch, 2 * batch + 2):
+            counted["2026-01-01", None if number % 3 == 2 else number % 3] += 1
+        source.lands(*((number, "2026-01-01") for number in range(batch, 2 * batch + 2)))
+        source.runs(mode="update", frame=frame, **{"merge-keys": "day, rest"})
+        for again in range(2):
+            table = lake.load_table("raw.landed")
+            found = table.scan().to_arrow().to_pylist()
+            there = {(str(one["day"]), one["rest"]): one["rows"] for one in found}
+            assert (there, len(found)) == (counted, len(counted))
+            if not again:
+                source.forgets_last_batch()
+                source.runs(mode="update", frame=frame, **{"merge-keys": "day, rest"})
+                assert lake.load_table("raw.landed").metadata_location == table.metadata_location
+
+
+def test_rows_of_one_key_in_a_batch_are_refused(spark, lake, source):
+    spark.sql(f"CREATE TABLE {NAME} (id BIGINT NOT NULL, day DATE)")
+    with lake.load_table("raw.landed").update_schema() as schema:
+        schema.set_identifier_fields(["id"])
+    source.columns = "id long not null, day date"
+    source.lands((1, "2026-01-01"), (1, "2026-01-02"))
+    frame = source.frame().selectExpr("coalesce(id, 0L) AS id", "day")
+    with pytest.raises(StreamingQueryException, match="share their key"):
+        source.runs(mode="update", frame=frame)
+    assert not of_data(lake)
+
+
 def test_what_cannot_be_written_is_refused_with_a_sentence(spark, lake, source):
     source.lands((1, "2026-01-01"))
     spark.sql(f"CREATE TABLE {NAME} (id BIGINT, day DATE)")
     with pytest.raises(StreamingQueryException, match="in update mode changes rows"):
         source.runs(mode="update")
+    for name, mode in (("raw.more", "append"), ("more", "update"), ("day,", "update")):
+        with pytest.raises(StreamingQueryException, match=r"update|no column of both"):
+            source.runs(mode=mode, **{"merge-keys": name})
+    with pytest.raises(StreamingQueryException, match="in update mode changes rows"):
+        source.runs(mode="update", name="lake.raw.none")
+    assert lake.list_tables() == ["raw.landed"]
     with pytest.raises(StreamingQueryException, match="TOO_MANY_DATA_COLUMNS"):
         source.runs(frame=source.frame().selectExpr("*", "1 AS more"))
     assert lake.load_table("raw.landed").metadata.current_snapshot_id is None
@@ -342,7 +388,16 @@ def attached(spark, lake):
 
 
 def test_each_row_is_there_once_wherever_runs_end(crashing, spark, tmp_path):
-    source = Source(spark, tmp_path / "landing")
+    ends_anywhere(crashing, Source(spark, tmp_path / "landing"))
+
+
+def test_each_key_is_there_once_wherever_runs_end(spark, tmp_path):
+    lake = attached(spark, lh.load_catalog(f"file://{tmp_path}/warehouse"))
+    lake.load_table("raw.landed").append(pa.table({"id": range(8)}))
+    ends_anywhere(lake, Source(spark, tmp_path / "landing"), mode="update", **{"merge-keys": "id"})
+
+
+def ends_anywhere(crashing, source, **how):
     count = 0
     for crash in POINTS:
         for _ in range(2):
@@ -351,6 +406,6 @@ def test_each_row_is_there_once_wherever_runs_end(crashing, spark, tmp_path):
         with pytest.MonkeyPatch.context() as patch:
             crash(patch, crashing)
             with pytest.raises(StreamingQueryException):
-                source.runs()
-        source.runs()
-        assert landed(crashing) == list(range(count)), crash.__name__
+                source.runs(**how)
+        source.runs(**how)
+        assert landed(crashing) == list(range(max(count, 8 if how else 0))), crash.__name__

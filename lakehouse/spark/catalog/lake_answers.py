@@ -96,6 +96,7 @@ class LakeAnswers(Answers):
         self._catalog = lake.catalog
         self._views = views
         self._pipelines = PipelineTables(session)
+        self._of_streams: set[str] = set()  # locations of tables that streams have just created
         self._branches: dict[str, str] = {}  # of tables that `spark.wap.branch` ever was about
 
     # Namespaces
@@ -183,6 +184,8 @@ class LakeAnswers(Answers):
         )
         if waits:
             self._pipelines.made(table)
+        elif told.get("by_stream"):
+            self._of_streams.add(table.metadata_location)
         return self._answers(NamedTable(table, table.name))
 
     def stage(self, told: Arguments, _thing: object) -> Answers:
@@ -293,6 +296,9 @@ class LakeAnswers(Answers):
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
         by_workers = not hadoop_reads(spark, table.location, table.storage)
+        made_for_it = "pipeline" in told and table.metadata_location in self._of_streams
+        if made_for_it:
+            self._of_streams.remove(table.metadata_location)
         if found.branch is not None:
             branch = found.branch
             if not found.ref:
@@ -309,6 +315,7 @@ class LakeAnswers(Answers):
                 by_workers=by_workers,
                 ref=branch if found.ref or branch in table.refs() else "main",
                 inserts=told.get("inserts", False),
+                made_for_it=made_for_it,
             )
         return TableAnswers(
             self._session,

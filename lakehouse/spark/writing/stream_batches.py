@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.expressions.bound_filter import TRUE
+from lakehouse.expressions.filter_text import quoted
+from lakehouse.row_changes.merge.merge_binding import bind_merge
+from lakehouse.row_changes.merge.merge_rows import merge_rows
+from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
+from lakehouse.row_changes.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
+from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.jvm.answers import Arguments
 from lakehouse.spark.spark_types import refuse_unwritable
 from lakehouse.spark.writing.merged_columns import GivenColumns, given_columns
 from lakehouse.spark.writing.write_answers import Commit, WriteAnswers, table_commit
 from lakehouse.spark.writing.write_options import write_options
-from lakehouse.spark.writing.write_target import write_target
+from lakehouse.spark.writing.write_target import WriteTarget, write_target
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table.table import Table
 from lakehouse.transaction.commit_names import StreamBatch
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname", "path"})
 """Options that Spark leaves among those of the sink."""
+_KEYS = "merge-keys"
 
 
 class StreamAnswers(WriteAnswers):
@@ -60,19 +74,17 @@ def stream_write(spark: SparkSession, loaded: Table, branch: str, told: Argument
     Rows become the table's by name, with the types and defaults that the table has now.
 
     Raises:
-        InvalidInputError: an output mode without a meaning here, or `spark.wap.id`.
+        InvalidInputError: update mode without keys, keys of another mode or that are no columns,
+            or `spark.wap.id`.
         NoSuchTableError: another table has the name.
     """
     table = _newest(loaded)
     refuse_unwritable(table.name, table.schema())
     query_id, output_mode = told["stream"]["query"], told["stream"]["output_mode"]
-    given = {key: text for key, text in told["options"].items() if key.lower() not in _OF_SPARK}
-    if output_mode == "Update":
-        raise InvalidInputError(
-            f"{table.name}: a stream in update mode changes rows, and nothing says by which "
-            "columns: use the output mode append or complete, or foreachBatch with merge",
-            table=table.name,
-        )
+    given = {
+        key: text for key, text in told["options"].items() if key.lower() not in (*_OF_SPARK, _KEYS)
+    }
+    keys = _keys(table, told, updates=output_mode == "Update")
     target = write_target(spark, table, branch, given)
     if target.staged:
         raise InvalidInputError(
@@ -85,7 +97,11 @@ def stream_write(spark: SparkSession, loaded: Table, branch: str, told: Argument
 
     def commit_batch(batch: int) -> Commit:
         named = replace(target, commit_id=StreamBatch(query_id, batch))
-        commit = table_commit(table, named, told["mode"], TRUE, columns, options)
+        commit = (
+            _upsert(table, named, keys, columns)
+            if keys
+            else table_commit(table, named, told["mode"], TRUE, columns, options)
+        )
         # a batch without rows changes nothing, and nothing is lost if it is repeated
         return lambda files: commit(files) if files or told["mode"] != "append" else None
 
@@ -97,6 +113,97 @@ def stream_write(spark: SparkSession, loaded: Table, branch: str, told: Argument
         table,
         columns,
     )
+
+
+def _keys(table: Table, told: Arguments, *, updates: bool) -> Sequence[str]:
+    """The columns by which rows of update mode replace others; none in other modes."""
+    asked = next((text for key, text in told["options"].items() if key.lower() == _KEYS), None)
+    if not updates:
+        if asked is not None:
+            raise InvalidInputError(
+                f"{table.name}: the option {_KEYS}={asked} is one of the output mode update",
+                table=table.name,
+            )
+        return ()
+    schema = table.schema()
+    if asked is None:
+        keys = [schema.find_column_name(one) or "" for one in schema.identifier_field_ids]
+    else:
+        keys = [one.strip() for one in asked.split(",")]
+    if not keys:
+        raise InvalidInputError(
+            f"{table.name}: a stream in update mode changes rows, and nothing says by which "
+            f"columns: give it option('{_KEYS}', 'a,b'), or the table identifier fields, or use "
+            "the output mode append or complete",
+            table=table.name,
+        )
+    given = {one["name"] for one in json.loads(told["columns"])["fields"]}
+    for key in keys:
+        if key not in given or all(one.name != key for one in schema.fields):
+            raise InvalidInputError(
+                f"{table.name}: rows are to replace others by {key!r}, which is no column of both "
+                "the stream and the table",
+                table=table.name,
+            )
+    return keys
+
+
+def _upsert(
+    table: Table, target: WriteTarget, keys: Sequence[str], columns: GivenColumns
+) -> Commit:
+    """The commit of new files whose rows replace those that have their keys; nulls are equal."""
+
+    def upsert(files: Sequence[DataFile]) -> None:
+        with target.row_write(table) as write:
+            write.files += files
+            if write.replayed() is not None:
+                return
+            named = [one for one in table.schema().fields if one.name in keys]
+            with held_rows(
+                _rows(table, files, Schema(*named)),
+                table.name,
+                DEFAULT_MEMORY_BYTES,
+                table.schema(),
+            ) as held:
+                write.change_rows(
+                    lambda rows, writer: decide(files, held, rows, writer),
+                    "merge",
+                    always=True,
+                    decides_again=True,
+                )
+
+    def decide(
+        files: Sequence[DataFile], held: SourceRows, rows: TargetRows, writer: RowWriter
+    ) -> RowChange:
+        writer.take(files)
+        gone = MergeClause("matched", "delete")
+        statement = MergeStatement(_on(keys, held), (gone,), unique_source=True)
+        change = merge_rows(rows, bind_merge(statement, rows.schema, held.schema), held, writer)
+        before = columns.metadata_change()
+        return replace(change, before=() if before is None else (before,))
+
+    return upsert
+
+
+def _rows(table: Table, files: Sequence[DataFile], columns: Schema) -> pa.RecordBatchReader:
+    """Columns of files that are not committed yet."""
+    reader = RowReader(ReadRequest.of(table.metadata, columns), table.storage)
+    batches = reader.read([FileScanTask.whole(one) for one in files])
+    return pa.RecordBatchReader.from_batches(schema_to_arrow(columns), batches)
+
+
+def _on(keys: Sequence[str], held: SourceRows) -> str | tuple[str, ...]:
+    """Which rows belong together; files are pruned by keys of which none is null alone."""
+    nulls = {
+        name
+        for batch in held.batches()
+        for name in batch.schema.names
+        if batch.column(name).null_count
+    }
+    if not nulls:
+        return tuple(keys)
+    equals = {name: "IS NOT DISTINCT FROM" if name in nulls else "=" for name in keys}
+    return " AND ".join(f"t.{quoted((one,))} {equals[one]} s.{quoted((one,))}" for one in keys)
 
 
 def _newest(loaded: Table) -> Table:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import ScanRequest, plan_scan
@@ -50,6 +50,7 @@ class WritableTableAnswers(TableAnswers):
         branch: the branch written.
         ref: the branch read, another one where `branch` is not there yet.
         inserts: whether the statement adds rows and changes none, as far as is known.
+        made_for_it: whether Spark has just created the table for the stream that asks.
         by_workers: whether Python workers read the files, because Spark cannot.
     """
 
@@ -63,6 +64,7 @@ class WritableTableAnswers(TableAnswers):
         by_workers: bool,
         ref: str | None = None,
         inserts: bool = False,
+        made_for_it: bool = False,
     ) -> None:
         request = table.scan(ref=ref or branch).request
         super().__init__(
@@ -71,6 +73,7 @@ class WritableTableAnswers(TableAnswers):
         self._table = table
         self._branch = branch
         self._ref = ref or branch
+        self._made_for_it = made_for_it
         self._accepts_any = inserts and accepts_any(table)
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
@@ -127,7 +130,12 @@ class WritableTableAnswers(TableAnswers):
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`; of batches of `stream`."""
         if "stream" in told:
-            return stream_write(self._spark(), self._table, self._branch, told)
+            try:
+                return stream_write(self._spark(), self._table, self._branch, told)
+            except LakehouseError:
+                if self._made_for_it:
+                    self._unmake()
+                raise
         refuse_unwritable(self.name, self._table.schema())
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
@@ -188,6 +196,12 @@ class WritableTableAnswers(TableAnswers):
             logger.debug("%s: %s", self.name, refused)
             return False
         return True
+
+    def _unmake(self) -> None:
+        """Drop the table, unless somebody has changed it since it was created; files stay."""
+        catalog, version = self._table.catalog, self._table.version
+        if catalog.refresh(version).metadata_location == version.metadata_location:
+            catalog.drop(version.identifier)
 
     def _columns(self, told: Arguments) -> GivenColumns | None:
         if not self._accepts_any:

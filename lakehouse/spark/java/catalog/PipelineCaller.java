@@ -1,13 +1,25 @@
 package lakehouse.spark;
 
 /**
- * Which class of Spark Declarative Pipelines asks, if any. What it asks for does not say so: it
- * truncates, alters and appends as everybody does (`pipeline_tables.py`).
+ * Which class of Spark Declarative Pipelines asks, if any, or the writer of a stream. What they ask
+ * for does not say so: they truncate, create, alter and append as everybody does
+ * (`pipeline_tables.py`).
  */
 final class PipelineCaller {
     private static final String PIPELINES = "org.apache.spark.sql.pipelines.";
 
     private PipelineCaller() {
+    }
+
+    /** Whether a stream asks that is about to start. */
+    static boolean isStream() {
+        StackTraceElement[] callers = new Throwable().getStackTrace();
+        for (int i = 0; i < callers.length; i++) {
+            if (callers[i].getClassName().contains(".DataStreamWriter")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** The innermost class, such as `DatasetManager`; null outside pipelines. */

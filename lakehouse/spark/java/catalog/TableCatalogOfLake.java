@@ -211,6 +211,7 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
         }
         Map asked = described(ident, info);
         asked.put("pipeline", PipelineCaller.name());
+        asked.put("by_stream", Boolean.valueOf(PipelineCaller.isStream()));
         return LakehouseTable.of(lake().answerer("create_table", asked));
     }
 
