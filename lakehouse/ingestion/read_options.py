@@ -36,6 +36,9 @@ class ReadOptions:
         null_values: fields of CSV that are null.
         decimal_separator: of numbers that are text: `.` or `,`.
         thousands: what groups their digits, before each third; None: nothing does.
+        units: texts such as `$`, `EUR` or `%`, one of which may stand before or after such a
+            number; it is left out.
+        accounting: whether `(1.50)` and `1.50-` are the number -1.50.
         date_format: how text spells a `date`, such as `dd.MM.yyyy`; None: ISO 8601. The letters are
             Spark's: `y M d H h m s S a X x`, text in quotes, and what may be left out in brackets.
         timestamp_format: how text spells a `timestamp` or, with an offset (`XXX`), a `timestamptz`.
@@ -51,11 +54,23 @@ class ReadOptions:
     null_values: tuple[str, ...] = ("",)
     decimal_separator: str = "."
     thousands: str | None = None
+    units: tuple[str, ...] = ()
+    accounting: bool = False
     date_format: str | None = None
     timestamp_format: str | None = None
 
     def __post_init__(self) -> None:
         _check_encoding(self.encoding)
+        self._check_csv()
+        self._check_numbers()
+        if self.date_format is not None:
+            pattern = TimePattern.parsed("date_format", self.date_format)
+            if pattern.has_time or pattern.has_offset:
+                raise _refused("date_format", self.date_format, "a date has no time of day")
+        if self.timestamp_format is not None:
+            TimePattern.parsed("timestamp_format", self.timestamp_format)
+
+    def _check_csv(self) -> None:
         for name in ("delimiter", "quote", "escape", "thousands"):
             value = getattr(self, name)
             if value is None or (name == "quote" and value == ""):
@@ -68,6 +83,8 @@ class ReadOptions:
             raise _refused("escape", self.escape, "nothing is escaped without a quote")
         if type(self.skip) is not int or self.skip < 0:
             raise _refused("skip", self.skip, "it is a number of lines")
+
+    def _check_numbers(self) -> None:
         if self.decimal_separator not in (".", ","):
             raise _refused("decimal_separator", self.decimal_separator, "it is '.' or ','")
         if self.thousands is not None and (
@@ -76,14 +93,13 @@ class ReadOptions:
             raise _refused(
                 "thousands", self.thousands, "it is the decimal_separator, or part of numbers"
             )
-        if not isinstance(self.null_values, tuple):
-            raise _refused("null_values", self.null_values, "they are a tuple of texts")
-        if self.date_format is not None:
-            pattern = TimePattern.parsed("date_format", self.date_format)
-            if pattern.has_time or pattern.has_offset:
-                raise _refused("date_format", self.date_format, "a date has no time of day")
-        if self.timestamp_format is not None:
-            TimePattern.parsed("timestamp_format", self.timestamp_format)
+        for name in ("null_values", "units"):
+            texts = getattr(self, name)
+            if not isinstance(texts, tuple) or not all(isinstance(one, str) for one in texts):
+                raise _refused(name, texts, "they are a tuple of texts")
+        for unit in self.units:
+            if not set(unit) - set("0123456789.,+-()eE "):
+                raise _refused("units", unit, "it looks like a part of a number")
 
     @property
     def used(self) -> dict[str, Any]:

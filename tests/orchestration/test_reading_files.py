@@ -356,6 +356,36 @@ def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     assert rows == [{"id": 1, "user": "a\nb"}, {"id": 3, "user": "c"}]
 
 
+def test_columns_of_csv_without_a_name_or_with_one_of_another_are_told_apart() -> None:
+    data = b"id,a,,a,,a_2\n1,b,c,d,e,f\n"
+    names = {"id": "1", "a": "b", "": "c", "a_3": "d", "column_2": "e", "a_2": "f"}
+    fields = next(chunk.records.fields() for chunk in chunks_of(data, "a.csv")[0] if chunk.records)
+    assert {name: one.to_pylist()[0] for name, one in fields.items()} == names
+
+
+@pytest.mark.parametrize("between", ["\n", ",\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize("indent", [1, 4, "\t"])
+def test_objects_over_several_lines_are_those_of_lines(between: str, indent) -> None:
+    """As programs print them; one that is damaged, and the last one cut off, are told."""
+    objects = [{"id": n, "of": {"x": [1, {"y": "}\n{"}]}, "ts": "2026-06-02"} for n in range(9)]
+    pretty = [json.dumps(one, indent=indent).replace("\n", between[-2:].strip(",\n") + "\n")
+              for one in objects]  # fmt: skip
+    broken = [*pretty[:4], pretty[4].replace("[", "[,"), *pretty[5:]]
+
+    def of(texts: list[str]) -> tuple[list[int], list[str]]:
+        data = between.join(texts).encode()
+        ids, reasons = list[int](), list[str]()
+        for chunk in chunks_of(data)[0]:
+            ids += [] if chunk.records is None else chunk.records.column("id")
+            reasons += chunk.rejects.reasons
+        return ids, reasons
+
+    assert of(pretty) == ([*range(9)], [])
+    assert of(pretty[:1]) == ([0], [])
+    assert of(broken) == ([0, 1, 2, 3, 5, 6, 7, 8], ["malformed JSON"])
+    assert of([*pretty[:-1], pretty[-1][:-3]]) == ([*range(8)], ["malformed JSON"])
+
+
 def test_csv_that_is_not_utf_8_is_rejected_and_not_respelled() -> None:
     data = b"id,ts,user\n1,2026-06-02T10:00:00,caf\xe9\n2,2026-06-02T10:00:00,caf\xc3\xa9\n"
     told, _ = lines_of(data, "a.csv")

@@ -35,6 +35,7 @@ from lakehouse.ingestion.reading.formats.csv_records import (
     header_delimiter,
 )
 from lakehouse.ingestion.reading.landing_file import format_of
+from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.source import Source
@@ -52,7 +53,7 @@ _DATES = (
     *(
         form.replace("-", sign)
         for form in ("dd-MM-yyyy", "MM-dd-yyyy", "d-M-yyyy", "M-d-yyyy", "dd-MM-yy", "MM-dd-yy",
-                     "yyyy-MM-dd")
+                     "d-M-yy", "M-d-yy", "yyyy-MM-dd")
         for sign in "./-"
     ),
     "dd-MMM-yyyy", "dd MMM yyyy", "d MMM yyyy",
@@ -81,10 +82,11 @@ def options_told(texts: Sequence[str]) -> tuple[dict[str, object], str | None]:
             if not value.isdecimal():
                 raise InvalidInputError(f"option {text!r}: it is a number of lines")
             told[name] = int(value)
-        elif name == "header":
+        elif name in ("header", "accounting"):
             told[name] = value.lower() not in ("false", "no", "0")
-        elif name == "null_values":
-            told[name] = (*told.get(name, ("",)), value)  # type: ignore[misc]
+        elif name in ("null_values", "units"):
+            usual = getattr(ReadOptions(), name)
+            told[name] = (*told.get(name, usual), value)  # type: ignore[misc]
         else:
             told[name] = value
     ReadOptions(**told)  # type: ignore[arg-type]
@@ -235,9 +237,17 @@ _COMMA = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+),[0-9]+")
 # signs that group digits, beside the other point; only the last ones tell a number by themselves
 _GROUPS = {",": (".", " ", "\u00a0", "\u202f", "'", "\u2019"),
            ".": (",", " ", "\u00a0", "\u202f", "'", "\u2019")}  # fmt: skip
-_OTHERWISE = re.compile(
-    r"[-+]?\s*[$\u20ac\u00a3]?\s*\(?[0-9][0-9.,']*\)?(?:\s*[-%$\u20ac\u00a3]|\s[A-Z]{3})?"
+_UNIT = (
+    "[$\u20ac\u00a3\u00a5\u20b9%]|AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|HUF|INR|JPY|KRW|MXN|NOK"
+    "|NZD|PLN|SEK|SGD|TRY|USD|ZAR"
 )
+_OTHERWISE = re.compile(
+    rf"[-+]?\(?\s*({_UNIT})?\s*[-+]?\(?[0-9][0-9.,'\s\u2019]*\)?-?\s*({_UNIT})?[)-]?"
+)
+_ACCOUNTED = re.compile(r"\(|\d[^-]*-")
+# words for no value; the first are so wherever they stand
+_NO_VALUE = frozenset({"N/A", "n/a", "#N/A", "#NV", "NULL", "\\N"})
+_NO_NUMBER = _NO_VALUE | {"-", "--", "NA", "na", "null", "None", "none", "k.A."}
 _PLAIN_NUMBER = re.compile(r"[-+]?[0-9.,']+")
 
 
@@ -247,10 +257,13 @@ def number_options(
     """Decimal separator and thousands of fields whose values are all spelled in one way."""
     if told.keys() & {"decimal_separator", "thousands"}:
         return options
+    if not told.keys() & {"units", "accounting", "null_values"}:
+        options = _more_than_numbers(found, options, notes)
+    spelled = SpelledText(options)
     texts = {
-        name: [str(one) for one in field.distinct]
+        name: spelled.bare(pa.array(sorted(some), pa.string())).to_pylist()
         for name, field in found.items()
-        if field.untyped and field.distinct
+        if field.untyped and (some := set(map(str, field.distinct or ())) - {*options.null_values})
     }
     fitting = {
         (point, group): [name for name, some in texts.items() if _spelled(some, point, group)]
@@ -288,6 +301,47 @@ def number_options(
     return options
 
 
+def _more_than_numbers(
+    found: Mapping[str, Field], options: ReadOptions, notes: list[str]
+) -> ReadOptions:
+    """Units, negative numbers of accountants, and words for no value, among numbers.
+
+    A word that may be a text is none where a field of text has it; two currencies of a sample are
+    not left out, as no column would tell them apart.
+    """
+    units: dict[str, list[str]] = {}
+    words, of_text, accounting = set[str](), set[str](), list[str]()
+    for name, field in found.items():
+        texts = set(map(str, field.distinct or ())) if field.untyped else set()
+        numbers = [match for one in texts - _NO_NUMBER if (match := _OTHERWISE.fullmatch(one))]
+        if not numbers or len(numbers) < len(texts - _NO_NUMBER):
+            of_text |= texts & _NO_NUMBER
+            continue
+        words |= texts & _NO_NUMBER
+        for unit in sorted({one for match in numbers for one in match.groups() if one}):
+            units.setdefault(unit, []).append(name)
+        if any(_ACCOUNTED.search(match[0]) for match in numbers):
+            accounting.append(name)
+    if len(currencies := units.keys() - {"%"}) > 1:
+        notes.append(
+            f"numbers have the units {', '.join(sorted(currencies))}: those are text; a transform "
+            "of the source, or a derived table, makes numbers of them"
+        )
+        units = {one: names for one, names in units.items() if one == "%"}
+    if words := words & _NO_VALUE | words - of_text:
+        notes.append(f"{', '.join(map(repr, sorted(words)))} stand for no value, in every column")
+    for unit, names in units.items():
+        notes.append(f"{unit!r} is left out of the numbers of {', '.join(names)}")
+    if accounting:
+        notes.append(f"{', '.join(accounting)}: (1.50) and 1.50- are -1.50")
+    return replace(
+        options,
+        null_values=(*options.null_values, *sorted(words)),
+        units=tuple(units),
+        accounting=bool(accounting),
+    )
+
+
 def spelled_otherwise(name: str, field: Field) -> str | None:
     """A note on text that is a number with more: a unit, brackets, the sign at the end."""
     some = [one for one in field.distinct or () if isinstance(one, str)]
@@ -297,8 +351,8 @@ def spelled_otherwise(name: str, field: Field) -> str | None:
     if not odd:
         return None
     return (
-        f"{name} has numbers with more than a number says ({min(odd)!r}): it is text; a transform "
-        "of the source, or a derived table, makes numbers of it"
+        f"{name} has numbers with more than a number says ({min(odd)!r}): it is text; read options "
+        "(units, accounting), a transform of the source, or a derived table make numbers of it"
     )
 
 

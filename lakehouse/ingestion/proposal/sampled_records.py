@@ -152,6 +152,8 @@ class SampledRecords:
         fields: by name, in the order in which they came.
         problems: of files as a whole, by path.
         spelled: how text is spelled; None: as usual.
+        dated: records without a value in this field are not looked at.
+        undated: the first record without one.
     """
 
     records: int = 0
@@ -160,12 +162,22 @@ class SampledRecords:
     fields: dict[str, Field] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     spelled: SpelledText | None = None
+    dated: str | None = None
+    undated: bytes | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Take a chunk."""
         self.unreadable += len(chunk.rejects)
-        if chunk.records is not None:
-            self._add(chunk.records)
+        records = chunk.records
+        if records is not None and self.dated is not None:
+            times = records.column(self.dated)
+            times = times if isinstance(times, list) else times.to_pylist()
+            taken = [at for at, time in enumerate(times) if time is not None]
+            if len(taken) < len(times) and self.undated is None:
+                self.undated = records.text(next(n for n, at in enumerate(times) if at is None))
+            records = records.only(taken) if taken else None
+        if records is not None:
+            self._add(records)
 
     def _add(self, records: Records) -> None:
         count = len(records.lines)

@@ -55,6 +55,10 @@ from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 _FIRST = date(2000, 1, 1)
 _TIME_NAMES = re.compile(r"(?i)(^|_)(event_?)?(ts|time|timestamp|at|date|datetime|when)(_?ms)?$")
 _KEY_NAMES = re.compile(r"(?i)(^|_)(id|uuid|guid|key)$|[a-z](Id|ID|Uuid)$")
+_MONEY_NAMES = re.compile(
+    r"(?i)(^|_)(amount|price|cost|fee|fare|total|tax|vat|net|gross|balance|revenue"
+    r"|betrag|preis|summe|saldo|umsatz|netto|brutto|kosten)"
+)
 _BUCKET_NAMES = re.compile(r"(?i)user|customer|account|client|device|session|visitor|member")
 _DATE_LIKE = re.compile(r"\d{1,4}[-./]\w{1,9}[-./]\d{1,4}")
 # a code such as 007 is no number
@@ -238,6 +242,15 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
             raise InvalidInputError(f"no record has the field {wish!r}: {', '.join(found.fields)}")
     formats = {name: of for name, field in found.fields.items() if (of := formats_of(field))}
     time = _event_time(found, wishes, event_time_format, formats, today, notes)
+    if without := found.records - found.fields[time.column].count:
+        # what is quarantined anyway says nothing of types
+        found = _looked_at(sample, replace(blank, read=read), today, dated=time.column)
+        found.unreadable += without
+        text = (found.undated or b"").decode("utf-8", "replace")
+        notes.append(
+            f"{without:,} records have no {time.column}, such as {text[:60]!r}: totals and "
+            "headings are no events, and stay in quarantine"
+        )
     read = _with_formats(read, formats, told, notes)
     columns, kinds = _columns(found, time.column, read, formats, notes)
     aliases = {one.name: one.aliases for one in aliased}
@@ -263,9 +276,11 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     return replace(tried, source=laid_out)
 
 
-def _looked_at(sample: Sample, source: Source, today: date) -> SampledRecords:
-    """The sum of the sample's records as a source reads them."""
-    found = SampledRecords(spelled=SpelledText(source.read))
+def _looked_at(
+    sample: Sample, source: Source, today: date, *, dated: str | None = None
+) -> SampledRecords:
+    """The sum of the sample's records as a source reads them; `dated`: of those with this field."""
+    found = SampledRecords(spelled=SpelledText(source.read), dated=dated)
     for _, chunk in sample.chunks(source, today, found.problems):
         found.add(chunk)
     return found
@@ -380,9 +395,10 @@ def _columns(
     notes: list[str],
 ) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
     columns: list[Column] = []
+    empty: list[str] = []
     for name, field in found.fields.items():
         if not field.kinds:
-            notes.append(f"{name!r} has no value: it becomes a column with its first one")
+            empty.append(name)
         elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
             notes.append(
                 f"{name!r} cannot be a column: {field.count:,} records keep it among the rest"
@@ -400,6 +416,9 @@ def _columns(
             else:
                 kind = _fitting(name, field, read, notes)
             columns.append(Column(name, kind))
+    if empty:
+        names = ", ".join(map(repr, empty))
+        notes.append(f"no value in {names}: each becomes a column with its first one")
     return tuple(columns), {one.name: dict(found.fields[one.name].kinds) for one in columns}
 
 
@@ -409,19 +428,21 @@ def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> st
     A twentieth of the values may be strangers, which are kept among the rest.
     """
     kind = inferred(field.kinds) or "string"
+    money = _money(name, field, read) if "double" in field.kinds else None
     if field.untyped and "code" in field.kinds and _all_signed(field, read):
         # +100 beside -20 is no telephone number
         kind = "double" if "double" in field.kinds else "long"
         if not _misfits(kind, field, read):
-            return kind
+            return (kind == "double" and money) or kind
     if _takes(kind, field, read) or (field.untyped and kind == "string"):
-        return kind
+        return (kind == "double" and money) or kind
     mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
     exact = [*_decimal(field), *(one for one in _INSTANTS if one in field.kinds)]
     whole = next((one for one in exact if _takes(one, field, read)), None)
     any_text = "string" if field.untyped else "json"
     strangers = sum(count for one, count in field.kinds.items() if not fits(one, kind))
     if whole is None and 0 < strangers * 20 <= field.kinds.total():
+        kind = (kind == "double" and money) or kind
         notes.append(
             f"{name} is mixed ({mixed}): {kind} leaves {strangers:,} values to the rest, "
             f"{any_text} would take them"
@@ -466,7 +487,8 @@ def _misfits(column_type: str, field: Field, read: ReadOptions) -> list[object]:
 def _decimal(field: Field) -> list[str]:
     """The decimal type of numbers some of which are text; none for codes (007) and other text."""
     texts = [_plain(value) for value in field.distinct or ()]
-    if field.untyped or "boolean" in field.kinds or not all(map(_NUMBER.fullmatch, texts)):
+    plain = texts and all(map(_NUMBER.fullmatch, texts))
+    if field.untyped or "boolean" in field.kinds or not plain:
         return []
     scale = max(len(text.partition(".")[2]) for text in texts)
     whole = max(len(text.lstrip("-").partition(".")[0]) for text in texts)
@@ -474,6 +496,21 @@ def _decimal(field: Field) -> list[str]:
         return []
     room = min(_MOST_DIGITS, max(12, whole + scale + 2))
     return [f"decimal({room},{scale})"]
+
+
+def _money(name: str, field: Field, read: ReadOptions) -> str | None:
+    """The decimal type of fractions in CSV that are written as money is, or named so."""
+    if not field.untyped:
+        return None
+    texts = pa.array(sorted(map(str, field.distinct or ())), pa.string())
+    numbers = SpelledText(read).numbers(texts).drop_null().to_pylist()
+    digits = [one.lstrip("+-").partition(".") for one in numbers]
+    scales = {len(fraction) for _, _, fraction in digits}
+    room = max(12, max((len(whole) for whole, _, _ in digits), default=0) + 4)
+    is_money = scales == {2} or (max(scales, default=3) <= 2 and _MONEY_NAMES.search(name))
+    if not is_money or room > _MOST_DIGITS or any("e" in one.lower() for one in numbers):
+        return None
+    return f"decimal({room},2)"
 
 
 def _plain(value: object) -> str:

@@ -29,6 +29,7 @@ from lakehouse.ingestion.reading.formats.json_lines import (
     elements_before_damage,
     exact_json,
     json_chunks,
+    pretty_objects,
 )
 from lakehouse.ingestion.reading.formats.line_blocks import (
     BYTE_ORDER_MARK,
@@ -104,7 +105,7 @@ def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None
         return None
     head = next(plain_blocks(stream, "text"), b"")
     found = format_of(source, path, head)
-    whole = _is_array(head) if found == "jsonl" else not source.read.lines_are_records
+    whole = _is_whole(head) if found == "jsonl" else not source.read.lines_are_records
     return None if whole else found
 
 
@@ -119,7 +120,7 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
     kind = _rewound_kind(stream, path, source)
     count, ended = 0, True
     try:
-        if kind in ("parquet", "avro") or _holds_array(stream, kind, path, source):
+        if kind in ("parquet", "avro") or _holds_whole(stream, kind, path, source):
             for chunk in file_chunks(stream, path, source):
                 count += len(chunk.rejects)
                 count += 0 if chunk.records is None else len(chunk.records.lines)
@@ -148,10 +149,10 @@ def _rewound_kind(stream: pa.NativeFile, path: str, source: Source) -> str:
     return kind
 
 
-def _holds_array(stream: pa.NativeFile, kind: str, path: str, source: Source) -> bool:
+def _holds_whole(stream: pa.NativeFile, kind: str, path: str, source: Source) -> bool:
     head = next(_text(stream, kind, source), b"")
     stream.seek(0)
-    return format_of(source, path, head) == "jsonl" and _is_array(head)
+    return format_of(source, path, head) == "jsonl" and _is_whole(head)
 
 
 def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator[Chunk]:
@@ -166,7 +167,7 @@ def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator
         raise UnreadableContentError("unsupported file", "it is compressed as a whole: unpack it")
     text = chain([head], blocks if failure is None else _Failing(failure))
     text_format = format_of(source, path, head)
-    if text_format == "jsonl" and _is_array(head):
+    if text_format == "jsonl" and _is_whole(head):
         yield from _array_chunks(text, source.read.encoding)
         return
     lines = LineReader(text, max_line_bytes=source.max_line_bytes)
@@ -215,11 +216,11 @@ def _begun(head: bytes) -> bytes:
     return head.removeprefix(BYTE_ORDER_MARK).lstrip()
 
 
-def _is_array(head: bytes) -> bool:
-    """Whether the text is one array, and not lines of which the first happens to be one."""
+def _is_whole(head: bytes) -> bool:
+    """Whether the text is one array, or objects over several lines, and not a value a line."""
     text = _begun(head)
     if not text.startswith(b"["):
-        return False
+        return text.partition(b"\n")[0].rstrip() == b"{" != text.rstrip()
     first, ended, rest = text.partition(b"\n")
     if not ended:
         return True
@@ -231,7 +232,7 @@ def _is_array(head: bytes) -> bool:
 
 
 def _array_chunks(blocks: Iterable[bytes], encoding: str) -> Iterator[Chunk]:
-    """The objects of a JSON array, up to a damage; the line is the element's number."""
+    """The objects of a JSON array, up to a damage, or of pretty ones; the line is their number."""
     pieces, size = [], 0
     problem: UnreadableContentError | None = None
     try:
@@ -245,11 +246,11 @@ def _array_chunks(blocks: Iterable[bytes], encoding: str) -> Iterator[Chunk]:
     if size > _MOST_ARRAY_BYTES:
         raise UnreadableContentError(
             "unsupported file",
-            f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
+            f"JSON over lines of more than {_MOST_ARRAY_BYTES >> 20} MiB: write an object a line",
         )
     text = b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
     try:
-        values = exact_json(text)
+        values = exact_json(text) if _begun(text).startswith(b"[") else pretty_objects(text)
     except ValueError as error:
         why = str(error) if encoding == "utf-8" else not_in_encoding(text, encoding) or str(error)
         problem = problem or UnreadableContentError("malformed JSON array", why)

@@ -148,7 +148,7 @@ class _CsvReader:
         """Records of some lines of a block.
 
         Raises:
-            UnreadableContentError: the header names two columns alike, or is not UTF-8.
+            UnreadableContentError: the header names no column, or is not UTF-8.
         """
         self._last = block.first + end - 1
         special = any(start <= position < end for position in block.lengths) or (
@@ -272,11 +272,9 @@ class _CsvReader:
             what = "write it as UTF-8, or name its encoding: ReadOptions(encoding=...)"
             raise UnreadableContentError("malformed CSV header", f"{wrong}; {what}")
         names = [name.strip() for name in fields]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice or not any(names):
-            what = f"two columns are named {twice[0]!r}" if twice else "it names no column"
-            raise UnreadableContentError("malformed CSV header", what)
-        self._header = names
+        if not any(names):
+            raise UnreadableContentError("malformed CSV header", "it names no column")
+        self._header = _told_apart(names)
 
     def _fitting(
         self, fields: list[str], number: int, text: bytes, rejects: Rejects
@@ -345,6 +343,16 @@ class _OpenRecord:
 
     def text(self) -> bytes:
         return b"\n".join(self.lines)
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """Names of which each is once: `a`, `a` are `a`, `a_2`; `` and `` are `` and `column_2`."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name or 'column'}_{n}" for n in range(2, len(names) + 2))
+        free = (one for one in numbered if one not in names and one not in found)
+        found.append(next(free) if name in found else name)
+    return found
 
 
 def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:

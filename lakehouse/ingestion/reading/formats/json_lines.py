@@ -35,6 +35,7 @@ _HUGE = re.compile(
     rb"-\d{19}|\d{20}|\.0*[1-9]\d{17}|\d{18}[eE]|[eE]-\d{3}|"
     + b"|".join(rb"[1-9]\d{%d}\.\d{%d}" % (before, 17 - before) for before in range(17))
 )
+_PRETTY = re.compile(rb"(?:(?!\}).*\n)*(?:\}.*(?:\n|\Z)|.+\Z|\Z)")
 _BLANK = re.compile(r"[ \t\r\n]*")
 _EXACT = frozenset({str, int, bool, type(None)})
 
@@ -148,7 +149,7 @@ def exact_json(text: bytes) -> object:
 
 @dataclass(frozen=True)
 class MalformedElement:
-    """An element of an array that ends where it seems to, and is no JSON; why not."""
+    """An element that ends where it seems to, and is no JSON; why not."""
 
     text: bytes
     why: str
@@ -179,6 +180,17 @@ def elements_before_damage(text: bytes) -> list[object]:
         if readable[after] == "]":
             return found
         at = after + 1
+
+
+def pretty_objects(text: bytes) -> list[object]:
+    """Objects over several lines, of which each ends with the next line that begins with `}`."""
+    found: list[object] = []
+    for element in filter(None, map(bytes.strip, _PRETTY.findall(text))):
+        try:
+            found.append(exact_json(element.removesuffix(b",")))
+        except ValueError as error:
+            found.append(MalformedElement(element, str(error)))
+    return found
 
 
 def _after_blanks(text: str, at: int) -> int:

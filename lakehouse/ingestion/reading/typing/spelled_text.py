@@ -13,6 +13,7 @@ from lakehouse.ingestion.reading.formats.record_chunks import Values
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 
 _NUMERIC = re.compile(r"int|long|float|double|decimal\(.*")
+_OF_NUMBERS = frozenset({"decimal_separator", "thousands", "units", "accounting"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,25 @@ class SpelledText:
         if column_type in ("timestamp", "timestamptz") and options.timestamp_format is not None:
             return f"timestamp_format={options.timestamp_format!r}"
         if _NUMERIC.fullmatch(column_type) and self.spells_numbers:
-            names = options.used.keys() & {"decimal_separator", "thousands"}
+            names = options.used.keys() & _OF_NUMBERS
             return ", ".join(f"{name}={getattr(options, name)!r}" for name in sorted(names))
         return None
 
     @property
     def spells_numbers(self) -> bool:
         """Whether numbers are not spelled as usual."""
-        return bool(self.options.used.keys() & {"decimal_separator", "thousands"})
+        return not self.options.used.keys().isdisjoint(_OF_NUMBERS)
+
+    def bare(self, texts: pa.Array) -> pa.Array:
+        """Numbers without their unit, and with their sign before them."""
+        if self.options.units:
+            unit = f"(?:{'|'.join(map(re.escape, self.options.units))})"
+            form = rf"^([+-]?\(?)\s*{unit}\s*|\s*{unit}\s*([)-]?)$"
+            texts = pc.replace_substring_regex(texts, form, r"\1\2", max_replacements=1)
+        if self.options.accounting:
+            form = r"^\(\s*([^()+-]+?)\s*\)$|^([^()+-]+?)\s*-$"
+            texts = pc.replace_substring_regex(texts, form, r"-\1\2")
+        return texts
 
     def numbers(self, texts: pa.Array) -> pa.Array:
         """Numbers as usual, with a point and without groups; null for any other text."""
@@ -72,6 +84,7 @@ class SpelledText:
         if group is not None:
             whole = rf"(?:{whole}|[0-9]{{1,3}}(?:{re.escape(group)}[0-9]{{3}})+)"
         form = rf"^[+-]?(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+        texts = self.bare(texts)
         found = pc.if_else(
             pc.match_substring_regex(texts, form), texts, pa.scalar(None, texts.type)
         )
