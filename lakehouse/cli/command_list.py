@@ -139,6 +139,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Show the landing files and lines that rows of a table were computed from, and prove it.",
     ),
+    "impact": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Show which rows of which tables landing lines, or rows of a table, went into.",
+    ),
     "undo": Listed(
         "lakehouse.cli.pipeline_commands",
         "Return every table that a run wrote to what it was before the run.",

@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
     command(app, "why")(why)
+    command(app, "impact")(impact)
     command(app, "undo")(undo)
     command(app, "spark-archive")(spark_archive)
 
@@ -131,6 +132,33 @@ def why(
     session.show(found.to_dict(), found)
     if found.equal is False:
         raise typer.Exit(1)
+
+
+def impact(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Table whose rows, or landing lines, went on.")],
+    file: Annotated[
+        str | None, typer.Option("--file", help="A landing file, as landing_file has it.")
+    ] = None,
+    line: Annotated[
+        list[int] | None, typer.Option("--line", min=1, help="Of the file; repeatable. Else all.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Which rows, as a SQL condition.")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="Rows of each table that are shown.")
+    ] = 5,
+) -> None:
+    """Show which rows of which tables landing lines, or rows of a table, went into.
+
+    Example: lakehouse impact raw.flights --file 2013-02-09.jsonl.gz --line 7
+    """
+    module: Any = load_module("lakehouse.orchestration.lineage.impact", "dagster")
+    found = module.impact(
+        session.lake, table, file=file, lines=line or (), where=where, sample=sample
+    )
+    session.show(found.to_dict(), found)
 
 
 def undo(

@@ -123,6 +123,13 @@ def shown(value: object) -> object:
     return str(value) if isinstance(value, dt.date) else value
 
 
+def condition(row: dict[str, object]) -> str:
+    return " and ".join(
+        f"{name} is null" if value is None else f"{name} = {shown(value)!r}"
+        for name, value in row.items()
+    )
+
+
 def by_duckdb(query: str, tables: dict[str, pa.Table]) -> list[tuple[object, ...]]:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA raw")
@@ -162,11 +169,7 @@ def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: P
         str(tuple(row.values())) for row in result.to_pylist()
     )
     for row in result.to_pylist()[:4]:
-        where = " and ".join(
-            f"{name} is null" if value is None else f"{name} = {shown(value)!r}"
-            for name, value in row.items()
-        )
-        found = asked(lake, derived, "marts.x", where)
+        found = asked(lake, derived, "marts.x", condition(row))
         assert found.equal, found.difference
         lines = {(file, line) for (_, file), some in found.lines.items() for line in some}
         wanted = tuple(row.values())

@@ -37,6 +37,8 @@ from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.traced_query import (
     ROW,
+    Same,
+    TracedQuery,
     UntracedError,
     keys_of,
     same,
@@ -158,8 +160,7 @@ class Why:
         """For people: the rows, the way down, the lines, the proof."""
         rows = self.origin.rows
         for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
-            shown = (f"{name} {'null' if one is None else one}" for name, one in row.items())
-            yield Text("  ".join(shown))
+            yield Text(row_text(row))
         if rows.num_rows > _SHOWN_ROWS:
             yield Text(f"and {rows.num_rows - _SHOWN_ROWS:,} more rows")
         yield Text("")
@@ -191,6 +192,11 @@ class Why:
         if self.equal:
             return f"proved: computed again from exactly {of}, the tables have {what}"
         return f"NOT proved: computed again from {of}, {self.difference}"
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Columns and values, in a line."""
+    return "  ".join(f"{name} {'null' if one is None else one}" for name, one in row.items())
 
 
 def _told(origin: Origin, depth: int = 0) -> Iterator[Text]:
@@ -264,7 +270,7 @@ def explained_rows(
 ) -> Why:
     """As `why`, by these definitions; `session` is asked where SQL needs Spark."""
     table = lake.load_table(name)
-    snapshot = _at(table, snapshot_id)
+    snapshot = snapshot_at(table, snapshot_id)
     if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
         known = ", ".join(table.metadata.schema_for(snapshot).column_names)
         raise InvalidInputError(f"{name} has no column {column!r}; columns: {known}")
@@ -325,51 +331,23 @@ class _Explaining:
         for one in table.metadata.ancestors(snapshot.snapshot_id):
             if REFRESH_STATE in one.summary:
                 state = RefreshState.from_json(one.summary[REFRESH_STATE])
-                tables, notes = self._tables(state.inputs, state.inputs)
+                tables, notes = tables_at(self.lake, state.inputs, state.inputs)
                 told = "computed by a function of all their rows, which are not followed"
                 return self._coarse(found, tables, None, [*notes, told])
         return replace(found, notes=("no snapshot says what it was computed from",), computed=None)
-
-    def _tables(
-        self, names: Iterable[str], inputs: Mapping[str, int | None]
-    ) -> tuple[dict[str, tuple[Table, Snapshot]], list[str]]:
-        """Inputs at the snapshots that were read, and which are not there any more."""
-        tables, notes = {}, []
-        for name in names:
-            read = self.lake.load_table(name)
-            at = inputs.get(name)
-            snapshot = None if at is None else read.metadata.snapshot_or_none(at)
-            if snapshot is None and (at is not None or name not in inputs):
-                snapshot = read.current_snapshot()
-                why_not = "nobody recorded which snapshot was read"
-                notes.append(f"{name} as it is now: {why_not if at is None else f'{at} expired'}")
-            if snapshot is not None:
-                tables[name] = (read, snapshot)
-        return tables, notes
 
     def _by_state(
         self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table
     ) -> Iterator[tuple[Mapping[str, int | None], list[date] | None, pa.Table]]:
         """Rows by the snapshots that they were computed from, with their days."""
-        states = [
-            RefreshState.from_json(one.summary[REFRESH_STATE])
-            for one in table.metadata.ancestors(snapshot.snapshot_id)
-            if REFRESH_STATE in one.summary
-        ]
-        if not states:
-            yield {}, None, rows
-            return
-        if definition.day_column is None:
-            yield states[0].inputs, None, rows
-            return
-        days = rows[definition.day_column].cast(pa.date32(), safe=False)
-        asked: dict[int, list[date]] = {}
-        for day in pc.unique(days).to_pylist():
-            at = next((n for n, state in enumerate(states) if day not in state.behind), 0)
-            asked.setdefault(at, []).append(day)
-        for at, some in asked.items():
-            chosen = pc.is_in(days, pa.array(some, pa.date32()))
-            yield states[at].inputs, some, rows.filter(chosen)
+        column = definition.day_column
+        days = None if column is None else rows[column].cast(pa.date32(), safe=False)
+        asked = [] if days is None else pc.unique(days).to_pylist()
+        for inputs, some in states(definition, table, snapshot, asked):
+            if days is None or some is None:
+                yield inputs, None, rows
+            else:
+                yield inputs, some, rows.filter(pc.is_in(days, pa.array(some, pa.date32())))
 
     def _computed_from(
         self,
@@ -380,7 +358,7 @@ class _Explaining:
         rows: pa.Table,
         column: str | None,
     ) -> Origin:
-        tables, notes = self._tables(definition.inputs, inputs)
+        tables, notes = tables_at(self.lake, definition.inputs, inputs)
         query = definition.query
         chosen = None if days is None else event_ts_in(days)
         if query is None or len(tables) < len(definition.inputs):
@@ -388,7 +366,7 @@ class _Explaining:
                 "computed by a function" if query is None else "an input was empty"
             ) + ": rows of the inputs that it may have read"
             return self._coarse(found, tables, chosen, [*notes, why_not])
-        model = _Model(query, tables, definition.name, self.session)
+        model = Model(query, tables, definition.name, self.session)
         try:
             parts = model.rows_behind(rows, column, chosen)
         except UntracedError as error:
@@ -428,7 +406,45 @@ class _Explaining:
         return replace(found, inputs=tuple(inputs), notes=tuple(notes), computed=None)
 
 
-class _Model:
+def tables_at(
+    lake: Lakehouse, names: Iterable[str], inputs: Mapping[str, int | None]
+) -> tuple[dict[str, tuple[Table, Snapshot]], list[str]]:
+    """Inputs at the snapshots that were read, and which are not there any more."""
+    tables, notes = {}, []
+    for name in names:
+        read = lake.load_table(name)
+        at = inputs.get(name)
+        snapshot = None if at is None else read.metadata.snapshot_or_none(at)
+        if snapshot is None and (at is not None or name not in inputs):
+            snapshot = read.current_snapshot()
+            why_not = "nobody recorded which snapshot was read"
+            notes.append(f"{name} as it is now: {why_not if at is None else f'{at} expired'}")
+        if snapshot is not None:
+            tables[name] = (read, snapshot)
+    return tables, notes
+
+
+def states(
+    definition: DerivedTable, table: Table, snapshot: Snapshot, days: Iterable[date]
+) -> Iterator[tuple[Mapping[str, int | None], list[date] | None]]:
+    """The snapshots that a table was computed from: with the days that were; None: all of it."""
+    found = [
+        RefreshState.from_json(one.summary[REFRESH_STATE])
+        for one in table.metadata.ancestors(snapshot.snapshot_id)
+        if REFRESH_STATE in one.summary
+    ]
+    if not found or definition.day_column is None:
+        yield found[0].inputs if found else {}, None
+        return
+    asked: dict[int, list[date]] = {}
+    for day in days:
+        at = next((n for n, state in enumerate(found) if day not in state.behind), 0)
+        asked.setdefault(at, []).append(day)
+    for at, some in asked.items():
+        yield found[at].inputs, some
+
+
+class Model:
     """A query over tables at snapshots, run over some of their rows.
 
     Args:
@@ -460,23 +476,13 @@ class _Model:
     ) -> dict[str, pa.Table]:
         """The rows of each table that these rows of the result come from. Raises UntracedError."""
         query = traced(self._query, column)
-        names = [
-            one for one in self.keys or rows.column_names if _is_exact(rows.schema.field(one).type)
-        ]
+        names = self._names(rows)
         targets = rows.select(names).group_by(names).aggregate([]) if names else rows.slice(0, 1)
-        read = self._read(targets, chosen)
+        certain = {one: targets[one] for one in names if not targets[one].null_count}
+        read = self._read(certain, chosen)
         columns = [one.column for one in query.leaves]
-        joined = exp.Select(
-            expressions=[exp.column(one, table="__traced", quoted=True) for one in columns],
-            from_=exp.From(this=_subquery(query.query, "__traced")),
-        )
-        if names:
-            on = [same("__traced", _TARGETS, one) for one in names]
-            target = exp.Table(
-                this=exp.to_identifier(_TARGETS),
-                alias=exp.TableAlias(this=exp.to_identifier(_TARGETS, quoted=True)),
-            )
-            joined = joined.join(target, on=exp.and_(*on))
+        on = [same("__traced", _TARGETS, one) for one in names]
+        joined = _of_targets(query, columns, on)
         found: dict[str, list[pa.Array]] = {}
         for part, text in [(query, joined), *((one, one.query) for one in query.beside)]:
             numbers = self._run(text, {**read, **({_TARGETS: targets} if names else {})})
@@ -498,16 +504,67 @@ class _Model:
             return None
         return self._run(self._query, {n: one for n, one in known.items() if one is not None})
 
-    def _read(self, targets: pa.Table, chosen: BooleanExpression | None) -> dict[str, pa.Table]:
-        """The rows of each table that may be behind these, numbered."""
-        certain = [name for name in targets.column_names if not targets[name].null_count]
-        same_as = same_columns(self._query, certain)
+    def rows_made_of(
+        self, given: Mapping[str, pa.Table], schema: pa.Schema, chosen: BooleanExpression | None
+    ) -> pa.Table | None:
+        """Columns that tell rows of the result apart, of those that come from rows of tables.
+
+        None: every row does. Rows of the tables that are equal are not told apart. Raises
+        UntracedError.
+
+        Args:
+            given: by the name of the table.
+            schema: of the result.
+            chosen: filter on every table.
+        """
+        query = traced(self._query)
+        names = self._names(schema)
+        views = {self._model.views[name]: rows for name, rows in given.items()}
+        read = self._read(_common_values(same_columns(self._query, names), views), chosen)
+        marked = {
+            view: pa.table({ROW: with_keys(read[view], _identity(rows))[ROW]})
+            for view, rows in views.items()
+        }
+        for part in query.beside:
+            for leaf in part.leaves:
+                if leaf.table in marked and marked[leaf.table].num_rows:
+                    numbers = self._run(part.query, read)[leaf.column]
+                    if pc.any(pc.is_in(numbers, marked[leaf.table][ROW].combine_chunks())).as_py():
+                        return None
+        found = []
+        for leaf in query.leaves:
+            targets = marked.get(leaf.table)
+            if targets is not None and targets.num_rows:
+                on = exp.EQ(
+                    this=exp.column(leaf.column, table="__traced", quoted=True),
+                    expression=exp.column(ROW, table=_TARGETS, quoted=True),
+                )
+                joined = _of_targets(query, names or [leaf.column], [on])
+                found.append(self._run(joined, {**read, _TARGETS: targets}))
+        if not found:
+            return schema.empty_table().select(names)
+        if not names:
+            return None if any(one.num_rows for one in found) else schema.empty_table()
+        types = pa.schema([schema.field(one) for one in names])
+        together = pa.concat_tables([one.cast(types) for one in found])
+        return together.group_by(names).aggregate([])
+
+    def _names(self, rows: pa.Table | pa.Schema) -> list[str]:
+        """Columns of the result that tell its rows apart."""
+        schema = rows if isinstance(rows, pa.Schema) else rows.schema
+        return [one for one in self.keys or schema.names if _is_exact(schema.field(one).type)]
+
+    def _read(
+        self, values: Mapping[str, pa.ChunkedArray], chosen: BooleanExpression | None
+    ) -> dict[str, pa.Table]:
+        """The rows of each table that may be behind values of the result, numbered."""
+        same_as = same_columns(self._query, values)
         found = {}
         for name, (table, snapshot) in self._tables.items():
             view = self._model.views[name]
             schema = self._schemas[view]
             parts = [
-                having(one.column, targets[one.output], schema, days=one.days)
+                having(one.column, values[one.output], schema, days=one.days)
                 for one in same_as.get(view, ())
             ]
             where = conjunction([bind(chosen, schema), *parts])
@@ -531,11 +588,57 @@ class _Model:
         return result.read_all() if isinstance(result, pa.RecordBatchReader) else result.toArrow()
 
 
+def _of_targets(query: TracedQuery, columns: Iterable[str], on: Sequence[exp.Expr]) -> exp.Query:
+    """Columns of a traced query, of the rows that meet those of a table of targets."""
+    joined = exp.Select(
+        expressions=[exp.column(one, table="__traced", quoted=True) for one in columns],
+        from_=exp.From(this=_subquery(query.query, "__traced")),
+    )
+    if not on:
+        return joined
+    target = exp.Table(
+        this=exp.to_identifier(_TARGETS),
+        alias=exp.TableAlias(this=exp.to_identifier(_TARGETS, quoted=True)),
+    )
+    return joined.join(target, on=exp.and_(*on))
+
+
+def _common_values(
+    same_as: Mapping[str, Sequence[Same]], rows: Mapping[str, pa.Table]
+) -> dict[str, pa.ChunkedArray]:
+    """Values that columns of a result have, whichever of these tables' rows it comes from."""
+    found: list[dict[str, pa.ChunkedArray]] = []
+    for view, some in rows.items():
+        values = {}
+        for one in same_as.get(view, ()):
+            column = some[one.column]
+            if not column.null_count:
+                days = pa.date32()
+                values[one.output] = column.cast(days, safe=False) if one.days else column
+        found.append(values)
+    first, *others = found
+    return {
+        output: pa.chunked_array(
+            [*values.chunks, *(c for one in others for c in one[output].chunks)]
+        )
+        for output, values in first.items()
+        if all(output in one and one[output].type == values.type for one in others)
+    }
+
+
+def _identity(rows: pa.Table) -> pa.Table:
+    """What tells rows of a table apart: where they landed, else all that can be compared."""
+    if {LANDING_FILE, LANDING_LINE} <= set(rows.column_names):
+        return rows.select([LANDING_FILE, LANDING_LINE])
+    return rows.select([one.name for one in rows.schema if _is_exact(one.type)])
+
+
 def _subquery(query: exp.Query, name: str) -> exp.Subquery:
     return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
 
 
-def _at(table: Table, snapshot_id: int | None) -> Snapshot:
+def snapshot_at(table: Table, snapshot_id: int | None) -> Snapshot:
+    """A snapshot by its id, or the current one. Raises NotFoundError: there is none."""
     if snapshot_id is not None:
         return table.metadata.snapshot(snapshot_id)
     found = table.current_snapshot()

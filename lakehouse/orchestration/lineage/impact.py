@@ -1,0 +1,452 @@
+"""What landing lines, or rows of a table, went into: the rows of the tables derived from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression, EqualTo, In
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.expressions.bound_filter import conjunction
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.landing_ledger import LedgerRow
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.source_tables import event_ts_in, read_ledger
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.incremental import having, with_keys
+from lakehouse.orchestration.assets.staleness import RefreshState, refresh_state
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.lineage.traced_query import UntracedError
+from lakehouse.orchestration.lineage.why import (
+    MOST_LINES,
+    Model,
+    row_text,
+    snapshot_at,
+    states,
+    tables_at,
+)
+from lakehouse.orchestration.resources import spark_when_asked
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot
+from lakehouse.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_Where = BooleanExpression | str
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Rows of a table that came from others.
+
+    Attributes:
+        table: dotted name.
+        snapshot_id: of the table.
+        committed_at: of the snapshot.
+        rows: these rows; None: they are not followed exactly.
+        inputs: tables that they came from.
+        notes: what is not followed, and what may have been reached instead.
+    """
+
+    table: str
+    snapshot_id: int
+    committed_at: datetime
+    rows: pa.Table | None
+    inputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What landing lines, or rows of a table, went into.
+
+    Attributes:
+        table: that they are of.
+        of: which they are.
+        reached: rows of tables, each after those that it is computed from.
+        quarantined: of the lines, those that became no row: reason -> lines.
+        ledger: what became of the landing file's lines, as its ledger counts them.
+        sample: so many rows of each table are shown.
+    """
+
+    table: str
+    of: str
+    reached: tuple[Reached, ...]
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    ledger: Mapping[str, int] = field(default_factory=dict)
+    sample: int = 5
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: ids as text."""
+        return {
+            "table": self.table,
+            "of": self.of,
+            "quarantined": dict(self.quarantined),
+            "ledger": dict(self.ledger),
+            "reached": [
+                {
+                    "table": one.table,
+                    "snapshot_id": str(one.snapshot_id),
+                    "committed_at": one.committed_at.isoformat(),
+                    "from": list(one.inputs),
+                    "rows": None if one.rows is None else one.rows.num_rows,
+                    "sample": []
+                    if one.rows is None
+                    else one.rows.slice(0, self.sample).to_pylist(),
+                    "notes": list(one.notes),
+                }
+                for one in self.reached
+            ],
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people: what became of the lines, and a few rows of each table."""
+        yield Text(f"{self.of} of {self.table}", style="bold")
+        if self.ledger:
+            told = ", ".join(f"{count:,} {what}" for what, count in self.ledger.items())
+            yield Text(f"the file, as the ledger counts: {told}")
+        for reason, count in self.quarantined.items():
+            yield Text(f"{count:,} in {self.table}_quarantine: {reason}")
+        for one in self.reached:
+            yield Text("")
+            by = f" from {', '.join(one.inputs)}" if one.inputs else ""
+            many = "rows that are not known" if one.rows is None else _rows(one.rows.num_rows)
+            yield Text.assemble((one.table, "bold"), f": {many}{by}, at snapshot {one.snapshot_id}")
+            for note in one.notes:
+                yield Text(f"  {note}", style="yellow")
+            if one.rows is not None:
+                for row in one.rows.slice(0, self.sample).to_pylist():
+                    yield Text(f"  {row_text(row)}")
+                if one.rows.num_rows > self.sample:
+                    yield Text(f"  and {_rows(one.rows.num_rows - self.sample)} more")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
+
+
+def impact(
+    lake: Lakehouse,
+    table: str,
+    *,
+    file: str | None = None,
+    lines: Sequence[int] = (),
+    where: str | None = None,
+    sample: int = 5,
+) -> Impact:
+    """What landing lines, or rows of a table, went into, by the checkout's definitions.
+
+    Args:
+        lake: the catalog that the pipeline writes to.
+        table: dotted name.
+        file: a landing file of the table.
+        lines: of the file; none: all of them.
+        where: which rows, instead of a file.
+        sample: so many rows of each table are shown.
+
+    Raises:
+        NotFoundError: no such rows or lines, or no checkout.
+        InvalidInputError: neither a file nor a condition, or both; more than `MOST_LINES` rows.
+    """
+    checkout: Any = load_module("definitions", Path.cwd())
+    derived = {one.name: one for one in checkout.pipeline.derived}
+    with spark_when_asked("lakehouse-impact") as session:
+        return followed_rows(
+            lake,
+            derived,
+            table,
+            file=file,
+            lines=lines,
+            where=where,
+            sample=sample,
+            others=checkout.pipeline.others,
+            session=session,
+        )
+
+
+def followed_rows(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    name: str,
+    *,
+    file: str | None = None,
+    lines: Sequence[int] = (),
+    where: str | None = None,
+    sample: int = 5,
+    others: Iterable[str] = (),
+    session: Callable[[], SparkSession],
+) -> Impact:
+    """As `impact`, by these definitions; `others` are tables of functions."""
+    if (file is None) == (where is None):
+        raise InvalidInputError("say which rows: either --file, with or without --line, or --where")
+    if lines and file is None:
+        raise InvalidInputError("--line is of a landing file: name it with --file")
+    table = lake.load_table(name)
+    if file is None:
+        asked: _Where = where or ""
+        of = f"rows where {where}"
+    else:
+        if LANDING_FILE not in table.schema().column_names:
+            raise InvalidInputError(f"{name} has no landing lines: ask with --where instead")
+        asked = EqualTo(term=LANDING_FILE, value=file)
+        of = f"all lines of {file}"
+        if lines:
+            asked &= In(term=LANDING_LINE, literals=set(lines))
+            of = f"line {', '.join(map(str, lines))} of {file}"
+    following = _Following(lake, derived, name, asked, session)
+    found = [following.rows_at(name, snapshot_at(table, None))]
+    rejected = _rejected(lake, name, asked) if file is not None else {}
+    ledger = _in_ledger(lake, name, file) if file is not None else {}
+    if not (found[0].rows or rejected):
+        raise NotFoundError(f"{of}: {_nowhere(name, ledger)}")
+    for one in following.downstream():
+        if lake.table_exists(one):
+            derived_table = lake.load_table(one)
+            head = derived_table.current_snapshot()
+            if head is not None:
+                found.append(following.rows_at(one, head))
+    reached = [one for one in found if one.rows is None or one.rows.num_rows]
+    reached += _by_functions(lake, others, [one.table for one in reached])
+    return Impact(name, of, tuple(reached), rejected, ledger, sample)
+
+
+@dataclass(slots=True)
+class _Following:
+    """One question: where rows of a table went.
+
+    Attributes:
+        lake: where the tables are.
+        derived: their definitions.
+        base: the table.
+        asked: which of its rows.
+        session: of Spark.
+        known: what was found, by table and snapshot.
+    """
+
+    lake: Lakehouse
+    derived: Mapping[str, DerivedTable]
+    base: str
+    asked: _Where
+    session: Callable[[], SparkSession]
+    known: dict[tuple[str, int], Reached] = field(default_factory=dict)
+
+    def downstream(self) -> list[str]:
+        """Tables that are computed from it, each after those that it is computed from."""
+        found = [self.base]
+        while True:
+            more = [
+                name
+                for name, one in self.derived.items()
+                if name not in found
+                and set(one.inputs) & set(found)
+                and not any(self._may_follow(other, found) for other in one.inputs)
+            ]
+            if not more:
+                return found[1:]
+            found += more
+
+    def _may_follow(self, name: str, found: Sequence[str]) -> bool:
+        """Whether a table is computed from these and not among them yet."""
+        definition = self.derived.get(name)
+        return (
+            name not in found
+            and definition is not None
+            and any(one in found or self._may_follow(one, found) for one in definition.inputs)
+        )
+
+    def rows_at(self, name: str, snapshot: Snapshot) -> Reached:
+        """The rows of a table at a snapshot that came from those asked about."""
+        place = name, snapshot.snapshot_id
+        if place not in self.known:
+            self.known[place] = self._rows_at(self.lake.load_table(name), snapshot)
+        return self.known[place]
+
+    def _rows_at(self, table: Table, snapshot: Snapshot) -> Reached:
+        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        found = Reached(table.name, snapshot.snapshot_id, at, None)
+        if table.name == self.base:
+            scan = table.scan(self.asked, snapshot_id=snapshot.snapshot_id)
+            count = scan.count()
+            if count > MOST_LINES:
+                raise InvalidInputError(
+                    f"{count:,} rows of {table.name}: at most {MOST_LINES:,} are followed at once; "
+                    "name lines, or a narrower condition"
+                )
+            return _with(found, scan.to_arrow())
+        definition = self.derived.get(table.name)
+        if definition is None:
+            return _with(found, table.schema().as_arrow().empty_table())
+        daily = definition.day_column is not None
+        days = self._days(definition, table, snapshot) if daily else None
+        parts = [
+            self._computed(definition, found, table, snapshot, inputs, some)
+            for inputs, some in states(definition, table, snapshot, days or ())
+        ]
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        rows = [part.rows for part in parts]
+        inputs = tuple(dict.fromkeys(one for part in parts for one in part.inputs))
+        if not parts:
+            return _with(found, _nothing(table, snapshot))
+        if any(one is None for one in rows):
+            return Reached(found.table, found.snapshot_id, at, None, inputs, notes)
+        return Reached(
+            found.table,
+            found.snapshot_id,
+            at,
+            pa.concat_tables([one for one in rows if one is not None]),
+            inputs,
+            notes,
+        )
+
+    def _days(self, definition: DerivedTable, table: Table, snapshot: Snapshot) -> list[date]:
+        """Of the inputs' rows, as they are and as they were read last."""
+        found: set[date] = set()
+        told = table.metadata.ancestors(snapshot.snapshot_id)
+        text = next(
+            (one.summary[REFRESH_STATE] for one in told if REFRESH_STATE in one.summary), None
+        )
+        read = {} if text is None else RefreshState.from_json(text).inputs
+        for name in definition.inputs:
+            now = self.lake.load_table(name)
+            for at in {read.get(name), now.metadata.current_snapshot_id}:
+                one = None if at is None else now.metadata.snapshot_or_none(at)
+                rows = None if one is None else self.rows_at(name, one).rows
+                if rows is not None and EVENT_TS in rows.column_names:
+                    days = rows[EVENT_TS].cast(pa.date32(), safe=False)
+                    found |= set(pc.unique(days).to_pylist())
+        return sorted(found - {None})
+
+    def _computed(
+        self,
+        definition: DerivedTable,
+        found: Reached,
+        table: Table,
+        snapshot: Snapshot,
+        inputs: Mapping[str, int | None],
+        days: list[date] | None,
+    ) -> Reached:
+        """Of a table, or of days of it that were computed from the same snapshots."""
+        tables, notes = tables_at(self.lake, definition.inputs, inputs)
+        given = {
+            name: self.rows_at(name, at) for name, (_, at) in tables.items() if self._leads(name)
+        }
+        unknown = [name for name, one in given.items() if one.rows is None]
+        some = {name: one.rows for name, one in given.items() if one.rows}
+        if not unknown and not some:
+            return _with(found, _nothing(table, snapshot))
+        from_ = *some, *unknown
+        chosen = None if days is None else event_ts_in(days)
+        schema = table.metadata.schema_for(snapshot)
+        wheres = [] if days is None else [_of_days(definition, schema, days)]
+        may = f"it may be in any of the {self._told(table, snapshot, wheres)}"
+        query = definition.query
+        if unknown:
+            notes.append(f"rows of {', '.join(unknown)} are not known: {may}")
+        elif query is None:
+            notes.append(f"computed by a function, which is not followed: {may}")
+        elif len(tables) < len(definition.inputs):
+            notes.append(f"an input was empty: {may}")
+        else:
+            model = Model(query, tables, definition.name, self.session)
+            try:
+                kept = _nothing(table, snapshot).schema
+                keys = model.rows_made_of(
+                    {n: one for n, one in some.items() if one is not None}, kept, chosen
+                )
+            except UntracedError as error:
+                notes.append(f"{error} is not followed: {may}")
+            else:
+                if keys is not None:
+                    wheres += [having(one, keys[one], schema) for one in keys.column_names]
+                scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
+                rows = scan.to_arrow()
+                rows = rows if keys is None or not rows.num_rows else with_keys(rows, keys)
+                return _with(found, rows, from_, notes)
+        return Reached(
+            found.table, found.snapshot_id, found.committed_at, None, from_, tuple(notes)
+        )
+
+    def _told(self, table: Table, snapshot: Snapshot, wheres: Sequence[Any]) -> str:
+        scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
+        return f"{_rows(scan.count())}{' of the same days' if wheres else ''}"
+
+    def _leads(self, name: str) -> bool:
+        return name == self.base or name in self.downstream()
+
+
+def _with(
+    found: Reached, rows: pa.Table, inputs: tuple[str, ...] = (), notes: Sequence[str] = ()
+) -> Reached:
+    return Reached(found.table, found.snapshot_id, found.committed_at, rows, inputs, tuple(notes))
+
+
+def _nothing(table: Table, snapshot: Snapshot) -> pa.Table:
+    return table.scan("false", snapshot_id=snapshot.snapshot_id).to_arrow()
+
+
+def _of_days(definition: DerivedTable, schema: Any, days: Sequence[date]) -> Any:
+    return bind(definition.where(days), schema)
+
+
+def _by_functions(
+    lake: Lakehouse, others: Iterable[str], reached: Sequence[str]
+) -> Iterator[Reached]:
+    """Tables of functions that read some of these."""
+    for name in others:
+        table = lake.load_table(name) if lake.table_exists(name) else None
+        state = refresh_state(table)
+        snapshot = None if table is None else table.current_snapshot()
+        read = [] if state is None else [one for one in state.inputs if one in reached]
+        if table is not None and snapshot is not None and read:
+            yield Reached(
+                name,
+                snapshot.snapshot_id,
+                datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+                None,
+                tuple(read),
+                ("computed by a function, which is not followed: it may be in any row",),
+            )
+
+
+def _rejected(lake: Lakehouse, name: str, asked: _Where) -> dict[str, int]:
+    """Lines in quarantine, by reason."""
+    quarantine = f"{name}_quarantine"
+    if not lake.table_exists(quarantine):
+        return {}
+    reasons = lake.load_table(quarantine).scan(asked, ["reason"]).to_arrow()["reason"]
+    return dict(Counter(reasons.to_pylist()).most_common())
+
+
+def _in_ledger(lake: Lakehouse, name: str, file: str) -> dict[str, int]:
+    """What became of the lines of a landing file."""
+    ledger = f"{name}_landing"
+    if not lake.table_exists(ledger):
+        return {}
+    asked = EqualTo(term=LANDING_FILE, value=file)
+    rows: list[LedgerRow] = read_ledger(lake.load_table(ledger), asked)
+    counts = {
+        what: sum(getattr(row, what) for row in rows)
+        for what in ("lines", "rows", "quarantined", "duplicates")
+    }
+    counts["pending"] = sum(row.lines for row in rows if row.pending)
+    return {what: count for what, count in counts.items() if count}
+
+
+def _nowhere(name: str, ledger: Mapping[str, int]) -> str:
+    if not ledger:
+        return f"no row of {name} or of its quarantine, and its ledger knows no such file"
+    told = ", ".join(f"{count:,} {what}" for what, count in ledger.items())
+    return (
+        f"no row of {name}, and not in quarantine. The ledger counts of the file {told}; a "
+        "duplicate repeats an event that landed before, and is in no table"
+    )
