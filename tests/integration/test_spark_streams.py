@@ -20,7 +20,7 @@ from pyspark.sql.functions import count, udf
 import lakehouse as lh
 from lakehouse.errors import CommitStateUnknownError
 from lakehouse.spark import attach
-from lakehouse.spark.writing.stream_batches import StreamAnswers
+from lakehouse.spark.writing.stream_batches import StreamAnswers, Tail
 from tests.integration.spark_support import lake, session
 from tests.rest_server import rest
 from tests.waiting import eventually
@@ -139,6 +139,31 @@ def test_a_batch_that_was_rolled_back_is_written_again_when_it_comes_again(lake,
     assert landed(lake) == [1]
     source.runs()
     assert landed(lake) == [1, 2]
+
+
+def test_small_files_of_a_stream_are_joined(spark, lake, source):
+    lake.create_table("raw.landed", SCHEMA, partition_by=["day"])
+    for number in range(9):
+        source.lands((2 * number, "2026-01-01"), (2 * number + 1, "2026-01-01"))
+    source.lands((18, "2026-01-02"))
+    source.runs(**{"tail-files": "2"})
+    assert landed(lake) == list(range(19))
+    files = lake.load_table("raw.landed").scan().plan().files
+    assert sorted(one.record_count for one in files) == [1, 18]
+    told = summaries(lake)
+    joined = [one for one in told if "lakehouse.tail.stream" in one]
+    assert [one["operation"] for one in joined] == ["replace"] * 4
+    before = told[told.index(joined[0]) :]
+    told = joined[0]
+    assert int(told["lakehouse.tail.appended-bytes"]) == sum(
+        int(one["added-files-size"]) for one in before if one["operation"] == "append"
+    )
+    assert int(told["lakehouse.tail.rewritten-bytes"]) == sum(
+        int(one["removed-files-size"]) for one in joined
+    )
+    source.lands((19, "2026-01-02"))
+    with pytest.raises(StreamingQueryException, match="how many small files"):
+        source.runs(**{"tail-files": "1"})
 
 
 def test_complete_mode_replaces_the_rows_in_one_commit(spark, lake, source):
@@ -350,11 +375,30 @@ def after_commit_log(patch, lake):
     patch.setattr(StreamAnswers, "plan", crash)
 
 
+def before_join(patch, lake):
+    def crash(*_):
+        raise CrashError("before small files are joined")
+
+    patch.setattr(Tail, "grew", crash)
+
+
+def after_join(patch, lake):
+    grew = Tail.grew
+
+    def crash(*told):
+        grew(*told)
+        raise CrashError("after small files were joined")
+
+    patch.setattr(Tail, "grew", crash)
+
+
 POINTS = (
     before_write,
     before_commit,
     before_swap,
     after_swap,
+    before_join,
+    after_join,
     before_commit_log,
     after_commit_log,
 )
@@ -388,16 +432,17 @@ def attached(spark, lake):
 
 
 def test_each_row_is_there_once_wherever_runs_end(crashing, spark, tmp_path):
-    ends_anywhere(crashing, Source(spark, tmp_path / "landing"))
+    ends_anywhere(crashing, Source(spark, tmp_path / "landing"), **{"tail-files": "2"})
 
 
 def test_each_key_is_there_once_wherever_runs_end(spark, tmp_path):
     lake = attached(spark, lh.load_catalog(f"file://{tmp_path}/warehouse"))
     lake.load_table("raw.landed").append(pa.table({"id": range(8)}))
-    ends_anywhere(lake, Source(spark, tmp_path / "landing"), mode="update", **{"merge-keys": "id"})
+    how = {"merge-keys": "id", "tail-files": "2"}
+    ends_anywhere(lake, Source(spark, tmp_path / "landing"), least=8, mode="update", **how)
 
 
-def ends_anywhere(crashing, source, **how):
+def ends_anywhere(crashing, source, least=0, **how):
     count = 0
     for crash in POINTS:
         for _ in range(2):
@@ -408,4 +453,4 @@ def ends_anywhere(crashing, source, **how):
             with pytest.raises(StreamingQueryException):
                 source.runs(**how)
         source.runs(**how)
-        assert landed(crashing) == list(range(max(count, 8 if how else 0))), crash.__name__
+        assert landed(crashing) == list(range(max(count, least))), crash.__name__

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pyiceberg.partitioning import PartitionSpec
 
@@ -113,6 +114,7 @@ def execute_compaction(
     environment: Environment | None = None,
     progress: Progress | None = None,
     executor: GroupExecutor | None = None,
+    summary: Mapping[str, str] = MappingProxyType({}),
 ) -> CompactionResult:
     """Rewrite the plan's groups and commit batch by batch; in threads of this process by default.
 
@@ -136,7 +138,7 @@ def execute_compaction(
         refuse_v1(metadata)
         refuse_encrypted(metadata.location, metadata.properties, head)
     rewriter = _Rewriter(
-        catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers)
+        catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers), summary
     )
     done = 0
     total = len(plan.groups)
@@ -180,11 +182,13 @@ class _Rewriter:
         plan: CompactionPlan,
         environment: Environment,
         executor: GroupExecutor,
+        summary: Mapping[str, str],
     ) -> None:
         self._catalog = catalog
         self._executor = executor
         self._plan = plan
         self._environment = environment
+        self._summary = {"lakehouse.maintenance": "compaction", **summary}
         self._storage: Storage = catalog.storage(plan.version.metadata.location)
         self._specs = _with_specs(catalog, plan, environment)
         self._uses = plan.delete_uses.copy()
@@ -220,7 +224,7 @@ class _Rewriter:
         )
         transaction.rewrite_files(removed, self._written, removed_deletes=dangling)
         try:
-            committed = transaction.commit({"lakehouse.maintenance": "compaction"})
+            committed = transaction.commit(self._summary)
         except CommitStateUnknownError:
             raise
         except LakehouseError:

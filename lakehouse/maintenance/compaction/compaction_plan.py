@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow.compute as pc
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -20,6 +21,7 @@ from lakehouse.maintenance.compaction.file_groups import (
     delete_key,
     delete_uses,
     plan_groups,
+    tail_groups,
 )
 from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.maintenance_policy import policy_of
@@ -228,6 +230,43 @@ def plan_compaction(
         unknown_partitions=tuple(
             sorted((options.partitions or frozenset()) - _partitions_of(tasks, layout))
         ),
+    )
+
+
+def plan_tail(
+    catalog: Catalog,
+    version: TableVersion,
+    branch: str,
+    partitions: Collection[tuple[Any, ...]],
+    width: int,
+    *,
+    environment: Environment,
+) -> CompactionPlan:
+    """The small files of partitions to join (`tail_groups`), from metadata alone.
+
+    Args:
+        catalog: of the table.
+        version: the version to look at.
+        branch: its branch, which exists.
+        partitions: `partition_key` of each, of the table's spec.
+        width: see `tail_groups`.
+        environment: what time it is.
+    """
+    metadata = version.metadata
+    snapshot_id = _snapshot_id(metadata, branch)
+    request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True)
+    plan = plan_scan(request, catalog.storage(metadata.location))
+    target = TableProperties(metadata.properties).target_file_size_bytes
+    chosen = [task for task in plan.tasks if task.data_file.partition_key in partitions]
+    groups = tail_groups(chosen, width, target_bytes=target)
+    return CompactionPlan(
+        identifier=version.identifier,
+        version=version,
+        options=CompactionOptions(branch=branch, groups_per_commit=max(1, len(groups))),
+        target_bytes=target,
+        groups=tuple(groups),
+        live_files=len(plan.tasks),
+        layout=LayoutByAge(metadata, environment.now_ms()),
     )
 
 

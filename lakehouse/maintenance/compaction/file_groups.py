@@ -241,6 +241,63 @@ def plan_groups(
     return groups if options.budget_bytes is None else _within(groups, options.budget_bytes)
 
 
+def tail_groups(tasks: Iterable[FileScanTask], width: int, *, target_bytes: int) -> list[FileGroup]:
+    """Small files to join, a group a partition, such that few stay and each row seldom moves.
+
+    A file of `width**tier` rows or more, and fewer than those of the next tier, is of that tier;
+    `width` files of a tier become one of a higher tier, together with those that it completes
+    there. So a partition that gets a file a batch has less than `width` files of each tier, and a
+    row is written once more for each tier. Files that rows were deleted from stay as they are.
+
+    Args:
+        tasks: of one partition spec, with the deletes that apply.
+        width: 2 or more.
+        target_bytes: size that output files should have; three quarters of it are not small.
+    """
+    partitions: dict[tuple[Any, ...], list[FileScanTask]] = {}
+    for task in tasks:
+        if not task.deletes and task.data_file.file_size_in_bytes < 0.75 * target_bytes:
+            partitions.setdefault(task.data_file.partition_key, []).append(task)
+    groups: list[FileGroup] = []
+    for members in partitions.values():
+        chosen = _overflowing(members, width)
+        if chosen:
+            file = chosen[0].data_file
+            total = sum(task.data_file.file_size_in_bytes for task in chosen)
+            groups.append(
+                FileGroup(
+                    spec_id=file.spec_id,
+                    partition=file.partition,
+                    tasks=tuple(chosen),
+                    expected_files=output_file_count(total, target_bytes),
+                    reason=_SMALL,
+                    output_spec_id=file.spec_id,
+                )
+            )
+    return groups
+
+
+def _overflowing(tasks: Iterable[FileScanTask], width: int) -> list[FileScanTask]:
+    tiers: dict[int, list[FileScanTask]] = {}
+    for task in tasks:
+        tiers.setdefault(_tier(task.data_file.record_count, width), []).append(task)
+    chosen: list[FileScanTask] = []
+    for tier in range(max(tiers) + 1):
+        own = tiers.get(tier, [])
+        joined = sum(task.data_file.record_count for task in chosen)
+        if len(own) + (bool(chosen) and _tier(joined, width) == tier) >= width:
+            chosen += own
+    return sorted(chosen, key=lambda task: (task.sequence_number, task.data_file.file_path))
+
+
+def _tier(rows: int, width: int) -> int:
+    tier = 0
+    while rows >= width:
+        rows //= width
+        tier += 1
+    return tier
+
+
 def _key(file: DataFile, layout: LayoutByAge) -> tuple[Any, ...]:
     home = layout.home(file.spec_id, file.partition)
     return file.partition_key if home is None else partition_key(home[0].spec_id, home[1])

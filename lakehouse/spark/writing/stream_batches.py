@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -13,9 +16,11 @@ from pyspark.sql.types import StructType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.errors import InvalidInputError, NoSuchTableError
+from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.expressions.filter_text import quoted
+from lakehouse.maintenance.compaction.compaction import execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_tail
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
@@ -30,13 +35,20 @@ from lakehouse.spark.writing.write_answers import Commit, WriteAnswers, table_co
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table.table import Table
 from lakehouse.transaction.commit_names import StreamBatch
+from lakehouse.transaction.snapshot_producer import COMMIT_ID
+from lakehouse.transaction.table_change import head_of
 
-_OF_SPARK = frozenset({"checkpointlocation", "queryname", "path"})
-"""Options that Spark leaves among those of the sink."""
-_KEYS = "merge-keys"
+_KEYS, _TAIL_FILES = "merge-keys", "tail-files"
+_OF_STREAMS = frozenset({"checkpointlocation", "queryname", "path", _KEYS, _TAIL_FILES})
+"""Options that no other write has, those among them that Spark leaves there."""
+_TAIL = "lakehouse.tail."
+"""Begins the entries of summaries that tell what joining a stream's small files took."""
+
+logger = logging.getLogger(__name__)
 
 
 class StreamAnswers(WriteAnswers):
@@ -49,6 +61,7 @@ class StreamAnswers(WriteAnswers):
         commit_batch: makes new files rows of the table, as the batch of a number.
         table: whose storage keeps them.
         columns: those of the rows.
+        tail: joins small files of the batches.
     """
 
     def __init__(
@@ -59,16 +72,101 @@ class StreamAnswers(WriteAnswers):
         commit_batch: Callable[[int], Commit],
         table: Table,
         columns: GivenColumns,
+        tail: Tail,
     ) -> None:
         super().__init__(name, spark, request, lambda _files: None, table, columns)
         self._commit_batch = commit_batch
+        self._table = table
+        self._tail = tail
 
     def commit(self, told: Arguments, _thing: object) -> None:
         """Publish `files` of all tasks, unless the `batch` is in the table already."""
-        self._commit_batch(told["batch"])(self._files.data_files(told["files"]))
+        files = self._files.data_files(told["files"])
+        self._commit_batch(told["batch"])(files)
+        self._tail.grew(self._table, files)
 
 
-def stream_write(spark: SparkSession, loaded: Table, branch: str, told: Arguments) -> StreamAnswers:
+class Tail:
+    """The small files that a running stream has left in each partition.
+
+    Every so many files of a partition they are joined, in a `replace` snapshot behind that of the
+    batch. What stops that is logged, and tried again with the next batches.
+    """
+
+    def __init__(self, branch: str) -> None:
+        self._branch = branch
+        self._stream = ""
+        self._width = 0
+        self._files: Counter[tuple[Any, ...]] = Counter()
+
+    def of(self, table: Table, query_id: str, told: Arguments) -> Tail:
+        """With the options of a stream. Raises InvalidInputError."""
+        options = {key.lower(): text for key, text in told["options"].items()}
+        text = options.get(_TAIL_FILES, "8")
+        if not text.isdecimal() or int(text) == 1:
+            raise InvalidInputError(
+                f"{table.name}: the option {_TAIL_FILES}={text} is how many small files of a "
+                "partition are joined: 2 or more, 0 for never",
+                table=table.name,
+            )
+        self._stream, self._width = query_id, 0 if told["mode"] != "append" else int(text)
+        return self
+
+    def grew(self, table: Table, files: Sequence[DataFile]) -> None:
+        """A batch has added files; of a partition that is met first nobody knows how many."""
+        keys = {file.partition_key for file in files}
+        for key in keys:
+            self._files[key] = self._files[key] + 1 if key in self._files else self._width
+        full = {key for key in keys if self._files[key] >= self._width}
+        if not self._width or not full:
+            return
+        for key in full:
+            self._files[key] = 0
+        try:
+            self._join(table, full)
+        except LakehouseError as error:
+            logger.warning("%s: small files of the stream stay for now: %s", table.name, error)
+
+    def _join(self, table: Table, partitions: Collection[tuple[Any, ...]]) -> None:
+        plan = plan_tail(
+            table.catalog,
+            table.version,
+            self._branch,
+            partitions,
+            self._width,
+            environment=table.environment,
+        )
+        if plan.groups:
+            execute_compaction(
+                table.catalog,
+                plan,
+                environment=table.environment,
+                summary=self._summary(table.metadata, plan.input_bytes),
+            )
+
+    def _summary(self, metadata: TableMetadata, joined: int) -> dict[str, str]:
+        """What the stream has written so far, as its last such snapshot that is left tells."""
+        of_stream = StreamBatch(self._stream, 0).removesuffix("0")
+        appended = 0
+        head = head_of(metadata, self._branch)
+        for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
+            if snapshot.summary.get(f"{_TAIL}stream") == self._stream:
+                appended += int(snapshot.summary[f"{_TAIL}appended-bytes"])
+                joined += int(snapshot.summary[f"{_TAIL}rewritten-bytes"])
+                break
+            if snapshot.summary.get(COMMIT_ID, "").startswith(of_stream):
+                appended += int(snapshot.summary.get("added-files-size", 0))
+        return {
+            f"{_TAIL}stream": self._stream,
+            f"{_TAIL}appended-bytes": str(appended),
+            f"{_TAIL}rewritten-bytes": str(joined),
+            f"{_TAIL}write-amplification": f"{1 + joined / max(1, appended):.2f}",
+        }
+
+
+def stream_write(
+    spark: SparkSession, loaded: Table, branch: str, tail: Tail, told: Arguments
+) -> StreamAnswers:
     """A write of the next batch of a stream to the newest version of the table that it began with.
 
     Rows become the table's by name, with the types and defaults that the table has now.
@@ -81,9 +179,7 @@ def stream_write(spark: SparkSession, loaded: Table, branch: str, told: Argument
     table = _newest(loaded)
     refuse_unwritable(table.name, table.schema())
     query_id, output_mode = told["stream"]["query"], told["stream"]["output_mode"]
-    given = {
-        key: text for key, text in told["options"].items() if key.lower() not in (*_OF_SPARK, _KEYS)
-    }
+    given = {key: text for key, text in told["options"].items() if key.lower() not in _OF_STREAMS}
     keys = _keys(table, told, updates=output_mode == "Update")
     target = write_target(spark, table, branch, given)
     if target.staged:
@@ -112,6 +208,7 @@ def stream_write(spark: SparkSession, loaded: Table, branch: str, told: Argument
         commit_batch,
         table,
         columns,
+        tail.of(table, query_id, told),
     )
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import random
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.compaction.file_groups import CompactionOptions, plan_groups
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions, plan_groups, tail_groups
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
@@ -151,6 +153,42 @@ def test_the_best_group_comes_first():
         task(f"y{i}", MB, partition=("y",)) for i in range(50)
     ]
     assert [len(group.tasks) for group in groups(tasks)] == [50, 5]
+
+
+@pytest.mark.parametrize("width", [2, 3, 8])
+def test_a_tail_stays_short_and_its_rows_move_seldom(width):
+    """Of 1,000 batches of other sizes each, in two partitions."""
+    chance = random.Random(width)
+    files, written, moved = [], 0, 0
+    for batch in range(1, 1001):
+        for partition in (1,), (2,):
+            rows = chance.choice([1, 10, 1000])
+            written += rows
+            files.append(task(f"{batch}{partition}", 10, partition=partition, rows=rows))
+        for group in tail_groups(files, width, target_bytes=MB):
+            assert len({one.data_file.partition for one in group.tasks}) == 1
+            rows = sum(one.data_file.record_count for one in group.tasks)
+            moved += rows
+            files = [one for one in files if one not in group.tasks]
+            files.append(task(f"joined{batch}", 10, partition=group.partition, rows=rows))
+        tiers = Counter(
+            (one.data_file.partition, floor_log(one.data_file.record_count, width)) for one in files
+        )
+        assert max(tiers.values()) < width
+    assert sum(one.data_file.record_count for one in files) == written
+    assert moved <= written * floor_log(written, width)
+
+
+def floor_log(number, base):
+    return next(power for power in range(99) if base ** (power + 1) > number)
+
+
+def test_files_that_are_large_or_have_deletes_are_no_tail():
+    files = [task(f"f{number}", 10) for number in range(3)]
+    large, changed = task("large", MB), task("changed", 10, deletes=[delete("d", 1)])
+    [group] = tail_groups([large, *files, changed], 3, target_bytes=MB)
+    assert [one.data_file.file_path for one in group.tasks] == ["f0", "f1", "f2"]
+    assert not tail_groups([large, *files[1:], changed], 3, target_bytes=MB)
 
 
 @pytest.mark.parametrize(
