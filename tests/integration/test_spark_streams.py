@@ -23,6 +23,7 @@ from lakehouse.spark import attach
 from lakehouse.spark.writing.stream_batches import StreamAnswers, Tail
 from tests.integration.spark_support import lake, session
 from tests.rest_server import rest
+from tests.streams import Killed
 from tests.waiting import eventually
 
 __all__ = ["lake", "session"]
@@ -440,6 +441,12 @@ def test_each_key_is_there_once_wherever_runs_end(spark, tmp_path):
     lake.load_table("raw.landed").append(pa.table({"id": range(8)}))
     how = {"merge-keys": "id", "tail-files": "2"}
     ends_anywhere(lake, Source(spark, tmp_path / "landing"), least=8, mode="update", **how)
+
+
+@pytest.mark.slow
+def test_each_row_is_there_once_when_drivers_are_killed(tmp_path):
+    """In processes of their own; `python -m tests.streams --kills 200` does it 200 times."""
+    assert not Killed(tmp_path, seed=1).run(kills=2)
 
 
 def ends_anywhere(crashing, source, least=0, **how):
