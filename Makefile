@@ -39,6 +39,7 @@ help: ## This list
 
 .venv/installed: uv.lock pyproject.toml | $(filter .tools/bin/uv,$(UV))
 	$(UV) sync --frozen
+	$(RUN) python lakehouse/spark/jvm/compiled_java.py
 	@touch $@
 
 install: .venv/installed ## Install the locked dependencies into .venv

@@ -26,7 +26,6 @@ from lakehouse.manifests.manifest_reader import (
     listed_manifests,
     load_manifests,
 )
-from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
 from lakehouse.scan.pruning.surviving_files import (
@@ -38,6 +37,7 @@ from lakehouse.scan.pruning.surviving_files import (
 )
 from lakehouse.scan.reports.plan_report import PlanReport
 from lakehouse.scan.scan_tasks import (
+    DeleteIndex,
     FileScanTask,
     LazyItems,
     SplitOptions,

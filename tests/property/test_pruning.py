@@ -14,7 +14,6 @@ import math
 import os
 import struct
 from decimal import Decimal
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -55,7 +54,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.conversion.columns_by_id import FieldReader
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.row_evaluation import passing
@@ -69,6 +67,7 @@ from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestE
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from lakehouse.spec.schema.iceberg_types import field_types, paths_of
+from lakehouse.spec.types.arrow_types import column_at
 
 DAY_US = 86_400_000_000
 COLUMNS = {
@@ -391,11 +390,11 @@ def arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-READER = FieldReader(paths_of(SCHEMA))
+PATHS = paths_of(SCHEMA)
 
 
 def passes(where: Bound, rows: pa.Table) -> np.ndarray:
-    return passing(where, partial(READER.read, rows), rows.num_rows)
+    return passing(where, lambda field_id: column_at(rows, PATHS[field_id]), rows.num_rows)
 
 
 METRICS = st.sets(st.sampled_from(list(COLUMNS))) | st.just(set(COLUMNS))

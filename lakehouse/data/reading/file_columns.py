@@ -9,9 +9,9 @@ import pyarrow as pa
 from pydantic import ValidationError
 from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 
-from lakehouse.data.conversion.columns_by_id import field_id_of
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
 from lakehouse.spec.table_properties import NAME_MAPPING
+from lakehouse.spec.types.arrow_types import field_id_of
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
 
-from lakehouse.data.conversion.columns_by_id import FieldReader, column_at
 from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
 from lakehouse.data.deletes.deletion_vector import Positions
@@ -43,7 +41,7 @@ from lakehouse.spec.schema.iceberg_types import (
     fields_of,
     schema_bytes,
 )
-from lakehouse.spec.types.arrow_types import field_to_arrow, schema_to_arrow
+from lakehouse.spec.types.arrow_types import column_at, field_to_arrow, schema_to_arrow
 
 _BY_ID = {column.field_id: column for column in METADATA_COLUMNS.values()}
 _STORED = {METADATA_COLUMNS[name].field_id for name in (ROW_ID, LAST_UPDATED)}
@@ -133,8 +131,8 @@ class ScanColumns:
         self.filter_fields = _pruned(table_schema, filter_ids) if filter_ids else []
         self.filter_arrow = [field_to_arrow(field) for field in self.filter_fields]
         self.can_probe = where != TRUE and asked == filter_ids
-        self._filtered = FieldReader(paths)
-        self._probed = FieldReader(field_paths(self.filter_fields))
+        self._filtered = paths
+        self._probed = field_paths(self.filter_fields)
         names = {_BY_ID[one].name for one in metadata_ids}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
@@ -239,7 +237,7 @@ class ScanColumns:
         def read(field_id: int) -> pa.Array:
             if field_id in _BY_ID:
                 return self._metadata_column(_BY_ID[field_id].name, working, task)
-            return self._filtered.read(working, field_id)
+            return column_at(working, self._filtered[field_id])
 
         chosen = np.flatnonzero(passing(self.where, read, working.num_rows))
         if len(chosen) == 0:
@@ -248,7 +246,10 @@ class ScanColumns:
 
     def any_matches(self, probed: pa.RecordBatch) -> bool:
         """Whether any row passes the filter, by the columns it needs; only if `can_probe`."""
-        read = partial(self._probed.read, probed)
+
+        def read(field_id: int) -> pa.Array:
+            return column_at(probed, self._probed[field_id])
+
         return bool(passing(self.where, read, probed.num_rows).any())
 
     def output(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:

@@ -16,7 +16,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
-from lakehouse.data.conversion.columns_by_id import column_at, find_path
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
 from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.avro.avro_reader import AVRO, AvroFile, AvroTaskReader
@@ -36,9 +35,9 @@ from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, fields_of
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, fields_of, find_path
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
 __all__ = [

@@ -15,14 +15,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortOrder
 from pyiceberg.transforms import VoidTransform
 
-from lakehouse.data.conversion.columns_by_id import column_at, find_path
 from lakehouse.data.statistics.column_metrics import MetricsMode, metrics_modes, stored_schema
 from lakehouse.data.writing.input_columns import ArrowData, Coercer, coerce
 from lakehouse.data.writing.parquet_writer import ParquetFileWriter, ParquetOptions, misread_columns
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spec.manifests.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning.partition_terms import partition_path
+from lakehouse.spec.schema.iceberg_types import find_path
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.arrow_types import column_at
 from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.storage.storage_protocol import Storage
 

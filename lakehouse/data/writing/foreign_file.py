@@ -34,7 +34,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.conversion.columns_by_id import find_path, leaf_field_ids
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import WholeParquet, load_footer, open_parquet, readable
@@ -44,8 +43,8 @@ from lakehouse.expressions.transforms.partition_transforms import transform_valu
 from lakehouse.expressions.typed_literals import cast_literal
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.partitioning.partition_terms import folder_texts
-from lakehouse.spec.schema.iceberg_types import fields_of
-from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.schema.iceberg_types import fields_of, find_path
+from lakehouse.spec.types.arrow_types import leaf_field_ids, schema_to_arrow
 from lakehouse.spec.types.internal_values import to_internal
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 

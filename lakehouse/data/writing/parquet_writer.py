@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from lakehouse.data.conversion.columns_by_id import field_id_of, leaf_field_ids
 from lakehouse.data.statistics.column_metrics import (
     FileMetrics,
     MetricsMode,
@@ -25,6 +24,7 @@ from lakehouse.data.statistics.column_metrics import (
 from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.manifests.bounds_columns import is_ordered_alike
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.arrow_types import field_id_of, leaf_field_ids
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _TOGETHER_BYTES = 65_536

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
-from lakehouse.data.conversion.columns_by_id import column_at, find_path
 from lakehouse.errors import InvalidInputError
+from lakehouse.spec.schema.iceberg_types import find_path
+from lakehouse.spec.types.arrow_types import column_at
 
 MOST_COLUMNS = 8
 _MOST_BITS = 16

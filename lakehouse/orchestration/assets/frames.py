@@ -25,7 +25,7 @@ from lakehouse.expressions.filter_binding import Where
 from lakehouse.queries import ScannedTable
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table, TableScan
-from lakehouse.table.rows import arrow_rows
+from lakehouse.table.row_write import arrow_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

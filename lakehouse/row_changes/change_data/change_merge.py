@@ -22,8 +22,7 @@ from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
 from lakehouse.row_changes.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
 from lakehouse.row_changes.merge.source_rows import SourceRows
-from lakehouse.row_changes.merge.target_rows import TargetRows
-from lakehouse.row_changes.merge.term_columns import PairedRows
+from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import Changes

@@ -30,8 +30,7 @@ from lakehouse.row_changes.merge.source_match import (
     key_test,
 )
 from lakehouse.row_changes.merge.source_rows import SourceRows, SpillFile, SpillFolder
-from lakehouse.row_changes.merge.target_rows import TargetRows, empty_rows
-from lakehouse.row_changes.merge.term_columns import PairedRows
+from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows, empty_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask

@@ -1,4 +1,4 @@
-"""The rows of one version of a table that a change looks at: DELETE and UPDATE by a filter."""
+"""The rows of one version of a table that a change looks at, alone or beside rows of a source."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from lakehouse.data.conversion.row_codes import row_codes, surplus
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
-from lakehouse.errors import RowsNotFoundError
-from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term
-from lakehouse.row_changes.merge.term_columns import PairedRows
+from lakehouse.errors import InvalidExpressionError, RowsNotFoundError
+from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term, Value
+from lakehouse.expressions.filter_text import describe_term
+from lakehouse.expressions.physical_comparison import Mask
+from lakehouse.expressions.row_evaluation import evaluate, passing
+from lakehouse.expressions.sql.typed_calls import type_of
 from lakehouse.row_changes.row_change import POSITION, RowChange, RowWriter, positions_of
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import ROW_ID, fields_by_id, with_lineage
-from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
+from lakehouse.spec.schema.iceberg_types import ROW_ID, fields_by_id, paths_of, with_lineage
+from lakehouse.spec.types.arrow_types import column_at, no_rows, schema_to_arrow
+from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.decided_rows import Positions
 from lakehouse.transaction.table_change import head_of
@@ -156,6 +160,73 @@ class TargetRows:
     def every_column(self) -> Schema:
         """All columns, as `batches` gives them."""
         return self.columns(field.field_id for field in self.schema.fields)
+
+
+class PairedRows:
+    """Rows of the target and of the source, one beside the other; either side may be absent.
+
+    Args:
+        count: how many.
+        target: columns of the target, or None.
+        target_schema: of `target`.
+        source: columns of the source, or None.
+        source_schema: of `source`.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        target: pa.Table | None,
+        target_schema: Schema,
+        source: pa.Table | None,
+        source_schema: Schema,
+    ) -> None:
+        self.count = count
+        self.target = target
+        self._target = (target, target_schema)
+        self._source = (source, source_schema)
+
+    def column(self, field_id: int) -> pa.Array:
+        """The values of a field; those of the source have negative ids."""
+        of_target = field_id > 0
+        rows, schema = self._target if of_target else self._source
+        if rows is None:
+            raise AssertionError(f"field {field_id} is of a side that has no rows here")
+        return column_at(rows, paths_of(schema)[abs(field_id)])
+
+    def values(self, term: Term) -> pa.Array:
+        """A term for each row. Raises InvalidExpressionError where it cannot be computed."""
+        try:
+            found = evaluate(term, self.column)
+        except (pa.ArrowException, ArithmeticError) as error:
+            raise InvalidExpressionError(
+                f"cannot compute {describe_term(term)}: {error}"
+            ) from error
+        return found if isinstance(found, pa.Array) else pa.repeat(found, self.count)
+
+    def where(self, condition: Bound) -> Mask:
+        """The rows for which a condition is true. Raises InvalidExpressionError."""
+        return passing(condition, self.column, self.count)
+
+    def shown(self, term: Term) -> str:
+        """The value of a term in the first row, as SQL."""
+        kind = type_of(term)
+        value = internal_values(self.values(term).slice(0, 1), kind)[0]
+        return describe_term(Value(value, kind))
+
+    def take(self, at: npt.NDArray[np.int64]) -> PairedRows:
+        """The rows at some positions."""
+        if len(at) == self.count and (at == np.arange(self.count)).all():
+            return self
+        indices = pa.array(at, pa.int64())
+        (target, target_schema), (source, source_schema) = self._target, self._source
+        return PairedRows(
+            len(at),
+            None if target is None else target.take(indices),
+            target_schema,
+            None if source is None else source.take(indices),
+            source_schema,
+        )
 
 
 def update_rows(

@@ -22,7 +22,7 @@ from lakehouse.catalog.catalog_protocol import (
     TableVersion,
 )
 from lakehouse.catalog.posted_append import PostedAppend
-from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_requirements import Requirement

@@ -13,7 +13,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.cached_tables import refreshing
 from lakehouse.spark.catalog.lake_answers import LakeAnswers
-from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.jvm.java_objects import java_object
 
 PLUGIN = "lakehouse.spark.LakehouseCatalog"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -16,7 +16,7 @@ from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spark.connect.path_reader import is_remote
 from lakehouse.spark.connect.remote_frame import read_remotely
 from lakehouse.spark.hadoop_locations import hadoop_reads
-from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.spark_types import quoted, shown_schema, sql_literal
 from lakehouse.storage.storage_protocol import Storage

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError, UnsupportedTypeError
-from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spark.reading.catalyst_filters import files_condition
 from lakehouse.spark.spark_types import shown_schema
 from lakehouse.table.table import Table

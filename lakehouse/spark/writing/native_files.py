@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spark.spark_types import default_literal, quoted, shown_schema
 from lakehouse.spark.writing.distribution import (
     distribute,

@@ -13,7 +13,6 @@ from uuid import UUID
 import pyarrow.parquet as pq
 from pyiceberg import types as ice
 
-from lakehouse.data.conversion.columns_by_id import leaf_field_ids
 from lakehouse.data.reading.parquet_footer import as_metadata_file
 from lakehouse.data.statistics.column_metrics import (
     FileMetrics,
@@ -24,6 +23,7 @@ from lakehouse.data.statistics.column_metrics import (
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.writing.write_order import floating_fields, folder_of, write_order
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.types.arrow_types import leaf_field_ids
 
 
 class ToldFiles:

@@ -43,7 +43,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.errors import InvalidSchemaError
+from lakehouse.errors import InvalidPartitionSpecError, InvalidSchemaError
 from lakehouse.kept_by_bytes import bytes_of
 
 Found = TypeVar("Found")
@@ -163,6 +163,22 @@ def fields_of(schema: Schema) -> Mapping[int, NestedField]:
 def paths_of(schema: Schema) -> Mapping[int, tuple[int, ...]]:
     """`field_paths` of a schema, found once for it."""
     return once(schema, "_lazy_id_to_path", lambda: field_paths(schema.fields))
+
+
+def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedField]:
+    """Positions from the top of the schema through structs down to a field, and the field.
+
+    Raises:
+        InvalidPartitionSpecError: no such field outside lists and maps.
+    """
+    path = paths_of(schema).get(field_id)
+    if path is None:
+        raise InvalidPartitionSpecError(
+            f"source field {field_id} is not a column of schema {schema.schema_id}, or lies "
+            "inside a list or map",
+            field_id=field_id,
+        )
+    return path, fields_of(schema)[field_id]
 
 
 def schema_bytes(schema: Schema) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -303,6 +305,42 @@ class _ArrowReader:
         if arrow_type.tz is not None:
             return TimestamptzNanoType() if nanos else TimestamptzType()
         return TimestampNanoType() if nanos else TimestampType()
+
+
+def column_at(
+    batch: pa.RecordBatch | pa.Table, path: tuple[int, ...]
+) -> pa.Array | pa.ChunkedArray:
+    """The column at a path of positions; null where a parent is null."""
+    column = batch.column(path[0])
+    return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
+
+
+def field_id_of(field: pa.Field) -> int | None:
+    """The field id in an Arrow field's metadata, as the Parquet reader puts it there."""
+    text = (field.metadata or {}).get(FIELD_ID_KEY)
+    return None if text is None else int(text)
+
+
+def leaf_field_ids(footer: pq.FileMetaData) -> list[int | None]:
+    """Field id of each leaf column of a row group, in order; None where the file has none."""
+    ids: list[int | None] = []
+    for field in footer.schema.to_arrow_schema():
+        _collect(field, ids)
+    return ids
+
+
+def _collect(field: pa.Field, ids: list[int | None]) -> None:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for child in kind:
+            _collect(child, ids)
+    elif pa.types.is_map(kind):
+        _collect(kind.key_field, ids)
+        _collect(kind.item_field, ids)
+    elif _is_list(kind):
+        _collect(kind.value_field, ids)
+    else:
+        ids.append(field_id_of(field))
 
 
 def _is_list(arrow_type: pa.DataType) -> bool:

@@ -15,8 +15,7 @@ from lakehouse.row_changes.merge.target_rows import TargetRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import SetProperties
-from lakehouse.table.row_write import RowWrite
-from lakehouse.table.rows import arrow_rows
+from lakehouse.table.row_write import RowWrite, arrow_rows
 from lakehouse.table.verbs.merge_verbs import MergeVerbs
 from lakehouse.table.verbs.remembered_deletes import RememberedDeletes
 from lakehouse.table.write_result import ApplyResult

@@ -15,8 +15,7 @@ from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatem
 from lakehouse.row_changes.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
 from lakehouse.row_changes.merge.target_rows import TargetRows, update_rows
 from lakehouse.row_changes.row_change import Command, RowChange, RowWriter
-from lakehouse.table.row_write import Changed, Decide, RowWrite, layout
-from lakehouse.table.rows import RowsAgain
+from lakehouse.table.row_write import Changed, Decide, RowsAgain, RowWrite, layout
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import MergePlan, MergeResult
 from lakehouse.transaction.operations.branches_and_tags import SetRef

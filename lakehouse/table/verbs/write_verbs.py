@@ -16,8 +16,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.row_write import RowWrite
-from lakehouse.table.rows import WrittenFiles, arrow_rows
+from lakehouse.table.row_write import RowWrite, WrittenFiles, arrow_rows
 from lakehouse.table.write_result import WriteResult
 
 
