@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.catalog.catalog_by_uri import open_catalog
 from lakehouse.catalog.catalog_protocol import (
     Catalog,
@@ -31,6 +32,7 @@ from lakehouse.spec.views.view_updates import new_view_metadata
 from lakehouse.table import Table
 from lakehouse.table.html_view import html_table
 from lakehouse.table.joint_transaction import JointTransaction
+from lakehouse.table.publication import BranchOfLake
 from lakehouse.view import Sql, View, first_version
 
 Name = str | tuple[str, ...] | Identifier
@@ -230,7 +232,11 @@ class Lakehouse:
         return self._table(self.catalog.register(identifier, metadata_location))
 
     def transaction(self) -> JointTransaction:
-        """Change several tables in one commit. Raises UnsupportedFeatureError without a database.
+        """Change several tables in one commit. Raises UnsupportedFeatureError where none can be.
+
+        In a catalog on a database, and on our server above one, everybody sees all or none of it.
+        In a warehouse of files so does whoever opens it as this library does; other engines see the
+        tables change one after the other.
 
         >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
         >>> _ = lake.create_table("raw.sold", more.schema)
@@ -240,6 +246,33 @@ class Lakehouse:
         1
         """
         return JointTransaction(self.catalog, self.environment, self.listeners)
+
+    def on_branch(self, branch: str, *, keep_ms: int | None = None) -> Lakehouse:
+        """The same lake seen from a branch: writes go to it, reads find main where it has nothing.
+
+        >>> dev = lake.on_branch("dev")
+        >>> _ = dev.load_table("raw.events").append(more)
+        >>> dev.load_table("raw.events").scan().count(), events.refresh().scan().count()
+        (4, 3)
+
+        Args:
+            branch: its name in every table.
+            keep_ms: expiry removes it from a table so long after the last write to it.
+        """
+        catalog = BranchCatalog(self.catalog, branch, self.environment, keep_ms)
+        found = Lakehouse(catalog, self.environment)
+        found.listeners = self.listeners
+        return found
+
+    def branch(self, name: str) -> BranchOfLake:
+        """A branch of the lake, to be published or dropped.
+
+        >>> _ = lake.on_branch("dev").load_table("raw.events").append(more)
+        >>> published = lake.branch("dev").publish()
+        >>> published.version, events.refresh().scan().count()
+        (1, 4)
+        """
+        return BranchOfLake(self.catalog, name, self.environment)
 
     def create_view(
         self,

@@ -75,6 +75,11 @@ class BaseCatalog:
         """Whether several tables can be committed to at once."""
         return False
 
+    @property
+    def records_transactions(self) -> bool:
+        """Whether several tables can be, as far as readers of this catalog can tell."""
+        return False
+
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Refused: the catalog swaps one table at a time."""
         names = ", ".join(str(commit.identifier) for commit in commits)

@@ -124,6 +124,10 @@ class CatalogDecorator:
     def commits_together(self) -> bool:
         return self.inside.commits_together
 
+    @property
+    def records_transactions(self) -> bool:
+        return self.inside.records_transactions
+
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         return self.inside.commit_all(commits)
 

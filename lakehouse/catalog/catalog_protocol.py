@@ -285,6 +285,13 @@ class Catalog(Protocol):
     def commits_together(self) -> bool:
         """Whether `commit_all` can commit to several tables at once."""
 
+    @property
+    def records_transactions(self) -> bool:
+        """Whether `commit_all` is all or none as this catalog shows the tables, and only so.
+
+        Other engines, which read the same files, see the tables change one after the other.
+        """
+
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none; the new versions in the same order.
 
@@ -292,7 +299,7 @@ class Catalog(Protocol):
         changes.
 
         Raises what `commit` raises, for any of them, and UnsupportedFeatureError where the catalog
-        cannot (`commits_together`).
+        cannot (neither `commits_together` nor `records_transactions`).
         """
 
     @property

@@ -76,10 +76,10 @@ class JointTransaction:
     """
 
     def __init__(self, catalog: Catalog, environment: Environment, listeners: Listeners) -> None:
-        if not catalog.commits_together:
+        if not (catalog.commits_together or catalog.records_transactions):
             raise UnsupportedFeatureError(
-                f"The catalog {catalog.name} commits to one table at a time: transactions over "
-                "tables need a SQL catalog."
+                f"The catalog {catalog.name} commits to one table at a time: its server offers no "
+                "transactions over tables."
             )
         self._staging = StagingCatalog(catalog, environment)
         self._environment, self._listeners = environment, listeners

@@ -409,6 +409,11 @@ class ConcurrentChange:
             return []
         return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
 
+    @property
+    def removed_deletes(self) -> list[Entries]:
+        """Delete files that it removed."""
+        return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_DELETED)
+
     def _own(self, content: int) -> list[Entries]:
         """Entries of its own in manifests of one content, read once a transaction."""
         return self.producer.once(

@@ -29,6 +29,7 @@ from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.operations.branches_and_tags import (
     CherryPick,
     FastForward,
+    Reapply,
     RemoveRef,
     Rollback,
     SetRef,
@@ -332,6 +333,14 @@ class Transaction:
         Spark write it) are replaced again, if nobody changed them since.
         """
         return self._add(CherryPick(snapshot_id))
+
+    def reapply(self, snapshot_id: int, fork: int | None, onto: str = "main") -> Self:
+        """Do what a snapshot of another branch did, whatever it was, on top of this branch.
+
+        Aborts with ValidationConflictError where a commit to `onto` since `fork`, the last snapshot
+        that both have, touched the same partitions; appends hold always.
+        """
+        return self._add(Reapply(snapshot_id, fork, onto))
 
     def update(self, updates: Sequence[Update], requirements: Sequence[Requirement] = ()) -> Self:
         """Change metadata: schemas, specs, sort orders, statistics (see lakehouse.evolution)."""

@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from lakehouse.catalog.base_catalog import NamespaceCatalog
-from lakehouse.catalog.catalog_protocol import Namespace, Request, TableVersion, walk_tables
+from lakehouse.catalog.catalog_protocol import (
+    Namespace,
+    Request,
+    TableCommit,
+    TableVersion,
+    check_distinct,
+    walk_tables,
+)
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.confinement import (
     allowed_roots,
@@ -31,6 +38,11 @@ from lakehouse.catalog.confinement import (
 from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
 from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces, plain_folder
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog.filesystem.recorded_transactions import (
+    RecordedTransactions,
+    transaction_of,
+    without_mark,
+)
 from lakehouse.catalog.filesystem.request_files import RequestFiles, RequestRun
 from lakehouse.catalog.filesystem.version_files import (
     HINT,
@@ -105,6 +117,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         super().__init__(warehouse, name, properties, environment, storage_factory)
         self._store = storage_factory(self._warehouse, self._properties)
         self._versions = VersionFiles(self._store, self._environment.new_uuid)
+        self._recorded = RecordedTransactions(self._store, self._warehouse)
         self._settled: KeptByBytes[str, int] = KeptByBytes(_SETTLED_BYTES_MAX)
         self._run: RequestRun | None = None
         self._takes_turns = (
@@ -195,10 +208,16 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             )
         number, location, data = found
         self._settle(folder, number, location)
-        return TableVersion(identifier, parse(data, location), location)
+        version = TableVersion(identifier, parse(data, location), location)
+        transaction = transaction_of(version.metadata)
+        if transaction is None or not self._recorded.is_committed(transaction):
+            return version
+        return self._finished(version)
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The table's newest version; the same object when nothing was committed since."""
+        if transaction_of(version.metadata) is not None:
+            return self.load(version.identifier)  # it may be another one without a new version
         following = require_number(version.metadata_location) + 1
         is_newest = self._versions.at(self._folder(version.identifier), following) is None
         if is_newest and self._store.exists(version.metadata_location):
@@ -262,7 +281,79 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
                 return base
+            new = self._freed(base, new)
             check_locations(new, allowed_roots(self._warehouse, self._properties))
+        return self._commit(identifier, base, new)
+
+    @property
+    def records_transactions(self) -> bool:
+        """Whether several tables are committed to together as this catalog shows them."""
+        return True
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        """Commit to several tables, all or none, as this catalog shows them.
+
+        Other engines see the tables change one after the other, see `recorded_transactions`.
+        """
+        transaction, marked = self._environment.new_uuid().hex, []
+        with before_the_swap():
+            check_distinct(commits)
+            for one in sorted(commits, key=lambda commit: str(commit.identifier)):
+                now_ms = self._environment.now_ms()
+                new = next_metadata(one.base, one.requirements, one.updates, now_ms)
+                new = self._freed(one.base, new)
+                check_locations(new, allowed_roots(self._warehouse, self._properties))
+                mark = self._recorded.prepare(transaction, one.base, new)
+                # a mark that is left by an error is withdrawn by whoever writes next
+                marked.append(self._commit(one.identifier, one.base, mark))
+        try:
+            is_committed = self._recorded.decide(transaction, committed=True)
+        except StorageError as error:
+            if error.context.get("outcome") == "failed":
+                raise
+            raise CommitStateUnknownError(
+                f"{', '.join(str(one.identifier) for one in commits)}: whether they were committed "
+                f"together is not known ({error.message}). Nothing was deleted. Load them again.",
+            ) from error
+        if not is_committed:
+            raise CommitConflictError(
+                f"{', '.join(str(one.identifier) for one in commits)} were not committed together: "
+                "somebody else wrote to one of them. Load them again and repeat it."
+            )
+        done = {one.identifier: self.load(one.identifier) for one in commits}
+        marks = {one.metadata_location for one in marked}
+        if not any(one.metadata_location in marks for one in done.values()):
+            after_the_swap("Deleting a decision", lambda: self._recorded.forget(transaction))
+        return [done[one.identifier] for one in commits]
+
+    def _freed(self, base: TableVersion, new: TableMetadata) -> TableMetadata:
+        """The metadata without the mark of a transaction, which does not happen any more."""
+        transaction = transaction_of(base.metadata)
+        if transaction is None:
+            return new
+        if self._recorded.decide(transaction, committed=False):
+            raise lost(
+                f"Table {base.identifier}",
+                require_number(base.metadata_location),
+                table=str(base.identifier),
+            )
+        return without_mark(new)
+
+    def _finished(self, marked: TableVersion) -> TableVersion:
+        """The version after a transaction that was committed, written where nobody has yet."""
+        new = self._recorded.becomes(marked.metadata)
+        try:
+            return self._commit(marked.identifier, marked, new)
+        except CommitConflictError:
+            return self.load(marked.identifier)
+        except (StorageError, CommitStateUnknownError) as error:  # it can be read all the same
+            log.warning("%s: a transaction was left unfinished: %s", marked.identifier, error)
+            return TableVersion(marked.identifier, new, marked.metadata_location)
+
+    def _commit(
+        self, identifier: Identifier, base: TableVersion, new: TableMetadata
+    ) -> TableVersion:
+        with before_the_swap():
             folder = self._folder(identifier)
             number = require_number(base.metadata_location) + 1
             if self._versions.at(folder, number) is not None:
@@ -313,6 +404,10 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 check_gc_enabled(identifier, version.metadata, "remove the files")
             number = require_number(version.metadata_location) + 1
             codec = compression_of(version.metadata)
+            try:
+                self._freed(version, version.metadata)
+            except CommitConflictError:  # of a transaction that was committed meanwhile
+                continue
             record = drop_record(self._environment.now_ms(), str(self._environment.new_uuid()))
             if self._run is not None:
                 self._run.told = version.metadata_location

@@ -5,6 +5,7 @@ Pure: they look at entries, not at storage.
 | rule | broken by |
 |---|---|
 | `no_added_data` | data added where the operation decided on all rows (isolation `serializable`) |
+| `none_changed` | files removed or deletes added where the operation changes rows (of a branch) |
 | `none_added_twice` | files added that the operation adds as well, where files come from outside |
 | `no_new_deletes` | deletes added for files that the operation replaces or removes |
 | `still_live` | files gone that the operation reads, references or removes |
@@ -127,6 +128,26 @@ def no_added_data(
                     "Load the table again and repeat it, or use isolation 'snapshot' if rows "
                     "added meanwhile may stay",
                 )
+
+
+def none_changed(subject: Subject, scope: Scope, changes: Iterable[ConcurrentChange]) -> None:
+    """Refuse when files in scope were removed, or got deletes, also such as only move rows."""
+    for change in changes:
+        for what, parts in (
+            ("removed", change.removed_data),
+            ("added deletes", change.added_deletes),
+        ):
+            for entries in parts:
+                everywhere = pc.equal(entries.table["content"], CONTENT_EQUALITY_DELETES).to_numpy()
+                hit = entries.filter(pa.array(scope.mask(entries) | everywhere))
+                if len(hit):
+                    raise _conflict(
+                        subject,
+                        change.snapshot,
+                        f"{what} ({_files(hit)}) where this {subject.action} changes rows",
+                        hit,
+                        "Load the table again and repeat it",
+                    )
 
 
 def none_added_twice(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pyarrow.compute as pc
 
@@ -32,10 +33,12 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     no_added_data,
     no_new_deletes,
     none_added_twice,
+    none_changed,
 )
 from lakehouse.transaction.operations.file_changes import scope_of
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
 from lakehouse.transaction.table_change import (
+    ConcurrentChange,
     FilesPlan,
     Operation,
     Staged,
@@ -49,6 +52,7 @@ REPLACE_PARTITIONS = "replace-partitions"
 WAP_ID = "wap.id"
 PUBLISHED_WAP_ID = "published-wap-id"
 """What was staged under an id (write-audit-publish), and what is published of it."""
+_OWN_ENTRIES = ("dagster.", "lakehouse.", REPLACE_PARTITIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,6 +322,80 @@ class CherryPick(Operation):
                 return found[::-1], True
             found.append(ancestor)
         return found[::-1], picked.parent_snapshot_id is None and _is_whole(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Reapply(Operation):
+    """Do to the branch what a snapshot of another branch did, where nobody touched the same.
+
+    Appends hold on every base. What else a snapshot did holds if nobody else added, removed or
+    deleted rows in the partitions of its files (in the whole table, if that has none).
+
+    Attributes:
+        snapshot_id: of the other branch, after snapshots that were applied before it.
+        fork: the last snapshot that both branches have; None: they have none.
+        onto: whose commits since the fork are those of others.
+    """
+
+    snapshot_id: int
+    fork: int | None
+    onto: str
+
+    def plan(self, staged: Staged) -> Step:
+        """Raises ValidationConflictError, which names the snapshot of whoever came first."""
+        producer, metadata = staged.producer, staged.metadata
+        picked = metadata.snapshot(self.snapshot_id)
+        since = list(_since_fork(staged.base.metadata, self.onto, self.fork))[::-1]
+        changes = load_changes(producer, metadata, since)
+        added, removed = files_of(ConcurrentChange(picked, producer, metadata))
+        subject = Subject(staged.table, "publication", self.fork)
+        if picked.operation != OPERATION_APPEND:
+            scope = scope_of(staged, None, (*removed, *added))
+            no_added_data(subject, scope, changes)
+            none_changed(subject, scope, changes)
+        plan = FilesPlan(
+            operation=picked.operation or OPERATION_OVERWRITE,
+            added=added,
+            removed=removed,
+            extra=_told_of(picked),
+        )
+        return Step(needs=picked.snapshot_id, snapshot=plan, subject=subject, changes=changes)
+
+
+def fork_of(metadata: TableMetadata, one: str, other: str) -> int | None:
+    """The newest snapshot that is in the history of both branches; None: there is none."""
+    line = {ancestor.snapshot_id for ancestor in _line(metadata, one)}
+    return next((at.snapshot_id for at in _line(metadata, other) if at.snapshot_id in line), None)
+
+
+def since_fork(metadata: TableMetadata, branch: str, fork: int | None) -> list[Snapshot]:
+    """The snapshots of a branch after a fork, oldest first."""
+    return list(_since_fork(metadata, branch, fork))[::-1]
+
+
+def _line(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    ref = metadata.refs.get(branch)
+    return metadata.ancestors(None if ref is None else ref.snapshot_id)
+
+
+def _since_fork(metadata: TableMetadata, branch: str, fork: int | None) -> Iterator[Snapshot]:
+    return takewhile(lambda snapshot: snapshot.snapshot_id != fork, _line(metadata, branch))
+
+
+def files_of(change: ConcurrentChange) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
+    """The files that a snapshot added, and those that it removed, data and deletes."""
+    added = (*change.added_data, *change.added_deletes)
+    removed = (*change.removed_data, *change.removed_deletes)
+    return (
+        tuple(file for entries in added for file in entries.to_data_files()),
+        tuple(file for entries in removed for file in entries.to_data_files()),
+    )
+
+
+def _told_of(picked: Snapshot) -> dict[str, str]:
+    """Of a summary what its writer said, without what was counted."""
+    own = {key: text for key, text in picked.summary.items() if key.startswith(_OWN_ENTRIES)}
+    return {**own, SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
 
 
 def _changed_by(

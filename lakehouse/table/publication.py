@@ -1,0 +1,220 @@
+"""What a branch of the lake holds becomes main, in all of its tables or in none."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.open_branches import PUBLICATION_SCHEMA, PUBLICATIONS, OpenBranches
+from lakehouse.catalog.staging_catalog import StagingCatalog
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    NoSuchRefError,
+    NoSuchTableError,
+    ValidationConflictError,
+)
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, RUN_ID
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.table.table import Table
+from lakehouse.transaction.commit import commit_backoff
+from lakehouse.transaction.operations.branches_and_tags import fork_of, since_fork
+
+VERSION = "lakehouse.version"
+"""In summaries of the table of publications: the version of the lake that a publication made."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """What a publication did to a table.
+
+    Attributes:
+        name: dotted.
+        before: its snapshot on main; None: it had none.
+        snapshot_id: that is current now.
+        reapplied: so many snapshots were made again on top of what others committed meanwhile.
+    """
+
+    name: str
+    before: int | None
+    snapshot_id: int
+    reapplied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Tables that became current together.
+
+    Attributes:
+        version: of the lake, counted from 1.
+        branch: that was published, and is no more.
+        tables: sorted by name.
+    """
+
+    version: int
+    branch: str
+    tables: tuple[PublishedTable, ...]
+
+
+@dataclass(frozen=True)
+class BranchOfLake:
+    """A branch that tables of a catalog have under one name.
+
+    Attributes:
+        catalog: has the tables, and shows their main.
+        name: of the branch.
+        environment: clock, ids, randomness.
+    """
+
+    catalog: Catalog
+    name: str
+    environment: Environment
+
+    @property
+    def _noted(self) -> OpenBranches:
+        return OpenBranches(self.catalog, self.environment)
+
+    def create(self) -> None:
+        """Note it. No table gets the branch before it is written to."""
+        self._noted.note(self.name)
+
+    def tables(self) -> list[Table]:
+        """The tables that have the branch, sorted by name. Raises NoSuchRefError."""
+        noted = self._noted.tables(self.name)
+        if noted is None:
+            known = ", ".join(sorted(self._noted.all())) or "none"
+            raise NoSuchRefError(
+                f"The lake has no branch {self.name!r}; it has: {known}.", ref=self.name
+            )
+        found = []
+        for identifier in noted:
+            try:
+                version = self.catalog.load(identifier)
+            except NoSuchTableError:
+                continue
+            if self.name in version.metadata.refs:
+                found.append(Table(self.catalog, version, self.environment))
+        return found
+
+    def publish(self, summary: Mapping[str, str] | None = None) -> Publication | None:
+        """Make the branch main in all of its tables, or in none; None: it has no rows anywhere.
+
+        Where others have committed to main meanwhile, what was done on the branch is done again on
+        top of that, if it holds there: appends always do, all else where nobody has touched the
+        same partitions. The branch is gone afterwards.
+
+        Args:
+            summary: entries for the summary of the publication's own snapshot.
+
+        Raises:
+            NoSuchRefError: there is no such branch.
+            ValidationConflictError: somebody has changed the same rows; it names the table, the
+                files and the writer. Nothing was published.
+            CommitConflictError: others kept committing. Nothing was published.
+            CommitStateUnknownError: perhaps published, in all tables or in none.
+        """
+        backoff = commit_backoff(TableProperties({}), never_conflicts=True)
+        started_ms, retry = self.environment.now_ms(), 0
+        while True:
+            tables = self.tables()
+            if not tables:
+                self._noted.forget(self.name)
+                return None
+            try:
+                published = self._attempt(tables, dict(summary or {}))
+            except CommitConflictError:
+                retry += 1
+                if not backoff.pause(retry, started_ms, self.environment):
+                    raise
+                continue
+            self._noted.forget(self.name)
+            return published
+
+    def drop(self) -> list[str]:
+        """Remove the branch from all tables; their names. What is on main stays."""
+        names = []
+        for table in self.tables():
+            table.remove_ref(self.name)
+            names.append(table.name)
+        self._noted.forget(self.name)
+        return names
+
+    def _attempt(self, tables: Sequence[Table], summary: Mapping[str, str]) -> Publication:
+        self._noted.table()
+        staging = StagingCatalog(self.catalog, self.environment)
+        done = [self._staged(staging, table.identifier) for table in tables]
+        publications = Table(staging, staging.load(PUBLICATIONS), self.environment)
+        version = newest_version(publications.metadata) + 1
+        now = dt.datetime.fromtimestamp(self.environment.now_ms() / 1000, dt.UTC)
+        rows = [
+            {
+                "version": version,
+                "at": now,
+                "branch": self.name,
+                "run_id": summary.get(RUN_ID),
+                "table": one.name,
+                "before_snapshot_id": one.before,
+                "snapshot_id": one.snapshot_id,
+            }
+            for one in done
+        ]
+        publications.append(
+            pa.Table.from_pylist(rows, PUBLICATION_SCHEMA),
+            summary={**summary, VERSION: str(version)},
+        )
+        staging.commit_staged()
+        return Publication(version, self.name, tuple(done))
+
+    def _staged(self, staging: StagingCatalog, identifier: Identifier) -> PublishedTable:
+        """Stage the publication of one table."""
+        table = Table(staging, staging.load(identifier), self.environment)
+        metadata = table.metadata
+        if self.name not in metadata.refs:
+            raise CommitConflictError(f"Table {identifier}: another publishes {self.name!r}.")
+        fork = fork_of(metadata, MAIN_BRANCH, self.name)
+        change, ahead = table.transaction(), []
+        if fork == metadata.current_snapshot_id:
+            change.fast_forward(self.name)
+        else:
+            ahead = since_fork(metadata, self.name, fork)
+            for snapshot in ahead:
+                change.reapply(snapshot.snapshot_id, fork)
+        try:
+            made = change.remove_ref(self.name).commit()
+        except ValidationConflictError as error:
+            raise self._refused(metadata, error) from error
+        head = made.version.metadata.current_snapshot_id
+        if head is None:  # a branch always names a snapshot
+            raise NoSuchRefError(f"Table {identifier}: {self.name!r} has no rows.", ref=self.name)
+        return PublishedTable(str(identifier), metadata.current_snapshot_id, head, len(ahead))
+
+    def _refused(
+        self, metadata: TableMetadata, error: ValidationConflictError
+    ) -> ValidationConflictError:
+        found = error.context.get("snapshot_id")
+        other = metadata.snapshot_or_none(found) if isinstance(found, int) else None
+        by = "" if other is None else f" That was {writer_of(other.summary)}."
+        return ValidationConflictError(
+            f"Branch {self.name} was not published, no table of it. {error.message}{by}",
+            **{**error.context, "ref": self.name},
+        )
+
+
+def writer_of(summary: Mapping[str, str]) -> str:
+    """Who wrote a snapshot, for people."""
+    run = summary.get(RUN_ID)
+    return "no run of Dagster" if run is None else f"run {run}"
+
+
+def newest_version(publications: TableMetadata) -> int:
+    """The version of the lake that the newest publication made; 0: there was none."""
+    for snapshot in publications.ancestors(publications.current_snapshot_id):
+        if VERSION in snapshot.summary:
+            return int(snapshot.summary[VERSION])
+    return 0

@@ -1,0 +1,184 @@
+"""Branches of the lake: what they hold becomes main in all tables, or in none."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.catalog.open_branches import PUBLICATIONS
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchRefError,
+    UnsupportedFeatureError,
+    ValidationConflictError,
+)
+from lakehouse.lake import Lakehouse
+from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.table.table import Table
+from tests.seeds import seeds
+
+SCHEMA = pa.schema({"p": pa.int64(), "id": pa.int64(), "n": pa.int64()})
+NAMES = ("t.a", "t.b", "t.c")
+State = dict[str, dict[int, Counter[tuple[int, int]]]]
+
+
+@pytest.fixture(params=["files", "sqlite"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lakehouse:
+    where = str(tmp_path) if request.param == "files" else f"sqlite:///{tmp_path}/c.db"
+    return lh.load_catalog(where, warehouse=str(tmp_path))
+
+
+def rows(*found: tuple[int, int, int]) -> pa.Table:
+    columns = [list(column) for column in zip(*found, strict=True)]
+    return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+
+
+def state(lake: Lakehouse) -> State:
+    found: State = {}
+    for name in NAMES:
+        by_partition: dict[int, Counter[tuple[int, int]]] = {}
+        for row in lake.load_table(name).scan().to_arrow().to_pylist():
+            by_partition.setdefault(row["p"], Counter())[row["id"], row["n"]] += 1
+        found[name] = by_partition
+    return found
+
+
+def change(chance: random.Random, table: Table, n: int) -> set[tuple[int, bool]]:
+    """Something at random; the partitions that it touched, and whether it only added rows."""
+    p = chance.randrange(4)
+    new = rows(*[(p, chance.randrange(5), n) for _ in range(2)])
+    match chance.choice(["append", "append", "overwrite", "delete", "upsert", "compact"]):
+        case "append":
+            table.append(new)
+            return {(p, True)}
+        case "overwrite":
+            table.overwrite(new, f"p = {p}")
+        case "delete":
+            table.delete(f"p = {p} and id < 3")
+        case "upsert":
+            table.upsert(rows((p, 1, n)), ["p", "id"])
+        case "compact":
+            table.compact(lh.CompactionOptions(min_input_files=2))
+            return {(every, False) for every in range(4)}
+    return {(p, False)}
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_as_if_one_had_come_after_the_other(lake: Lakehouse, seed: int) -> None:
+    """Brute force, by partition: what one side alone changed is its, appended rows are added."""
+    chance = random.Random(seed)
+    for name in NAMES:
+        table = lake.create_table(
+            name, SCHEMA, partition_by=["p"], format_version=chance.choice([2, 3])
+        )
+        table.append(rows(*[(p, id_, 0) for p in range(4) for id_ in range(3)]))
+    base, dev = state(lake), lake.on_branch("dev")
+    touched: dict[tuple[str, int], list[bool]] = {}
+    for n in range(1, 5):
+        name = chance.choice(NAMES)
+        for p, only_adds in change(chance, dev.load_table(name), n):
+            touched.setdefault((name, p), []).append(only_adds)
+    mine = state(dev)
+    assert state(lake) == base
+    others: set[tuple[str, int]] = set()
+    for n in range(5, 5 + chance.randrange(3)):
+        name = chance.choice(NAMES)
+        others |= {(name, p) for p, _ in change(chance, lake.load_table(name), n)}
+    theirs = state(lake)
+    both = [place for place in touched if place in others and not all(touched[place])]
+    try:
+        lake.branch("dev").publish()
+    except ValidationConflictError as error:
+        assert both, error  # noqa: PT017
+        assert state(lake) == theirs
+        assert state(dev) == mine
+        assert lake.branch("dev").drop()
+        return
+    expected: State = {}
+    for name in NAMES:
+        expected[name] = {}
+        for p in range(4):
+            before, own, other = (one[name].get(p, Counter()) for one in (base, mine, theirs))
+            if own != before and other != before:
+                assert all(touched[name, p]), "both changed what is no append"
+                other = other + (own - before)
+            elif own != before:
+                other = own
+            if other:
+                expected[name][p] = other
+    assert state(lake) == expected == state(dev)
+    assert all("dev" not in lake.load_table(name).refs() for name in NAMES)
+
+
+def test_new_tables_versions_and_who_published(lake: Lakehouse) -> None:
+    lake.create_table("t.a", SCHEMA).append(rows((1, 1, 1)))
+    for version in (1, 2):
+        dev = lake.on_branch("run-1")
+        dev.load_table("t.a").append(rows((1, version, 1)), summary={RUN_ID: "run-1"})
+        dev.create_table(f"t.new{version}", SCHEMA).append(rows((2, 2, 2)))
+        dev.create_table(f"t.staged{version}", SCHEMA, staged=True).append(rows((2, 2, 2)))
+        for name in (f"t.new{version}", f"t.staged{version}"):
+            assert lake.load_table(name).scan().count() == 0
+            assert dev.load_table(name).scan().count() == 1
+        done = lake.branch("run-1").publish({RUN_ID: "run-1"})
+        assert done is not None
+        assert done.version == version
+        names = ["t.a", f"t.new{version}", f"t.staged{version}"]
+        assert [one.name for one in done.tables] == names
+        assert all(lake.load_table(name).scan().count() for name in names)
+    told = lake.load_table(PUBLICATIONS).scan(where="version = 2").to_arrow().to_pylist()
+    assert [(row["run_id"], row["table"]) for row in told] == [("run-1", name) for name in names]
+    assert [row["snapshot_id"] for row in told] == [one.snapshot_id for one in done.tables]
+    with pytest.raises(NoSuchRefError, match="no branch 'run-1'; it has: none"):
+        lake.branch("run-1").publish()
+
+
+def test_who_was_first_is_named(lake: Lakehouse) -> None:
+    for name in NAMES:
+        lake.create_table(name, SCHEMA, partition_by=["p"]).append(rows((1, 1, 1)))
+    dev = lake.on_branch("dev")
+    for name in NAMES:
+        dev.load_table(name).overwrite(rows((1, 2, 2)), "p = 1")
+    lake.load_table("t.b").append(rows((1, 3, 3)), summary={RUN_ID: "run-7"})
+    with pytest.raises(ValidationConflictError, match=r"no table of it.*t\.b.*p=1.*run run-7"):
+        lake.branch("dev").publish()
+    assert [lake.load_table(name).scan().count() for name in NAMES] == [1, 2, 1]
+
+
+def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
+    lake.create_table("t.a", SCHEMA).append(rows((1, 1, 1)))
+    with pytest.raises(InvalidInputError, match="cannot be a branch"):
+        lake.on_branch("main")
+    lake.branch("dev").create()
+    assert lake.branch("dev").tables() == []
+    dev = lake.on_branch("dev")
+    for forbidden in (
+        lambda: dev.drop_table("t.a"),
+        lambda: dev.load_table("t.a").expire_snapshots(retain_last=1, older_than=2**41),
+    ):
+        dev.load_table("t.a").append(rows((1, 1, 1)))
+        with pytest.raises(UnsupportedFeatureError, match="branch dev"):
+            forbidden()
+    lake.load_table("t.a").create_tag("reviewed")
+    with pytest.raises(InvalidInputError, match="is a tag"):
+        lake.on_branch("reviewed").load_table("t.a")
+
+
+def test_ten_thousand_tables_are_not_looked_at(lake: Lakehouse, monkeypatch) -> None:
+    """Neither to create nor to publish a branch is any table opened that has nothing on it."""
+    for name in NAMES:
+        lake.create_table(name, SCHEMA)
+    opened, catalog = [], type(lake.catalog)
+    load = catalog.load
+    monkeypatch.setattr(
+        catalog, "load", lambda self, name: opened.append(str(name)) or load(self, name)
+    )
+    lake.branch("dev").create()
+    lake.on_branch("dev").load_table("t.b").append(rows((1, 1, 1)))
+    lake.branch("dev").publish()
+    assert set(opened) == {"t.b", str(PUBLICATIONS)}
