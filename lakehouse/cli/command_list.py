@@ -147,6 +147,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Return every table that a run wrote to what it was before the run.",
     ),
+    "forget": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Delete a person's rows and every byte of them in the files of tables; else show the plan.",
+    ),
     "spark-archive": Listed(
         "lakehouse.cli.pipeline_commands",
         "Archive Spark's classes, so that sessions start in half the time.",

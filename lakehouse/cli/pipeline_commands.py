@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     command(app, "why")(why)
     command(app, "impact")(impact)
     command(app, "undo")(undo)
+    command(app, "forget")(forget)
     command(app, "spark-archive")(spark_archive)
 
 
@@ -189,6 +190,32 @@ def undo(
     )
     if dry_run:
         session.confirm_dry_run()
+
+
+def forget(
+    session: Session,
+    where: Annotated[
+        str, typer.Option("--where", help="Whose rows: user_id = 42, or user_id IN (42, 43).")
+    ],
+    tables: Annotated[
+        list[str],
+        typer.Option("--table", help="Table with the column; repeatable. Derived ones follow."),
+    ],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Do it. Rows and snapshots cannot be brought back.")
+    ] = False,
+) -> None:
+    """Delete a person's rows and every byte of them in the files of tables; else show the plan.
+
+    Exit code 1 if a file holds the value still.
+
+    Example: lakehouse forget --where "user_id = 42" --table raw.events
+    """
+    module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
+    found = module.forget(session.lake, where, tables, apply=apply)
+    session.report(found)
+    if found.left or found.unreachable:
+        raise typer.Exit(1)
 
 
 def spark_archive(

@@ -72,13 +72,14 @@ class _Regrouped(SnapshotPlan):
 
     def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
         """See SnapshotPlan."""
-        current = [one for one in producer.manifests(base.head) if has_live(one)]
+        every = producer.manifests(base.head)
+        current = [one for one in every if has_live(one)]
         earlier: list[frozenset[str]] = producer.once(("regrouped", base.number), list)
         paths = {manifest.manifest_path for manifest in current}
         done = earlier[-1] if earlier and earlier[-1] <= paths else paths
         same = [manifest for manifest in current if manifest.manifest_path in done]
         sources = [manifest for manifest in same if self._worth(base.metadata, same, manifest)]
-        if not sources:
+        if not sources and len(current) == len(every):
             return None
         rewritten = frozenset(manifest.manifest_path for manifest in sources)
         earlier.append(rewritten)
@@ -90,7 +91,7 @@ class _Regrouped(SnapshotPlan):
         extra = {
             "manifests-created": str(len(created)),
             "manifests-kept": str(len(kept)),
-            "manifests-replaced": str(len(rewritten)),
+            "manifests-replaced": str(len(rewritten) + len(every) - len(current)),
             "entries-processed": str(entries),
         }
         return Written(manifests=[*created, *kept], extra=extra)

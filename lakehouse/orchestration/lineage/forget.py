@@ -1,0 +1,423 @@
+"""Forget a person: their rows leave tables, and the bytes of their rows leave the files.
+
+A plan names rows, snapshots, landing files and what stands in the way. Carried out, it deletes the
+rows, writes files and manifests again without them, expires the snapshots that hold them, and then
+searches every file of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, In, IsNull, Or
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from lakehouse.curation.statement_store import NAMESPACE
+from lakehouse.errors import InvalidInputError, MaintenanceRefusedError, NotFoundError
+from lakehouse.expressions.bound_filter import Leaf, Op, disjunction
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.source_tables import REST_DOC
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
+from lakehouse.maintenance.reachability.reachable_files import reachable_keys
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, plan_expiry
+from lakehouse.maintenance.shown_plan import Report, listing
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.lineage.value_traces import Key, Traces
+from lakehouse.table import Table
+
+FORGOTTEN = f"{NAMESPACE}.forgotten"
+"""Table with a row for each time that somebody was forgotten, without the value."""
+_LOG = "write.metadata.previous-versions-max"
+_RECORD = ("record", "detail")
+_QUARANTINE = "_quarantine"
+_SCHEMA = pa.schema(
+    [
+        pa.field("forgotten_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("column", pa.string(), nullable=False),
+        pa.field("tables", pa.string(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("files_searched", pa.int64(), nullable=False),
+        pa.field("files_left", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOfPerson:
+    """What forgetting does to a table.
+
+    Attributes:
+        name: dotted.
+        rows: that go.
+        snapshots: that expire.
+        blocked_by: branches and tags whose snapshots hold the rows.
+        landing: landing file -> lines that are known to hold them.
+        key: what is looked for.
+        where: passes the rows that go.
+    """
+
+    name: str
+    rows: int
+    snapshots: int
+    blocked_by: tuple[str, ...]
+    landing: Mapping[str, tuple[int, ...]]
+    key: Key = field(repr=False)
+    where: BooleanExpression | str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting(Report):
+    """A person who is forgotten.
+
+    Attributes:
+        column: that tells who.
+        tables: what happens to each.
+        follow: derived tables without the column: they follow when they are computed again.
+        applied: whether it was done.
+        searched: files that were searched for the value, after it was done.
+        left: file -> what of it holds the value still; of files that a snapshot reaches.
+        unreachable: the same, of files that nothing reaches.
+    """
+
+    column: str
+    tables: tuple[TableOfPerson, ...]
+    follow: tuple[str, ...] = ()
+    applied: bool = False
+    searched: int = 0
+    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unreachable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def landing(self) -> dict[str, int]:
+        """Landing file -> its lines that hold the person, as the tables knew them."""
+        lines: dict[str, set[int]] = {}
+        for table in self.tables:
+            for file, some in table.landing.items():
+                lines.setdefault(file, set()).update(some)
+        return {file: len(some) for file, some in sorted(lines.items())}
+
+    def title(self) -> str:
+        """Whose rows."""
+        done = "are forgotten" if self.applied else "would be forgotten (--apply does it)"
+        return f"Rows of one {self.column} {done}"
+
+    def facts(self) -> Iterator[tuple[str, object]]:
+        """What was done, what was proved, and what is left to people."""
+        yield "rows", sum(one.rows for one in self.tables)
+        if self.follow:
+            yield "to compute again", ", ".join(self.follow)
+        if self.applied:
+            yield "files searched", self.searched
+            yield "of them with the value", len(self.left) + len(self.unreachable)
+        if self.landing:
+            yield "landing files with the lines", len(self.landing)
+        yield "not looked at", "backups, copies of the tables elsewhere, and the logs of runs"
+
+    def detail(self) -> RenderableType:
+        """The tables, files that hold the value still, and landing files."""
+        parts: list[RenderableType] = [
+            listing(
+                ("table", "#rows", "#snapshots to expire", "blocked by"),
+                [(o.name, o.rows, o.snapshots, ", ".join(o.blocked_by)) for o in self.tables],
+            )
+        ]
+        for what, files in (("reached", self.left), ("reached by nothing", self.unreachable)):
+            for file, found in files.items():
+                parts.append(Text(f"{file}, {what}: {', '.join(found)}", style="red"))
+        if self.landing:
+            parts.append(listing(("landing file", "#lines"), self.landing.items()))
+        return Group(*parts)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it, without the value."""
+        return {
+            "column": self.column,
+            "applied": self.applied,
+            "tables": [
+                {
+                    "table": one.name,
+                    "rows": one.rows,
+                    "snapshots_to_expire": one.snapshots,
+                    "blocked_by": list(one.blocked_by),
+                }
+                for one in self.tables
+            ],
+            "to_compute_again": list(self.follow),
+            "landing": {
+                file: sorted({n for one in self.tables for n in one.landing.get(file, ())})
+                for file in self.landing
+            },
+            "files_searched": self.searched,
+            "left": {file: list(found) for file, found in self.left.items()},
+            "unreachable": {file: list(found) for file, found in self.unreachable.items()},
+        }
+
+
+def forget(
+    lake: Lakehouse, where: str, tables: Sequence[str], *, apply: bool = False
+) -> Forgetting:
+    """As `forgotten`, with the tables that the checkout's definitions derive from these."""
+    try:
+        checkout: Any = load_module("definitions", Path.cwd())
+        derived = {one.name: one for one in checkout.pipeline.derived}
+    except NotFoundError:
+        derived = {}
+    return forgotten(lake, derived, where, tables, apply=apply)
+
+
+def forgotten(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    where: str,
+    tables: Sequence[str],
+    *,
+    apply: bool = False,
+) -> Forgetting:
+    """Delete rows of one value of a column, and the bytes of these rows.
+
+    Those of the tables, of their quarantines, and of tables derived from them that have the column.
+
+    Args:
+        lake: the catalog.
+        derived: definitions of tables.
+        where: `column = value`, or `column IN (...)`.
+        tables: dotted names.
+        apply: do it; else only plan.
+
+    Raises:
+        InvalidInputError: another condition, or a table without the column.
+        MaintenanceRefusedError: branches or tags hold the rows, or `gc.enabled` is false; nothing
+            was done.
+        LakehouseError: a file cannot be searched; what was done before stays done.
+    """
+    names, follow = _names(lake, derived, where, tables)
+    key = _key(lake.load_table(tables[0]), where)
+    planned = [_planned(lake, name, where, key) for name in names]
+    found = Forgetting(key.column, tuple(planned), follow)
+    if not apply:
+        return found
+    blocked = [f"{one.name} by {', '.join(one.blocked_by)}" for one in planned if one.blocked_by]
+    if blocked:
+        raise MaintenanceRefusedError(
+            f"branches or tags hold rows of this {key.column}: {'; '.join(blocked)}. Nothing was "
+            "done. Remove them first (lakehouse tag TABLE NAME --delete)"
+        )
+    for one in planned:
+        _rewritten(lake, one)
+    searched, left, unreachable = 0, {}, {}
+    for one in planned:
+        count, reached, others = _searched(lake, one)
+        searched, left, unreachable = searched + count, left | reached, unreachable | others
+    done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
+    _recorded(lake, done)
+    return done
+
+
+def _names(
+    lake: Lakehouse, derived: Mapping[str, DerivedTable], where: str, tables: Sequence[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Tables with rows of the person, and derived ones that only count them."""
+    if not tables:
+        raise InvalidInputError("name the tables that people are in: --table raw.events")
+    found, follow = [*tables], []
+    column = _key(lake.load_table(tables[0]), where).column
+    reached = set(tables)
+    while True:
+        more = [n for n, o in derived.items() if n not in reached and reached & set(o.inputs)]
+        if not more:
+            break
+        reached |= set(more)
+        for name in more:
+            if lake.table_exists(name):
+                has = column in lake.load_table(name).schema().column_names
+                (found if has else follow).append(name)
+    beside = [f"{name}{_QUARANTINE}" for name in found]
+    return [*found, *(name for name in beside if lake.table_exists(name))], tuple(follow)
+
+
+def _key(table: Table, where: str) -> Key:
+    """The values that a condition names. Raises InvalidInputError."""
+    leaf = bind(where, table.schema())
+    if not isinstance(leaf, Leaf) or leaf.op not in (Op.EQ, Op.IN) or len(leaf.path) > 1:
+        raise InvalidInputError(
+            f"{where}: say one column and its values, as user_id = 42 or user_id IN (42, 43); a "
+            "search of files for the values cannot follow another condition"
+        )
+    values = leaf.value if leaf.op is Op.IN else (leaf.value,)
+    return Key(leaf.path[0], leaf.field_id, leaf.type, tuple(values))
+
+
+def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
+    table = lake.load_table(name)
+    names = table.schema().column_names
+    condition: BooleanExpression | str = AlwaysFalse()
+    if key.column in names:
+        key, condition = _key(table, where), where
+    elif not _texts(table):
+        raise InvalidInputError(f"{name} has no column {key.column!r}: leave it out")
+    else:
+        key = replace(key, field_id=0)
+    lines = [one for one in (LANDING_FILE, LANDING_LINE) if one in names]
+    landing: dict[str, set[int]] = {}
+    rows = table.scan(condition, lines or None).to_arrow()
+    count = rows.num_rows
+    for row in rows.to_pylist() if len(lines) == 2 else ():
+        landing.setdefault(row[LANDING_FILE], set()).add(row[LANDING_LINE])
+    told = _in_texts(table, key)
+    if told:
+        places = _of_lines(told)
+        both = _either(condition, places, table)
+        count = table.scan(both).count()
+        condition = both
+        for file, some in told.items():
+            landing.setdefault(file, set()).update(one for one in some if one is not None)
+    now = table.environment.now_ms() + 1
+    options = ExpiryOptions(older_than_ms=now, retain_last=1)
+    expiry = plan_expiry(table.catalog, table.identifier, options, list_files=False)
+    return TableOfPerson(
+        name,
+        count,
+        len(expiry.reasons),
+        tuple(_blocking(table, condition)),
+        {file: tuple(sorted(some)) for file, some in landing.items()},
+        key,
+        condition,
+    )
+
+
+def _texts(table: Table) -> frozenset[str]:
+    """Columns that hold whole records, or what was left of them, as text."""
+    fields = table.schema().fields
+    rest = {one.name for one in fields if one.doc == REST_DOC}
+    names = {one.name for one in fields}
+    return frozenset(rest | (set(_RECORD) if {*_RECORD, LANDING_FILE} <= names else set()))
+
+
+def _in_texts(table: Table, key: Key) -> dict[str, set[int | None]]:
+    """Landing lines whose text has the value."""
+    found: dict[str, set[int | None]] = {}
+    texts = sorted(_texts(table))
+    if texts and table.current_snapshot() is not None:
+        for batch in table.scan(select=[LANDING_FILE, LANDING_LINE, *texts]).to_batches():
+            parts = [key.may_be_in(batch[name]) for name in texts]
+            for row in batch.filter(reduce(pc.or_, parts)).to_pylist():
+                if any(key.in_text(row[name]) for name in texts):
+                    found.setdefault(row[LANDING_FILE], set()).add(row[LANDING_LINE])
+    return found
+
+
+def _of_lines(told: Mapping[str, set[int | None]]) -> BooleanExpression:
+    parts: list[BooleanExpression] = []
+    for file, lines in told.items():
+        of_file = EqualTo(term=LANDING_FILE, value=file)
+        some = {one for one in lines if one is not None}
+        if some:
+            parts.append(And(of_file, In(term=LANDING_LINE, literals=some)))
+        if None in lines:
+            parts.append(And(of_file, IsNull(term=LANDING_LINE)))
+    return reduce(Or, parts)
+
+
+def _either(condition: Any, places: BooleanExpression, table: Table) -> Any:
+    """A condition in SQL, or none, or places."""
+    schema = table.schema()
+    return disjunction([bind(condition, schema), bind(places, schema)])
+
+
+def _blocking(table: Table, condition: Any) -> Iterator[str]:
+    """Branches and tags beside main whose snapshots have such rows."""
+    for name in table.refs():
+        if name != "main" and table.scan(condition, ref=name).count():
+            yield name
+
+
+def _rewritten(lake: Lakehouse, one: TableOfPerson) -> None:
+    """Rows, files, manifests and snapshots go."""
+    table = lake.load_table(one.name)
+    if table.current_snapshot() is None:
+        return
+    table.delete(one.where)
+    head = table.refresh().current_snapshot()
+    if head is not None and head.summary.get("total-delete-files", "1") != "0":
+        table.compact(CompactionOptions(where=one.where, rewrite_all=True))
+    table.rewrite_manifests(ManifestRewriteOptions(force=True))
+    _expired(table)
+    table.remove_orphan_files(OrphanOptions(purge_trash_older_than_ms=table.environment.now_ms()))
+
+
+def _expired(table: Table) -> None:
+    now = table.environment.now_ms() + 1
+    table.expire_snapshots(
+        ExpiryOptions(older_than_ms=now, retain_last=1, remove_old_metadata=True)
+    )
+
+
+def _searched(
+    lake: Lakehouse, one: TableOfPerson
+) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """As `traces_in`, once metadata files that hold it are gone from the log."""
+    table = lake.load_table(one.name)
+    found = traces_in(table, one.key)
+    if any(file.endswith((".json", ".json.gz")) for file in found[1]):
+        # earlier metadata files that the log names: the log is cut
+        kept = table.metadata.properties.get(_LOG)
+        for _ in range(2):
+            table.set_properties({_LOG: "1"})
+        _expired(table)
+        if kept is None:
+            table.remove_properties(_LOG)
+        else:
+            table.set_properties({_LOG: kept})
+        found = traces_in(table, one.key)
+    return found
+
+
+def traces_in(
+    table: Table, key: Key
+) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """How many files a table has, and which hold a value: those that a snapshot reaches, others."""
+    version = table.catalog.load(table.identifier)
+    storage = table.catalog.storage(version.metadata.location)
+    keys = LocationKeys()
+    walker = StorageWalker(storage, version.metadata)
+    reachable = reachable_keys(version.metadata, version.metadata_location, walker, keys)
+    files = {keys.key(info.location): info.location for info in storage.list(table.location)}
+    files |= {one: one for one in reachable - files.keys() if storage.exists(one)}
+    traces = Traces(key, storage, version.metadata, _texts(table))
+    left, others = {}, {}
+    for name, location in sorted(files.items()):
+        found = traces.of(location)
+        if found:
+            (left if name in reachable else others)[location] = tuple(found)
+    return len(files), left, others
+
+
+def _recorded(lake: Lakehouse, done: Forgetting) -> None:
+    """A row without the value."""
+    if not lake.table_exists(FORGOTTEN):
+        lake.create_table(FORGOTTEN, _SCHEMA)
+    row = {
+        "forgotten_at": datetime.now(UTC),
+        "column": done.column,
+        "tables": orjson.dumps({one.name: one.rows for one in done.tables}).decode(),
+        "rows": sum(one.rows for one in done.tables),
+        "files_searched": done.searched,
+        "files_left": len(done.left) + len(done.unreachable),
+    }
+    lake.load_table(FORGOTTEN).append(pa.Table.from_pylist([row], _SCHEMA))

@@ -1,0 +1,262 @@
+"""`lakehouse forget`: a census of decoded bytes by readers that are not ours."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakehouse as lh
+from lakehouse.errors import InvalidInputError, MaintenanceRefusedError
+from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
+from lakehouse.ingestion.source_tables import REST_DOC
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration import SqlModel
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.lineage.forget import FORGOTTEN, forgotten, traces_in
+from tests.orchestration.test_why import stored
+
+DAY = dt.date(1987, 6, 5)
+VALUES: dict[str, tuple[pa.DataType, Any, Any, str]] = {
+    "text": (pa.string(), "ann.smith@example.com", "bob@example.com", "'ann.smith@example.com'"),
+    "quoted": (pa.string(), 'o"brien é', "b", "'o\"brien é'"),
+    "int": (pa.int32(), 1234567, 7, "1234567"),
+    "short int": (pa.int64(), 42, 7, "42"),
+    "decimal": (pa.decimal128(12, 2), Decimal("98765.40"), Decimal("1.00"), "98765.40"),
+    "uuid": (
+        pa.uuid(),
+        uuid.UUID("12345678-1234-5678-1234-567812345678").bytes,
+        uuid.UUID(int=7).bytes,
+        "'12345678-1234-5678-1234-567812345678'",
+    ),
+    "binary": (pa.binary(), b"\x01\xfesecret", b"b", "X'01FE736563726574'"),
+    "date": (pa.date32(), DAY, dt.date(2000, 1, 1), "DATE '1987-06-05'"),
+    "time": (
+        pa.timestamp("us"),
+        dt.datetime.fromisoformat("1987-06-05T04:03:02"),
+        dt.datetime.fromisoformat("2000-01-01"),
+        "TIMESTAMP '1987-06-05 04:03:02'",
+    ),
+    "double": (pa.float64(), 1234.5678, 1.0, "1234.5678"),
+}
+
+
+def leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        for one in (*value.keys(), *value.values()):
+            yield from leaves(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from leaves(one)
+    else:
+        yield value
+
+
+def serialized(value: Any) -> list[object]:
+    """As files hold it: itself, and as single-value bytes."""
+    found: list[object] = [value]
+    if isinstance(value, str):
+        found += [value.encode(), value[:16], value[:16].encode()]
+    elif isinstance(value, int):
+        found += [value.to_bytes(size, "little", signed=True) for size in (4, 8)]
+    elif isinstance(value, Decimal):
+        whole = int(value.scaleb(2))
+        found += [whole.to_bytes(size, "big") for size in (3, 4)]
+    elif isinstance(value, dt.datetime):
+        micros = (value - dt.datetime.fromisoformat("1970-01-01")) // dt.timedelta(microseconds=1)
+        found += [micros, micros.to_bytes(8, "little")]
+    elif isinstance(value, dt.date):
+        days = (value - dt.date(1970, 1, 1)).days
+        found += [days, days.to_bytes(4, "little")]
+    elif isinstance(value, bytes) and len(value) == 16:
+        found += [uuid.UUID(bytes=value), str(uuid.UUID(bytes=value))]
+    return found
+
+
+def census(folder: Path, value: Any) -> list[str]:
+    """Files with the value: pyarrow and fastavro decode them, text is searched."""
+    wanted, found = serialized(value), []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        data = path.read_bytes()
+        if data[:4] == b"PAR1":
+            file = pq.ParquetFile(io.BytesIO(data))
+            decoded: list[object] = file.read().to_pylist()
+            statistics = [
+                file.metadata.row_group(group).column(at).statistics
+                for group in range(file.num_row_groups)
+                for at in range(file.metadata.num_columns)
+            ]
+            decoded += [[one.min, one.max] for one in statistics if one and one.has_min_max]
+        elif data[:3] == b"Obj":
+            decoded = list(fastavro.reader(io.BytesIO(data)))
+        else:
+            plain = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+            decoded = [plain.decode(errors="replace")]
+        for one in leaves(decoded):
+            inside = isinstance(one, str) and isinstance(value, str) and value in one
+            if inside or any(type(one) is type(mine) and one == mine for mine in wanted):
+                found.append(f"{path.relative_to(folder)}: {one!r}")
+    return found
+
+
+def people(lake: Lakehouse, kind: str, **properties: str) -> None:
+    """Rows of two people in several files, some gone already, in partitions by who they are."""
+    arrow, mine, other, _ = VALUES[kind]
+    by_person = [] if kind in ("double", "binary", "quoted") else ["person"]
+    schema = pa.schema([pa.field("person", arrow), pa.field("n", pa.int64())])
+    table = lake.create_table("raw.p", schema, partition_by=by_person, properties=properties)
+
+    def rows(*who: Any) -> pa.Table:
+        storage = pa.binary(16) if kind == "uuid" else arrow
+        column = pa.array(who, storage)
+        typed = pa.ExtensionArray.from_storage(arrow, column) if kind == "uuid" else column
+        return pa.table({"person": typed, "n": list(range(len(who)))}, schema)
+
+    table.append(rows(mine, other, mine))
+    table.append(rows(other, other, mine))
+    table.delete("n = 2")
+    table.append(rows(other))
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("kind", VALUES)
+def test_no_file_holds_the_value(kind: str, mode: str, tmp_path: Path) -> None:
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    people(lake, kind, **{"write.delete.mode": mode})
+    lake.load_table("raw.p").compute_statistics()
+    _, mine, other, literal = VALUES[kind]
+    before = lake.load_table("raw.p").scan("n < 9").to_arrow().num_rows
+    held = {line.split(": ")[0] for line in census(tmp_path, mine)}
+    assert held, "the census sees nothing"
+    planned = forgotten(lake, {}, f"person = {literal}", ["raw.p"])
+    assert [one.rows for one in planned.tables] == [1]
+    # a plan does nothing, and what is searched afterwards is seen before
+    _, reached, others = traces_in(lake.load_table("raw.p"), planned.tables[0].key)
+    assert {one.removeprefix(f"{tmp_path.as_uri()}/") for one in reached | others} >= held
+    done = forgotten(lake, {}, f"person = {literal}", ["raw.p"], apply=True)
+    assert census(tmp_path, mine) == []
+    assert (done.left, done.unreachable) == ({}, {})
+    assert done.searched >= len(list((tmp_path / "warehouse/raw/p").rglob("*.parquet")))
+    kept = lake.load_table("raw.p").scan().to_arrow()["person"].to_pylist()
+    assert len(kept) == before - 1
+    assert len(set(kept)) == 1
+    (row,) = lake.load_table(FORGOTTEN).scan().to_arrow().to_pylist()
+    assert (row["column"], row["rows"], row["files_left"]) == ("person", 1, 0)
+    assert json.loads(row["tables"]) == {"raw.p": 1}
+    assert other is not None
+
+
+RAW = pa.schema(
+    [
+        pa.field("user_id", pa.int64()),
+        pa.field("rest", pa.string(), metadata={"doc": REST_DOC}),
+        pa.field("landing_file", pa.string(), nullable=False),
+        pa.field("landing_line", pa.int64(), nullable=False),
+    ]
+)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> tuple[Lakehouse, dict[str, DerivedTable]]:
+    """A raw table, its quarantine, a table of its rows, and counts of these."""
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    lines = [
+        (42, None),
+        (7, None),
+        (None, '{"user_id": "42"}'),
+        (8, '{"amount": 42, "user_id": 8}'),
+    ]
+    rows = [
+        {"user_id": who, "rest": rest, "landing_file": "a.jsonl", "landing_line": number}
+        for number, (who, rest) in enumerate(lines, 1)
+    ]
+    lake.create_table("raw.e", RAW).append(pa.Table.from_pylist(rows, RAW))
+    records = ['{"user_id": 42, "v": "x"}', '{"user_id": 7, "v": 42}', '{"user_id": 42, "v', "9"]
+    rejects = [
+        {
+            "landing_file": "b.jsonl",
+            "landing_line": number,
+            "reason": "type conflict",
+            "record": one,
+        }
+        for number, one in enumerate(records, 1)
+    ]
+    quarantine = lake.create_table("raw.e_quarantine", REJECTS_SCHEMA)
+    quarantine.append(pa.Table.from_pylist(rejects, REJECTS_SCHEMA))
+    derived = stored(
+        lake,
+        SqlModel(
+            name="clean.e", sql="SELECT user_id, landing_line FROM raw.e", engine="datafusion"
+        ),
+        SqlModel(name="marts.n", sql="SELECT count(*) AS n FROM clean.e", engine="datafusion"),
+    )
+    return lake, derived
+
+
+def test_quarantine_rescued_fields_and_derived_tables(pipeline: Any, tmp_path: Path) -> None:
+    lake, derived = pipeline
+    done = forgotten(lake, derived, "user_id = 42", ["raw.e"], apply=True)
+    assert {one.name: one.rows for one in done.tables} == {
+        "raw.e": 2,
+        "clean.e": 1,
+        "raw.e_quarantine": 2,
+    }
+    assert done.follow == ("marts.n",)
+    assert done.landing == {"a.jsonl": 2, "b.jsonl": 2}
+    assert (done.left, done.unreachable) == ({}, {})
+    left = {
+        name: lake.load_table(name).scan().to_arrow()["landing_line"].to_pylist()
+        for name in ("raw.e", "raw.e_quarantine")
+    }
+    assert left == {"raw.e": [2, 4], "raw.e_quarantine": [2, 4]}
+    assert "42" not in json.dumps(done.to_dict()["tables"])
+    for path in (tmp_path / "warehouse").rglob("*.parquet"):
+        text = str(pq.read_table(path).to_pylist())
+        assert '"user_id": 42' not in text
+        assert "'user_id': 42" not in text
+
+
+def test_tags_and_branches_are_named_and_nothing_is_done(pipeline: Any) -> None:
+    lake, _ = pipeline
+    table = lake.load_table("raw.e")
+    table.create_tag("audited")
+    table.create_branch("dev")
+    planned = forgotten(lake, {}, "user_id = 42", ["raw.e"])
+    assert planned.tables[0].blocked_by == ("audited", "dev")
+    with pytest.raises(MaintenanceRefusedError, match=r"raw\.e by audited, dev"):
+        forgotten(lake, {}, "user_id = 42", ["raw.e"], apply=True)
+    assert lake.load_table("raw.e").scan("user_id = 42").count() == 1
+    assert not lake.table_exists(FORGOTTEN)
+
+
+def test_a_file_that_nothing_reaches_is_named(pipeline: Any, tmp_path: Path) -> None:
+    lake, _ = pipeline
+    copy = tmp_path / "warehouse/raw/e/data/left-by-a-writer.parquet"
+    pq.write_table(lake.load_table("raw.e").scan().to_arrow(), copy)
+    done = forgotten(lake, {}, "user_id = 42", ["raw.e"], apply=True)
+    assert done.left == {}
+    ((file, found),) = done.unreachable.items()
+    assert file.endswith("left-by-a-writer.parquet")
+    assert found[0] == "1 values of user_id"
+
+
+def test_conditions_that_name_no_values(pipeline: Any) -> None:
+    lake, _ = pipeline
+    for where in ("user_id > 42", "user_id = 42 or landing_line = 1", "user_id is null"):
+        with pytest.raises(InvalidInputError, match="say one column and its values"):
+            forgotten(lake, {}, where, ["raw.e"])
+    with pytest.raises(InvalidInputError, match="name the tables"):
+        forgotten(lake, {}, "user_id = 42", [])
