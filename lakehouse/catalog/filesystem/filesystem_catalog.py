@@ -22,6 +22,7 @@ from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.confinement import (
     allowed_roots,
     check_gc_enabled,
+    check_is_no_copy,
     check_locations,
     check_no_overlap,
     check_unused,
@@ -195,7 +196,9 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             )
         number, location, data = found
         self._settle(folder, number, location)
-        return TableVersion(identifier, parse(data, location), location)
+        metadata = parse(data, location)
+        check_is_no_copy(self, identifier, metadata.location, folder)
+        return TableVersion(identifier, metadata, location)
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The table's newest version; the same object when nothing was committed since."""
