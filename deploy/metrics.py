@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class Measured(Collector):
             name: sa.create_engine(url, poolclass=sa.NullPool) for name, url in databases.items()
         }
         self._one_at_a_time = threading.Lock()
+        self._missed = False
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """All of it."""
@@ -81,14 +83,22 @@ class Measured(Collector):
         failed = _gauge("lakehouse_unmeasured", "Parts that could not be measured.", "part")
         with self._one_at_a_time:
             for part, measure in parts.items():
-                try:
-                    found, is_failed = list(measure()), 0
-                except Exception:
-                    log.exception("%s could not be measured", part)
-                    found, is_failed = [], 1
-                failed.add_metric([part], is_failed)
+                found: list[GaugeMetricFamily] = []
+                self._missed = False
+                with self._apart(part):
+                    found = list(measure())
+                failed.add_metric([part], int(self._missed))
                 yield from found
         yield failed
+
+    @contextmanager
+    def _apart(self, what: str) -> Iterator[None]:
+        """What cannot be measured is told, and the rest is measured."""
+        try:
+            yield
+        except Exception:
+            log.exception("%s could not be measured", what)
+            self._missed = True
 
     def _dagster(self) -> Gauges:
         runs = _gauge("dagster_runs", "Runs that have not ended, by status.", "status")
@@ -117,13 +127,20 @@ class Measured(Collector):
         lag = _gauge("landing_lag_seconds", "Since the oldest of what waits landed.", "source")
         days = _gauge("landing_days_waiting", "Days that were read and not written.", "source")
         lake, now_ms = self._resource.lake(), time.time() * 1000
+        root = self._resource.landing
         for source in self._pipeline.sources:
-            unread, pending = look(lake, self._resource.landing, source)
-            landed = [file.modified_ms for _, file in pending]
-            landed += [pc.min(unread["modified_ms"]).as_py()] if unread.num_rows else []
-            files.add_metric([source.name], unread.num_rows)
-            days.add_metric([source.name], len(pending))
-            lag.add_metric([source.name], max(0, now_ms - min(landed)) / 1000 if landed else 0)
+            with self._apart(f"landing of {source.name}"):
+                landed: list[int] = []
+                unread_files = pending_days = 0
+                # of a source that nobody has delivered to yet there is no folder
+                if "://" in root or not Path(root).is_dir() or Path(root, source.name).is_dir():
+                    unread, pending = look(lake, root, source)
+                    unread_files, pending_days = unread.num_rows, len(pending)
+                    landed = [file.modified_ms for _, file in pending]
+                    landed += [pc.min(unread["modified_ms"]).as_py()] if unread_files else []
+                files.add_metric([source.name], unread_files)
+                days.add_metric([source.name], pending_days)
+                lag.add_metric([source.name], max(0, now_ms - min(landed)) / 1000 if landed else 0)
         yield from (files, lag, days)
 
     def _tables(self) -> Gauges:
@@ -135,24 +152,26 @@ class Measured(Collector):
         }
         age = _gauge("table_age_seconds", "Since its newest snapshot.", "table")
         for name in self._pipeline.maintained():
-            if not lake.table_exists(name):
-                continue
-            snapshot = lake.load_table(name).metadata.current_snapshot()
-            if snapshot is None:
-                continue
-            age.add_metric([name], (now_ms - snapshot.timestamp_ms) / 1000)
-            for key, gauge in figures.items():
-                if snapshot.summary.get(key, "").isdecimal():
-                    gauge.add_metric([name], int(snapshot.summary[key]))
+            with self._apart(f"table {name}"):
+                if not lake.table_exists(name):
+                    continue
+                snapshot = lake.load_table(name).metadata.current_snapshot()
+                if snapshot is None:
+                    continue
+                age.add_metric([name], (now_ms - snapshot.timestamp_ms) / 1000)
+                for key, gauge in figures.items():
+                    if snapshot.summary.get(key, "").isdecimal():
+                        gauge.add_metric([name], int(snapshot.summary[key]))
         yield from (*figures.values(), age)
 
     def _databases(self) -> Gauges:
         figures = {key: _gauge(*told, "database") for key, told in _FIGURES.items()}
         for name, engine in self._engines.items():
-            with engine.connect() as connection:
-                row = connection.execute(_DATABASE).mappings().one()
-            for key, gauge in figures.items():
-                gauge.add_metric([name], float(row[key]))
+            with self._apart(f"database {name}"):
+                with engine.connect() as connection:
+                    row = connection.execute(_DATABASE).mappings().one()
+                for key, gauge in figures.items():
+                    gauge.add_metric([name], float(row[key]))
         yield from figures.values()
 
 

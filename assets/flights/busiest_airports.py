@@ -9,6 +9,7 @@ from pyspark.sql.functions import avg, col, count, count_distinct, desc
 
 @dg.asset(
     key_prefix="marts",
+    group_name="marts",
     ins={"flights": dg.AssetIn(["clean", "flights"])},
     kinds={"iceberg", "spark"},
     owners=["team:flights"],

@@ -24,7 +24,10 @@ from rich.progress import (
 
 from lakehouse.errors import LakehouseError
 
-PROCESS_TAG = "lakehouse/process"
+# of the prefix that the pages hide
+PROCESS_TAG = ".dagster/lakehouse_process"
+# so that the job's page in `workspace.yaml` shows the run
+REPOSITORY = {".dagster/repository": "__repository__@lakehouse"}
 _STEPS = 4
 _SKIPPED = "Skipping step "  # what Dagster says of each step that a run has no use for
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
@@ -90,7 +93,7 @@ class Runner:
                 result = definition.execute_in_process(
                     run_config={**(config or {}), **_QUIET},
                     instance=self.instance,
-                    tags={**(tags or {}), PROCESS_TAG: process_tag()},
+                    tags={**(tags or {}), **REPOSITORY, PROCESS_TAG: process_tag()},
                     raise_on_error=False,
                     run_id=run_id,
                 )

@@ -17,6 +17,7 @@ from lakehouse.catalog.catalog_protocol import Catalog, Namespace, TableVersion,
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     InvalidIdentifierError,
+    InvalidInputError,
     InvalidLocationError,
     MaintenanceRefusedError,
 )
@@ -359,6 +360,59 @@ def leads_elsewhere(catalog: Catalog, folder: str) -> bool:
     base = os.path.normpath(local_path(root))
     expected = Path(os.path.realpath(base)) / os.path.relpath(path, base)
     return Path(os.path.realpath(path)) != expected
+
+
+def original_of(location: str, folder: str, warehouse: str) -> str | None:
+    """Where the warehouse was whose copy a folder lies in; None: the location lies in this one.
+
+    Args:
+        location: of the table, as its metadata says.
+        folder: where its metadata lies, in `warehouse`.
+        warehouse: of the catalog.
+
+    Raises:
+        InvalidInputError: the location does not end as the folder does.
+    """
+    if is_within(location, warehouse):
+        return None
+    inner = canonical(folder)[len(canonical(warehouse).rstrip("/")) :]
+    root, found, _ = (canonical(location) + "/").rpartition(inner.rstrip("/") + "/")
+    if not found:
+        raise InvalidInputError(
+            f"the table in {folder} says that it lies in {location}: that does not tell where the "
+            "warehouse was; name it (--from)"
+        )
+    return root
+
+
+def check_is_no_copy(catalog: Catalog, identifier: Identifier, location: str, folder: str) -> None:
+    """Raise InvalidLocationError for a table of a copied warehouse: it names the original's files.
+
+    A warehouse that is mounted at two places is no copy.
+    """
+    roots = allowed_roots(catalog.warehouse, catalog.properties)
+    if any(is_within(location, root) for root in roots):
+        return
+    try:
+        original = original_of(location, folder, catalog.warehouse)
+    except InvalidInputError:
+        return
+    here = catalog.warehouse
+    if original is None or (
+        parse(here).is_local
+        and parse(original).is_local
+        and Path(local_path(original)).exists()
+        and Path(local_path(original)).samefile(local_path(here))
+    ):
+        return
+    raise InvalidLocationError(
+        f"{identifier} names files below {original}, and this warehouse is {here}: it is a copy. "
+        "`lakehouse relocate` makes it name its own files (--dry-run shows what it would do); to "
+        f"read the original's from here, list {original} in the catalog property "
+        f"{ALLOWED_LOCATIONS}",
+        location=location,
+        warehouse=here,
+    )
 
 
 def check_files(

@@ -111,6 +111,10 @@ COMMANDS = {
         "lakehouse.cli.maintenance_commands",
         "Move files that no snapshot reaches to the trash, and purge old trash.",
     ),
+    "relocate": Listed(
+        "lakehouse.cli.maintenance_commands",
+        "Make a copied warehouse name its own files.",
+    ),
     "new-source": Listed(
         "lakehouse.cli.sources.source_commands",
         "Read a sample of events, propose a source, and write its definition.",

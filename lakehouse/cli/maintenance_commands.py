@@ -32,6 +32,7 @@ from lakehouse.maintenance.orphans.orphan_removal import (
     execute_orphan_removal,
     plan_orphan_removal,
 )
+from lakehouse.maintenance.relocation import relocate as relocated
 from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
     expire_snapshots,
@@ -48,6 +49,7 @@ def register(app: typer.Typer) -> None:
     command(app, "expire")(expire)
     command(app, "rewrite-manifests")(rewrite_manifests)
     command(app, "remove-orphans")(remove_orphans)
+    command(app, "relocate")(relocate)
 
 
 def _policy(session: Session, table: Table) -> MaintenancePolicy:
@@ -282,6 +284,32 @@ def _write_columnar(session: Session, table: Table, *, dry_run: bool) -> None:
     plan = plan_columnar(table.catalog, table.identifier)
     run = partial(execute_columnar, table.catalog, plan, environment=session.environment)
     session.carry_out(plan, run, dry_run=dry_run)
+
+
+def relocate(
+    session: Session,
+    original: Annotated[
+        str | None,
+        typer.Option("--from", help="Where the warehouse was; as its tables say by default."),
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Make a copied warehouse name its own files.
+
+    Every path of the original in metadata, manifests and delete files is rewritten, table after
+    table, once all files of the table were found in the copy. The original is not opened. After an
+    error or a crash, run it again.
+    """
+    session.report(
+        relocated(
+            session.lake.catalog,
+            original=original,
+            dry_run=dry_run,
+            environment=session.environment,
+        )
+    )
+    if dry_run:
+        session.confirm_dry_run()
 
 
 def remove_orphans(

@@ -57,15 +57,45 @@ COMPUTED_DOC = "Computed by the transform of the source."
 REST_DOC = "What the record's columns did not take, as the text of a JSON object."
 
 
+_LEDGER_DOCS = {
+    "landing_file": "Path of the file below the landing folder.",
+    "size_bytes": "Of the version that was read.",
+    "modified_ms": "When that version was written, in milliseconds since 1970.",
+    "event_day": "Day (UTC) of the file's lines; null: those without a usable event time.",
+    "lines": "How many lines of this day the file has.",
+    "pending": "Whether they wait for the raw table, or are to be taken again.",
+    "replaces": "Whether the day has to be replaced: lines of the file were in it before.",
+    "rows": "Lines that became rows.",
+    "quarantined": "Lines that went to quarantine.",
+    "duplicates": "Lines that repeat an event.",
+    "problem": "What is wrong with the file as a whole, on its row without a day.",
+    "kinds": "JSON: how many values of each kind each field has, on the row without a day.",
+}
+_QUARANTINE_DOCS = {
+    "event_day": "Day (UTC) of the line; null: it has no usable event time.",
+    "landing_file": "The file that it landed in.",
+    "landing_line": "Its number; null: the file as a whole has the problem.",
+    "reason": "Why it became no row.",
+    "detail": "The field, the value, or what the parser said.",
+    "record": "The first 64 KiB of its text.",
+    "record_bytes": "The size of all of its text.",
+}
+
+
 def ledger_table(lake: Lakehouse, source: Source) -> Table:
     """The ledger, created when missing."""
     made_by = ledger_property(source)
-    return _table(lake, source.ledger_table, LEDGER_SCHEMA, (), made_by)
+    return _table(lake, source.ledger_table, _with(LEDGER_SCHEMA, _LEDGER_DOCS), (), made_by)
 
 
 def quarantine_table(lake: Lakehouse, source: Source) -> Table:
     """The quarantine, created when missing."""
-    return _table(lake, source.quarantine_table, REJECTS_SCHEMA, ("month(event_day)",))
+    schema = _with(REJECTS_SCHEMA, _QUARANTINE_DOCS)
+    return _table(lake, source.quarantine_table, schema, ("month(event_day)",))
+
+
+def _with(schema: pa.Schema, docs: Mapping[str, str]) -> pa.Schema:
+    return pa.schema([one.with_metadata({"doc": docs[one.name]}) for one in schema])
 
 
 def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str], None]) -> Table:

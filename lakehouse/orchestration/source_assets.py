@@ -212,14 +212,16 @@ class SourceAssets:
             specs=[
                 spec(
                     self.raw_key,
-                    f"Events of `{source.name}`, partitioned by "
-                    f"{', '.join(f'`{term}`' for term in source.partition_terms) or 'nothing'}.",
+                    f"Events of `{source.name}`, whose files land in `{source.name}/`; partitioned "
+                    f"by {', '.join(f'`{term}`' for term in source.partition_terms) or 'nothing'}. "
+                    f'Read it: `lakehouse sql "SELECT * FROM {source.table} LIMIT 10"`.',
                     EVENT_TS,
                     source.fresh_within,
                 ),
                 spec(
                     self.quarantine_key,
-                    f"Lines of `{source.name}` that became no row: reason, file, line, text.",
+                    f"Lines of `{source.name}` that became no row: reason, file, line, text. "
+                    f"Count them: `lakehouse quarantine {source.table}`.",
                     "event_day",
                 ),
             ],

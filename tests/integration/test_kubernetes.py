@@ -17,10 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = {
     name: one
     for name, one in yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].items()
-    if "profiles" not in one
+    if "profiles" not in one or name == "metrics"
 }
 VALUES = yaml.safe_load((ROOT / "deploy/kubernetes/dagster-values.yaml").read_text())
-MADE = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/lakehouse.yaml").read_text()))
+WATCH = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/watch.yaml").read_text()))
+MADE = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/lakehouse.yaml").read_text())) + [
+    one for one in WATCH if not one["apiVersion"].startswith("monitoring")
+]
 SETTINGS = next(one["data"] for one in MADE if one["metadata"]["name"] == "lakehouse")
 PODS = {
     one["metadata"]["name"]: one["spec"]["template"]["spec"]
@@ -102,7 +105,7 @@ def test_settings_are_those_of_compose(name):
             own |= dict.fromkeys(SECRETS[named["name"]], "secret")
         else:  # what is no secret, all have
             own |= SETTINGS
-            wanted = SETTINGS | wanted
+            wanted = SETTINGS | wanted | {"LAKEHOUSE_LANDING": SETTINGS["LAKEHOUSE_LANDING"]}
     own.pop("SPARK_LOCAL_HOSTNAME", None)
     assert own == wanted
 
@@ -143,6 +146,26 @@ def test_dagsters_pods_run_as_a_user_without_rights():
         assert part["podSecurityContext"] == PODS["rest"]["securityContext"]
         assert part["securityContext"] == PODS["rest"]["containers"][0]["securityContext"]
         assert part["resources"]["limits"]["memory"]
+
+
+def test_prometheus_scrapes_what_it_does_under_compose():
+    """Each pod at its port and path, and the same rules."""
+    told = yaml.safe_load((ROOT / "deploy/watch/prometheus.yml").read_text())
+    scraped = {one["job_name"]: one for one in told["scrape_configs"]}
+    monitors = {
+        one["metadata"]["name"]: one["spec"] for one in WATCH if one["kind"] == "PodMonitor"
+    }
+    assert monitors.keys() == scraped.keys()
+    for name, spec in monitors.items():
+        assert spec["selector"] == {"matchLabels": {"app": name}}
+        (endpoint,) = spec["podMetricsEndpoints"]
+        assert {"containerPort": endpoint["portNumber"]} in PODS[name]["containers"][0]["ports"]
+        assert endpoint.get("path") == scraped[name].get("metrics_path")
+        usual = told["global"]["scrape_interval"]
+        assert endpoint["interval"] == scraped[name].get("scrape_interval", usual)
+        assert endpoint.get("scrapeTimeout") == scraped[name].get("scrape_timeout")
+    (rules,) = (one["spec"] for one in WATCH if one["kind"] == "PrometheusRule")
+    assert rules == yaml.safe_load((ROOT / "deploy/watch/alerts.yml").read_text())
 
 
 def test_the_databases_are_made_as_under_compose():

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -171,6 +171,30 @@ def test_a_part_that_cannot_be_measured_is_named(tmp_path: Path) -> None:
     away = {"LAKEHOUSE_CATALOG": f"postgresql+psycopg://x@127.0.0.1:{free_port()}/x"}
     told = samples(generate_latest(registry(module, away)).decode())["lakehouse_unmeasured"]
     assert (told["landing",], told["postgresql",], told["tables",]) == (1, 1, 0)
+
+
+def test_what_cannot_be_measured_hides_no_other(tmp_path: Path) -> None:
+    """A table that is damaged, a source that nobody has delivered to, a database that is away."""
+    lake = load_catalog(str(tmp_path / "warehouse"))
+    for name in ("raw.one", "raw.two"):
+        lake.create_table(name, pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+    (metadata,) = (tmp_path / "warehouse/raw/one/metadata").glob("v2.metadata.json")
+    metadata.write_text("{")
+    (tmp_path / "landing/clicks").mkdir(parents=True)
+    (tmp_path / "landing/clicks/a.jsonl").write_text("{}\n")
+    resource = LakehouseResource(
+        catalog=str(tmp_path / "warehouse"), landing=str(tmp_path / "landing")
+    )
+    sources = (replace(CLICKS, name="views"), replace(CLICKS, pattern="*"))
+    pipeline = Pipeline(sources, (), str(tmp_path / "landing"), others=("raw.one", "raw.two"))
+    module = SimpleNamespace(
+        pipeline=pipeline, defs=SimpleNamespace(resources={"lakehouse": resource})
+    )
+    told = samples(generate_latest(registry(module, {})).decode())
+    assert told["lakehouse_table_rows"] == {("raw.two",): 1}
+    assert told["lakehouse_landing_files_waiting"] == {("views",): 0, ("clicks",): 1}
+    parts = told["lakehouse_unmeasured"]
+    assert (parts["tables",], parts["landing",]) == (1, 0)
 
 
 def test_only_postgresql_is_asked() -> None:

@@ -29,6 +29,7 @@ from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.confinement import (
     allowed_roots,
     check_gc_enabled,
+    check_is_no_copy,
     check_locations,
     check_no_overlap,
     check_unused,
@@ -208,8 +209,10 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             )
         number, location, data = found
         self._settle(folder, number, location)
-        version = TableVersion(identifier, parse(data, location), location)
-        transaction = transaction_of(version.metadata)
+        metadata = parse(data, location)
+        check_is_no_copy(self, identifier, metadata.location, folder)
+        version = TableVersion(identifier, metadata, location)
+        transaction = transaction_of(metadata)
         if transaction is None or not self._recorded.is_committed(transaction):
             return version
         return self._finished(version)

@@ -47,7 +47,7 @@ from lakehouse.orchestration.automation.run_requests import (
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.state.state_asset import STATE_KEY
+from lakehouse.orchestration.state.state_asset import OF_NO_ASSET, STATE_KEY
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
@@ -297,7 +297,8 @@ def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request:
         return
     context.log.info(as_text(report))
     moved = isinstance(report, OrphanResult) and bool(report.moved_files)
-    if table.refresh().metadata_location != location or moved:
+    changed = table.refresh().metadata_location != location or moved
+    if changed and table.name not in OF_NO_ASSET:
         metadata = event_metadata(context.job_name, report, before, measures(table))
         context.log_event(dg.AssetObservation(asset_key=split_name(table.name), metadata=metadata))
 

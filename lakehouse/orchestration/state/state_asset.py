@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
+from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.health.table_health import TableHealth
 from lakehouse.orchestration.automation.run_requests import STATE_JOB
@@ -13,6 +14,8 @@ from lakehouse.orchestration.state.state_page import TableState, state_markdown,
 from lakehouse.spec.identifier import split_name
 
 STATE_KEY = dg.AssetKey(["lakehouse", "state"])
+OF_NO_ASSET = frozenset({STATEMENTS, VERIFICATIONS})
+"""Tables that no asset stands for: what is told of them would make entries without a definition."""
 BEYOND_SINCE = "lakehouse/beyond_policy_since_ms"
 
 
@@ -61,11 +64,12 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
                 context.log.exception(f"{name} cannot be measured")
                 continue
             context.log.info(f"measured {name}: {len(found[name].actions)} things to do")
-            context.log_event(
-                dg.AssetObservation(
-                    asset_key=split_name(name), metadata=health_metadata(found[name].health)
+            if name not in OF_NO_ASSET:
+                context.log_event(
+                    dg.AssetObservation(
+                        asset_key=split_name(name), metadata=health_metadata(found[name].health)
+                    )
                 )
-            )
         now_ms = time.time_ns() // 1_000_000
         yield dg.MaterializeResult(
             metadata=state_metadata(list(found.values()), failed, now_ms),

@@ -17,6 +17,7 @@ COMMANDS = [
     "expire",
     "rewrite-manifests",
     "remove-orphans",
+    "relocate",
     "health",
     "advise",
     "analyze",
@@ -85,6 +86,8 @@ def test_the_catalog_comes_from_the_environment_and_then_from_the_folder(tmp_pat
     assert not (tmp_path / ".lakehouse").exists()
     (tmp_path / ".lakehouse").mkdir()
     (tmp_path / "warehouse").rename(tmp_path / ".lakehouse" / "warehouse")
+    assert "it is a copy" in run("tables", catalog=False).err
+    assert run("relocate", "--json", catalog=False).json["moved"].keys() == {"raw.events"}
     assert [line["name"] for line in run("tables", "--json", catalog=False).json] == ["raw.events"]
 
 
@@ -290,7 +293,7 @@ def test_every_command_has_help_and_json(run, name):
     assert answer.code == 0
     assert "--json" in answer.out
     assert "--catalog" in answer.out
-    if name in ("compact", "expire", "rewrite-manifests", "remove-orphans", "merge", "upsert"):
+    if name in ("compact", "expire", "rewrite-manifests", "relocate", "merge", "upsert"):
         assert "--dry-run" in answer.out
 
 

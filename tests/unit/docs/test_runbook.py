@@ -125,6 +125,9 @@ def test_every_command_runs_in_order_and_does_what_the_page_says(folder: Path) -
             assert _flights(folder) == (before if "--dry-run" in command else left)
         elif command == "lakehouse rollback raw.flights before-fix":
             assert _flights(folder) == before
+        elif command == "lakehouse relocate --catalog moved":
+            rows = lh.load_catalog(str(folder / "moved")).load_table("raw.flights").scan()
+            assert len(rows.to_arrow()) == len(_flights(folder))
         elif command.startswith("mv "):
             assert not (folder / ".lakehouse/warehouse").exists()
         elif command.startswith("cp -a backup"):
