@@ -16,6 +16,7 @@ from lakehouse.catalog.catalog_protocol import (
 from lakehouse.catalog.configured import choose_catalog
 from lakehouse.catalog.creating_catalog import CreatingCatalog
 from lakehouse.catalog.redaction import hide_in_urls
+from lakehouse.delta_log.delta_log import DeltaFollowedCatalog
 from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError
@@ -230,6 +231,36 @@ class Lakehouse:
         identifier = Identifier.parse(name)
         self.create_namespace(identifier.namespace, exist_ok=True)
         return self._table(self.catalog.register(identifier, metadata_location))
+
+    def import_delta(self, location: str, name: Name, *, version: int | None = None) -> Table:
+        """Make a table of the files of a Delta table, where they are: one commit, no data read.
+
+        The Delta table stays as it is, and later changes of it are not followed. The files belong
+        to it: they are never deleted from here. Needs the extra `delta`.
+
+        Args:
+            location: folder of the Delta table.
+            name: of the new table; it has version 3 where rows are deleted, else 2.
+            version: which version of the Delta table; the newest by default.
+
+        Raises:
+            InvalidInputError | UnsupportedFeatureError: see `read_delta`.
+            InvalidSchemaError: a file that cannot be taken in, see `Table.add_files`.
+            TableAlreadyExistsError: the name is taken.
+        """
+        from lakehouse.table.delta_import import read_delta, take_over  # noqa: PLC0415 - an extra
+
+        delta = read_delta(location, self.catalog.properties, version)
+        table = self.create_table(
+            name,
+            delta.schema,
+            partition_by=delta.partition_by,
+            format_version=3 if delta.deleted else None,
+            staged=bool(delta.files),
+        )
+        if delta.files:
+            take_over(table, delta)
+        return self.load_table(name)
 
     def transaction(self) -> JointTransaction:
         """Change several tables in one commit. Raises UnsupportedFeatureError where none can be.
@@ -503,7 +534,7 @@ def load_catalog(
         environment=environment,
         **chosen.properties,
     )
-    return Lakehouse(opened, environment)
+    return Lakehouse(DeltaFollowedCatalog(opened), environment)
 
 
 def _namespace(namespace: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -115,6 +115,10 @@ COMMANDS = {
         "lakehouse.cli.maintenance_commands",
         "Make a copied warehouse name its own files.",
     ),
+    "delta": Listed(
+        "lakehouse.cli.delta_commands",
+        "Delta beside Iceberg: keep a log of Delta for tables, take over tables of Delta.",
+    ),
     "new-source": Listed(
         "lakehouse.cli.sources.source_commands",
         "Read a sample of events, propose a source, and write its definition.",

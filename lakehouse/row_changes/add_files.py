@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ def describe_paths(
     listed: list[tuple[FileInfo, _Texts]] = [
         (FileInfo(full_uri(path), storage.size(path), 0), {}) for path in paths
     ]
-    return _described(listed, metadata, snapshot_id, storage, table)
+    return describe_files(listed, metadata, snapshot_id, storage, table)
 
 
 def describe_hive(
@@ -91,16 +91,20 @@ def describe_hive(
                 "by one"
             )
         listed.append((info, partition_texts(relative)))
-    return _described(listed, metadata, snapshot_id, storage, table)
+    return describe_files(listed, metadata, snapshot_id, storage, table)
 
 
-def _described(
-    listed: list[tuple[FileInfo, _Texts]],
+def describe_files(
+    listed: Sequence[tuple[FileInfo, _Texts]],
     metadata: TableMetadata,
     snapshot_id: int | None,
     storage: Storage,
     table: str,
 ) -> AddedFiles:
+    """Parquet files without field ids, each with texts of partition values that it lacks.
+
+    Other arguments and errors as for `describe_paths`.
+    """
     if not listed:
         raise InvalidInputError(f"no files to add to {table}", table=table)
     _refuse_known([info.location for info, _ in listed], metadata, snapshot_id, storage, table)

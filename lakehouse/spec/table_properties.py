@@ -382,6 +382,13 @@ class TableProperties:
         "Columns that get metrics without a mode of their own.",
     )
 
+    delta_log = Property(
+        "write.delta-log",
+        boolean,
+        False,
+        "Keep a transaction log of Delta beside the metadata: readers of Delta see every commit.",
+    )
+
     # Commits
     retry_count = Property(
         "commit.retry.num-retries", natural, 4, "Times a commit that lost a race is tried again."

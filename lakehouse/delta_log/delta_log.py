@@ -1,0 +1,772 @@
+"""Delta's transaction log of a table: found, followed after each commit, checkpointed, cleaned.
+
+Iceberg commits; the log follows. A snapshot of `main` becomes one version of the log, created if
+absent, so that two that follow at once write it once. Who follows reads the log's head first and
+the table second: what the log shows is never newer than the table that it is compared with. A
+writer that dies in between leaves a log that the next commit, or `lakehouse delta sync`, brings up
+to date.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from lakehouse.catalog.catalog_decorator import CatalogDecorator
+from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersion
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.data.deletes.deletion_vector import Positions, encode_vector
+from lakehouse.data.reading.scan_reader import (
+    METADATA_COLUMNS,
+    ReadRequest,
+    deleted_positions,
+    read_table,
+)
+from lakehouse.delta_log.delta_actions import (
+    ENGINE,
+    LOG_FOLDER,
+    VECTOR_FILE_VERSION,
+    VECTOR_FOLDER,
+    Action,
+    Definition,
+    add_actions,
+    check_expressible,
+    commit_info,
+    file_key,
+    inline_vector,
+    remove_action,
+    stored_at,
+    stored_vector,
+    vector_location,
+)
+from lakehouse.errors import (
+    CorruptMetadataError,
+    FileAlreadyExistsError,
+    NoSuchFileError,
+)
+from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import (
+    AddSchema,
+    SetProperties,
+    Update,
+    apply_updates,
+)
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.storage_protocol import Storage
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY = 100
+"""Versions from one checkpoint to the next: readers replay at most so many small files."""
+_YOUNG_MS = 3600 * 1000
+_INLINE_BYTES = 1024
+"""Vectors up to this size stand in the log itself: no request more for writer and reader."""
+_ADDED, _DELETED = 1, 2
+_LIVE_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_path")
+
+
+def keeps_delta_log(metadata: TableMetadata) -> bool:
+    """Whether a table has a log of Delta's beside it (`write.delta-log`)."""
+    return TableProperties.delta_log.name in metadata.properties and (
+        TableProperties(metadata.properties).delta_log
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest version of a log.
+
+    Attributes:
+        version: its number.
+        table_uuid: of the Iceberg table that it is of.
+        snapshot_id: of the snapshot that it shows; None: the table had none.
+        definition: digest of protocol and schema.
+        vectors: whether the log has had deletion vectors.
+    """
+
+    version: int
+    table_uuid: str
+    snapshot_id: int | None
+    definition: str
+    vectors: bool
+
+    @classmethod
+    def of(cls, version: int, said: Mapping[str, Any]) -> Head:
+        """From what `commitInfo` says of the table."""
+        snapshot_id = said["snapshot-id"]
+        return cls(
+            version,
+            said["table-uuid"],
+            None if snapshot_id is None else int(snapshot_id),
+            said["definition"],
+            said["vectors"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogVersion:
+    """One version of a log: when, what, and the snapshot that it shows."""
+
+    version: int
+    timestamp_ms: int
+    operation: str
+    snapshot_id: int | None
+
+
+class DeltaLog:
+    """The log of one table.
+
+    Args:
+        storage: where it is.
+        root: the table's folder.
+    """
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self._storage = storage
+        self._root = root.rstrip("/")
+        self._folder = f"{self._root}/{LOG_FOLDER}"
+
+    def head(self, known: int = 0) -> Head | None:
+        """The newest version, None where there is no log.
+
+        Raises:
+            CorruptMetadataError: another engine wrote it.
+        """
+        number = self._newest(known)
+        return None if number is None else self._head(number)
+
+    def versions(self) -> list[LogVersion]:
+        """Every version that the log still has, oldest first."""
+        found = []
+        files = (file.location for file in self._storage.list(self._folder))
+        for number in sorted(_numbers(files, ".json")):
+            first = self._first_line(number)
+            said = first.get(ENGINE, {}).get("snapshot-id")
+            snapshot_id = None if said is None else int(said)
+            found.append(LogVersion(number, first["timestamp"], first["operation"], snapshot_id))
+        return found
+
+    def write(self, version: int, actions: Iterable[Action]) -> None:
+        """Create a version; raises FileAlreadyExistsError: somebody did."""
+        data = b"\n".join(orjson.dumps(action) for action in actions) + b"\n"
+        self._storage.create(self._location(version), data)
+
+    def files(self) -> dict[tuple[str, str], Action]:
+        """The `add` of every file of the newest version, by path and id of its vector."""
+        _, files = self._replayed()
+        return files
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version; returns that."""
+        newest, files = self._replayed()
+        definition: dict[str, Action] = {}
+        for number in range(newest, -1, -1):  # the newest of each
+            try:
+                actions = self._actions(number)
+            except NoSuchFileError:
+                break
+            for action in actions:
+                for name in ("protocol", "metaData"):
+                    if name in action:
+                        definition.setdefault(name, action[name])
+            if len(definition) == 2:
+                break
+        definition = self._checkpointed_definition() | definition
+        rows: list[Action] = [{name: action} for name, action in definition.items()]
+        rows += [{"add": action} for action in files.values()]
+        sink = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT), sink, compression="zstd")
+        self._storage.write(self._checkpoint_location(newest), sink.getvalue())
+        pointer = orjson.dumps({"version": newest, "size": len(rows)})
+        self._storage.write(f"{self._folder}/_last_checkpoint", pointer)
+        return newest
+
+    def clean(self, metadata: TableMetadata) -> int:
+        """Delete versions whose snapshots have expired, up to a checkpoint, and vectors of theirs.
+
+        Vectors that are about as young as the newest version stay: that of which they are may be
+        about to be written.
+
+        Returns:
+            How many files.
+        """
+        listed = {file.location: file for file in self._storage.list(self._folder)}
+        numbers = sorted(_numbers(listed, ".json"))
+        checkpoints = _numbers(listed, ".checkpoint.parquet")
+        kept = next((one for one in numbers if self._is_of(one, metadata)), numbers[-1])
+        first = max((one for one in checkpoints if one <= kept), default=0)
+        old = [self._location(number) for number in numbers if number < first]
+        old += [self._checkpoint_location(number) for number in checkpoints if number < first]
+        self._storage.delete(old)
+        return len(old) + self._clean_vectors(
+            [number for number in numbers if number >= first],
+            first if first in checkpoints else None,
+            listed[self._location(numbers[-1])].modified_ms - _YOUNG_MS,
+        )
+
+    def _is_of(self, version: int, metadata: TableMetadata) -> bool:
+        said = self._first_line(version).get(ENGINE, {}).get("snapshot-id")
+        return said is not None and metadata.snapshot_or_none(int(said)) is not None
+
+    def _clean_vectors(self, versions: Sequence[int], point: int | None, cut_ms: int) -> int:
+        folder = f"{self._root}/{VECTOR_FOLDER}"
+        old = {file.location for file in self._storage.list(folder) if file.modified_ms < cut_ms}
+        if not old:
+            return 0
+        actions = [action for version in versions for action in self._actions(version)]
+        if point is not None:
+            adds = self._read_checkpoint(point, ["add"])["add"].to_pylist()
+            actions += [{"add": add} for add in adds]
+        for action in actions:
+            for file in (action.get("add"), action.get("remove")):
+                vector = (file or {}).get("deletionVector")
+                if vector and vector["storageType"] == "u":
+                    old.discard(stored_at(vector, self._root))
+        self._storage.delete(sorted(old))
+        return len(old)
+
+    def remove(self) -> None:
+        """Delete the log and the vectors beside it: readers find no table of Delta's."""
+        for folder in (self._folder, f"{self._root}/{VECTOR_FOLDER}"):
+            locations = [file.location for file in self._storage.list(folder)]
+            self._storage.delete(sorted(locations, reverse=True))
+
+    def _newest(self, known: int = 0) -> int | None:
+        """Versions are contiguous from the last checkpoint on: doubled steps find the end."""
+        start = max(known, self._last_checkpoint() if known == 0 else 0)
+        if not self._exists(start):
+            return self._newest() if known else None
+        step = 1
+        while self._exists(start + step):
+            start, step = start + step, step * 2
+        while step > 1:
+            step //= 2
+            if self._exists(start + step):
+                start += step
+        return start
+
+    def _exists(self, version: int) -> bool:
+        return self._storage.exists(self._location(version))
+
+    def _last_checkpoint(self) -> int:
+        try:
+            data = self._storage.read(f"{self._folder}/_last_checkpoint")
+        except NoSuchFileError:
+            return 0
+        return int(orjson.loads(data)["version"])
+
+    def _location(self, version: int) -> str:
+        return f"{self._folder}/{version:020}.json"
+
+    def _checkpoint_location(self, version: int) -> str:
+        return f"{self._folder}/{version:020}.checkpoint.parquet"
+
+    def _actions(self, version: int) -> list[Action]:
+        lines = self._storage.read(self._location(version)).split(b"\n")
+        return [orjson.loads(line) for line in lines if line]
+
+    def _first_line(self, version: int) -> Action:
+        data = self._storage.read_range(self._location(version), 0, 65_536)
+        first = orjson.loads(data.partition(b"\n")[0])
+        info: Action = first.get("commitInfo", {})
+        return info
+
+    def _head(self, version: int) -> Head:
+        said = self._first_line(version).get(ENGINE)
+        if said is None:
+            raise CorruptMetadataError(
+                f"{self._location(version)} was written by another engine: the log of Delta that "
+                "follows an Iceberg table is written with it alone. Move what was written there "
+                "into the Iceberg table, and remove the folder.",
+                location=self._location(version),
+            )
+        return Head.of(version, said)
+
+    def _replayed(self) -> tuple[int, dict[tuple[str, str], Action]]:
+        newest = self._newest()
+        if newest is None:
+            return -1, {}
+        files: dict[tuple[str, str], Action] = {}
+        start = 0
+        point = self._last_checkpoint()
+        if point:
+            table = self._read_checkpoint(point, ["add"])
+            files = {file_key(add): add for add in map(_plain, table["add"].to_pylist()) if add}
+            start = point + 1
+        for number in range(start, newest + 1):
+            for action in self._actions(number):
+                if "add" in action:
+                    files[file_key(action["add"])] = action["add"]
+                elif "remove" in action:
+                    files.pop(file_key(action["remove"]), None)
+        return newest, files
+
+    def _checkpointed_definition(self) -> dict[str, Action]:
+        point = self._last_checkpoint()
+        if not point:
+            return {}
+        rows = self._read_checkpoint(point, ["protocol", "metaData"]).to_pylist()
+        return {name: value for row in rows for name, value in row.items() if value is not None}
+
+    def _read_checkpoint(self, version: int, columns: Sequence[str]) -> pa.Table:
+        data = self._storage.read(self._checkpoint_location(version))
+        return pq.read_table(io.BytesIO(data), columns=list(columns))
+
+
+def _numbers(locations: Iterable[str], ending: str) -> list[int]:
+    names = (location.rpartition("/")[2] for location in locations)
+    stems = (name.removesuffix(ending) for name in names if name.endswith(ending))
+    return [int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal()]
+
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_CHECKPOINT = pa.schema(
+    {
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": pa.list_(pa.string()),
+                "writerFeatures": pa.list_(pa.string()),
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
+                "schemaString": pa.string(),
+                "partitionColumns": pa.list_(pa.string()),
+                "configuration": _TEXTS,
+            }
+        ),
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _TEXTS,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats": pa.string(),
+                "deletionVector": pa.struct(
+                    {
+                        "storageType": pa.string(),
+                        "pathOrInlineDv": pa.string(),
+                        "offset": pa.int32(),
+                        "sizeInBytes": pa.int32(),
+                        "cardinality": pa.int64(),
+                    }
+                ),
+            }
+        ),
+    }
+)
+
+
+def _plain(add: Action | None) -> Action | None:
+    """An `add` of a checkpoint as JSON has it."""
+    if add is None:
+        return None
+    add["partitionValues"] = dict(add["partitionValues"] or ())
+    vector = add.pop("deletionVector")
+    if vector is not None:
+        add["deletionVector"] = {key: value for key, value in vector.items() if value is not None}
+    return add
+
+
+# Following a table
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFiles:
+    """Data files of a snapshot, or some of them.
+
+    Attributes:
+        adds: their `add` by key.
+        puffins: Puffin files whose vectors some of them have, not inline.
+    """
+
+    adds: Mapping[tuple[str, str], Action]
+    puffins: Collection[str]
+
+
+NO_FILES = LiveFiles({}, ())
+
+
+class TableFiles:
+    """The files of a table's snapshots as Delta's actions.
+
+    Args:
+        version: the table.
+        storage: where its files are.
+    """
+
+    def __init__(self, version: TableVersion, storage: Storage) -> None:
+        self._metadata = version.metadata
+        self._storage = storage
+        self._reader = ManifestReader(
+            storage,
+            types_of(version.metadata),
+            version.metadata.specs(),
+            use_columnar=True,
+            cache=DEFAULT_CACHE,
+        )
+
+    def all(self, snapshot: Snapshot) -> LiveFiles:
+        """Every data file of a snapshot."""
+        return self._live(snapshot, load_manifests(self._storage, snapshot), None)
+
+    def changed(
+        self, parent: Snapshot | None, snapshot: Snapshot
+    ) -> tuple[LiveFiles, LiveFiles] | None:
+        """What a snapshot touched, as it was and as it is; costs what it touched.
+
+        None where that is not told by names: deletes by value, or by partition.
+        """
+        manifests = load_manifests(self._storage, snapshot)
+        new = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
+        added: set[str] = set()
+        others: set[str] = set()
+        for manifest in new:
+            entries = self._reader.entries(manifest)
+            by_snapshot = pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id)
+            moved = pc.is_in(entries.table["status"], value_set=pa.array([_ADDED, _DELETED]))
+            changes = entries.filter(pc.fill_null(pc.and_(by_snapshot, moved), False))
+            if manifest.content:
+                named = changes.named_files()
+                if named.null_count:
+                    return None
+                others.update(path.decode() for path in named.to_pylist())
+            else:
+                statuses = changes.table["status"].to_pylist()
+                paths = changes.table["file_path"].to_pylist()
+                for status, path in zip(statuses, paths, strict=True):
+                    (added if status == _ADDED else others).add(path)
+        others -= added
+        after = self._live(snapshot, new if not others else manifests, added | others)
+        if parent is None or not others:
+            return LiveFiles({}, ()), after
+        return self._live(parent, load_manifests(self._storage, parent), others), after
+
+    def _live(
+        self, snapshot: Snapshot, manifests: Sequence[ManifestFile], paths: set[str] | None
+    ) -> LiveFiles:
+        wanted = None if paths is None else pa.array(sorted(paths), pa.string())
+        deletes = []
+        for manifest in manifests:
+            if manifest.content:
+                entries = _alive(self._reader.entries(manifest))
+                if paths is not None:
+                    named = entries.named_files()
+                    mask = pc.or_(pc.is_null(named), pc.fill_null(entries.naming(paths), False))
+                    entries = entries.filter(mask)
+                deletes += entries.to_manifest_entries()
+        index = DeleteIndex(deletes, self._metadata.specs())
+        schema = self._metadata.schema_for(snapshot)
+        adds: dict[tuple[str, str], Action] = {}
+        puffins: set[str] = set()
+        for manifest in manifests:
+            if manifest.content:
+                continue
+            entries = self._entries(manifest, wanted)
+            if not len(entries):
+                continue
+            vectors: dict[str, Action] = {}
+            if not index.empty:
+                for entry in entries.to_manifest_entries():
+                    file = entry.data_file
+                    found = index.deletes_for(file, entry.sequence_number or 0)
+                    vector = self._vector(file, found, entry.sequence_number or 0)
+                    if vector is not None:
+                        vectors[file.file_path] = vector
+                        if vector["storageType"] == "u":
+                            puffins.add(found[-1].file_path)
+            for action in add_actions(
+                entries, schema, self._metadata.location, vectors, snapshot.timestamp_ms
+            ):
+                adds[file_key(action)] = action
+        return LiveFiles(adds, puffins)
+
+    def _entries(self, manifest: ManifestFile, wanted: pa.Array | None) -> Entries:
+        opened = self._reader.open(manifest)
+        if wanted is None:
+            return _alive(opened.entries(None))
+        table = opened.entries(_LIVE_COLUMNS).table
+        mask = pc.and_(
+            pc.is_in(table["file_path"], value_set=wanted),
+            pc.not_equal(table["status"], _DELETED),
+        )
+        if not pc.any(mask).as_py():
+            return opened.entries(_LIVE_COLUMNS).slice(0, 0)
+        return opened.entries(None).filter(mask)
+
+    def _vector(
+        self, file: DataFile, deletes: Sequence[DataFile], sequence_number: int
+    ) -> Action | None:
+        """What is deleted from a file, as one vector."""
+        if not deletes:
+            return None
+        if len(deletes) == 1 and deletes[0].is_deletion_vector:
+            size = deletes[0].content_size_in_bytes or 0
+            if size > _INLINE_BYTES:
+                return stored_vector(deletes[0])
+        positions = self._positions(file, deletes, sequence_number)
+        return inline_vector(encode_vector(positions), len(positions)) if len(positions) else None
+
+    def _positions(
+        self, file: DataFile, deletes: Sequence[DataFile], sequence_number: int
+    ) -> Positions:
+        if not any(delete.content == CONTENT_EQUALITY_DELETES for delete in deletes):
+            return deleted_positions([(file, deletes)], self._metadata, self._storage)[0]
+        task = FileScanTask(
+            data_file=file,
+            deletes=tuple(deletes),
+            length=file.file_size_in_bytes,
+            sequence_number=sequence_number,
+        )
+        request = ReadRequest.of(self._metadata, Schema(METADATA_COLUMNS["_pos"]))
+        alive = read_table([task], request, self._storage)["_pos"].to_numpy()
+        dead = np.ones(file.record_count, dtype=np.bool_)
+        dead[alive] = False
+        return np.flatnonzero(dead).astype(np.int64)
+
+
+def _alive(entries: Entries) -> Entries:
+    return entries.filter(pc.not_equal(entries.table["status"], _DELETED))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next version of a log.
+
+    Attributes:
+        actions: what it holds.
+        head: of the log, with it.
+        is_last: whether the log then shows the table as it is.
+    """
+
+    actions: Sequence[Action]
+    head: Head
+    is_last: bool
+
+
+def next_step(
+    head: Head | None, version: TableVersion, storage: Storage, delta: DeltaLog
+) -> Step | None:
+    """The version of the log that follows `head`; None: it shows the table as it is.
+
+    Raises:
+        UnsupportedFeatureError: Delta cannot show the table.
+        CorruptMetadataError: the log is of another table.
+    """
+    metadata, table = version.metadata, str(version.identifier)
+    check_expressible(metadata, table)
+    if head is not None and head.table_uuid != metadata.table_uuid:
+        raise CorruptMetadataError(
+            f"Table {table}: the Delta log in its folder is of another table, {head.table_uuid}. "
+            f"Remove the folder {LOG_FOLDER}.",
+            table=table,
+        )
+    current = metadata.current_snapshot()
+    shown = None if head is None else head.snapshot_id
+    snapshot, (before, after) = current, (NO_FILES, NO_FILES)
+    if head is None or shown != (None if current is None else current.snapshot_id):
+        snapshot, (before, after) = _changes(head, metadata, TableFiles(version, storage), delta)
+    snapshot_id = None if snapshot is None else snapshot.snapshot_id
+    is_last = snapshot is None or snapshot_id == metadata.current_snapshot_id
+    vectors = (head is not None and head.vectors) or any(
+        "deletionVector" in add for add in after.adds.values()
+    )
+    schema = metadata.schema() if is_last else metadata.schema_for(snapshot)
+    definition = Definition.of(schema, metadata.table_uuid, table, vectors=vectors)
+    is_defined = head is not None and head.definition == definition.digest
+    if is_defined and snapshot_id == shown:
+        return None
+    _copy_puffins(after.puffins, metadata.location, storage)
+    operation = "alter" if snapshot is None or snapshot_id == shown else snapshot.operation
+    time_ms = metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms
+    changes_data = {"dataChange": operation != "replace"}
+    said = {
+        "table-uuid": metadata.table_uuid,
+        "snapshot-id": None if snapshot_id is None else str(snapshot_id),
+        "definition": definition.digest,
+        "vectors": vectors,
+    }
+    actions = [
+        commit_info(operation or "append", time_ms, said),
+        *(() if is_defined else definition.actions),
+        *(
+            {"remove": remove_action(add, time_ms) | changes_data}
+            for key, add in before.adds.items()
+            if key not in after.adds
+        ),
+        *({"add": add | changes_data} for key, add in after.adds.items() if key not in before.adds),
+    ]
+    number = 0 if head is None else head.version + 1
+    return Step(actions, Head.of(number, said), is_last)
+
+
+def _changes(
+    head: Head | None, metadata: TableMetadata, files: TableFiles, delta: DeltaLog
+) -> tuple[Snapshot | None, tuple[LiveFiles, LiveFiles]]:
+    """The snapshot to show next, and what it changes; the log itself tells where names do not."""
+    current = metadata.current_snapshot()
+    if head is not None and current is not None:
+        parent, line = None, []
+        for snapshot in metadata.ancestors(current.snapshot_id):
+            if snapshot.snapshot_id == head.snapshot_id:
+                parent = snapshot
+                break
+            line.append(snapshot)
+        begins = head.snapshot_id is None and line[-1].parent_snapshot_id is None
+        if parent is not None or begins:
+            changes = files.changed(parent, line[-1])
+            if changes is None:
+                changes = LiveFiles(delta.files(), ()), files.all(line[-1])
+            return line[-1], changes
+    before = NO_FILES if head is None else LiveFiles(delta.files(), ())
+    return current, (before, NO_FILES if current is None else files.all(current))
+
+
+def _copy_puffins(puffins: Collection[str], root: str, storage: Storage) -> None:
+    copies = {vector_location(puffin, root): puffin for puffin in puffins}
+    missing = {copy: puffin for copy, puffin in copies.items() if not storage.exists(copy)}
+    if missing:
+        storage.write_new(
+            {copy: VECTOR_FILE_VERSION + storage.read(puffin) for copy, puffin in missing.items()}
+        )
+
+
+_KNOWN: dict[str, Head] = {}
+"""The head of each log as this process wrote it last: a hint, which a lost race corrects."""
+
+
+def follow(catalog: Catalog, version: TableVersion) -> Head | None:
+    """Bring a table's log up to date, one version for each snapshot since its head.
+
+    Args:
+        catalog: has the table.
+        version: one of its versions; the newest is asked for.
+
+    Returns:
+        The head of the log.
+
+    Raises:
+        CorruptMetadataError: another engine wrote to the log.
+        UnsupportedFeatureError: Delta cannot show the table.
+        StorageError: the log could not be read or written.
+    """
+    root = version.metadata.location
+    storage = catalog.storage(root)
+    delta = DeltaLog(storage, root)
+    while True:
+        head = _KNOWN.get(root) or delta.head()
+        version = catalog.refresh(version)  # after the head: the table is not older than it
+        step = next_step(head, version, storage, delta)
+        if step is None:
+            return head
+        try:
+            delta.write(step.head.version, step.actions)
+        except FileAlreadyExistsError:  # others follow, too
+            _KNOWN.pop(root, None)
+            continue
+        _KNOWN[root] = step.head
+        if step.head.version and step.head.version % CHECKPOINT_EVERY == 0:
+            delta.checkpoint()
+            delta.clean(version.metadata)
+        if step.is_last:
+            return step.head
+
+
+class DeltaFollowedCatalog(CatalogDecorator):
+    """A catalog after whose commits the Delta logs of the tables that have one are brought up.
+
+    A log that cannot be written does not fail the commit, which is done: it is logged, and the next
+    commit goes on from where the log stands.
+    """
+
+    def create(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
+    ) -> TableVersion:
+        """Create a table; raises UnsupportedFeatureError: Delta cannot show it."""
+        if keeps_delta_log(metadata):
+            with before_the_swap():
+                check_expressible(metadata, str(identifier))
+        return self._followed(None, self.inside.create(identifier, metadata, staged=staged))
+
+    def commit(
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
+    ) -> TableVersion:
+        """Commit; raises UnsupportedFeatureError: Delta cannot show what would come of it."""
+        _check(base, updates)
+        done = self.inside.commit(identifier, base, requirements, updates)
+        return self._followed(base, done)
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        """Commit to several tables; raises as `commit` does."""
+        for commit in commits:
+            _check(commit.base, commit.updates)
+        done = self.inside.commit_all(commits)
+        for commit, version in zip(commits, done, strict=True):
+            self._followed(commit.base, version)
+        return done
+
+    def _followed(self, base: TableVersion | None, version: TableVersion) -> TableVersion:
+        kept = base is not None and keeps_delta_log(base.metadata)
+        keeps = keeps_delta_log(version.metadata)
+        if not keeps and not kept:
+            return version
+        try:
+            if keeps:
+                follow(self.inside, version)
+            else:
+                forget(self.inside, version)
+        except Exception as error:  # noqa: BLE001 - the commit is done, whatever came after
+            log.warning(
+                "Table %s: committed, but its Delta log is behind (%s: %s). The next commit goes "
+                "on from there, or `lakehouse delta sync %s`.",
+                version.identifier,
+                type(error).__name__,
+                error,
+                version.identifier,
+            )
+        return version
+
+
+def forget(catalog: Catalog, version: TableVersion) -> None:
+    """Remove the log of a table that keeps none any more: what it shows would be of the past."""
+    root = version.metadata.location
+    _KNOWN.pop(root, None)
+    DeltaLog(catalog.storage(root), root).remove()
+
+
+def _check(base: TableVersion, updates: Sequence[Update]) -> None:
+    if not any(isinstance(update, AddSchema | SetProperties) for update in updates):
+        return
+    with before_the_swap():
+        after = apply_updates(base.metadata, updates, now_ms=base.metadata.last_updated_ms)
+        if keeps_delta_log(after):
+            check_expressible(after, str(base.identifier))
