@@ -238,6 +238,11 @@ class Lakehouse:
         The Delta table stays as it is, and later changes of it are not followed. The files belong
         to it: they are never deleted from here. Needs the extra `delta`.
 
+        >>> import deltalake
+        >>> deltalake.write_deltalake(f"{folder}/visits", more)
+        >>> lake.import_delta(f"{folder}/visits", "raw.visits").scan().count()
+        1
+
         Args:
             location: folder of the Delta table.
             name: of the new table; it has version 3 where rows are deleted, else 2.

@@ -114,6 +114,9 @@ class BaseCatalog:
         """Nobody else: each append is a commit."""
         return None
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     @property
     def properties(self) -> Mapping[str, str]:
         """Catalog and storage properties; may hold secrets: never print them."""

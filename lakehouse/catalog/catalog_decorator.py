@@ -156,6 +156,9 @@ class CatalogDecorator:
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         return self.inside.turn(identifier)
 
+    def close(self) -> None:
+        self.inside.close()
+
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
         self.inside.drop(identifier, purge=purge)
 

@@ -336,6 +336,9 @@ class Catalog(Protocol):
         Never needed for correctness; waits a bounded time, then goes on regardless.
         """
 
+    def close(self) -> None:
+        """Close connections, if there are any; they are opened again when they are needed."""
+
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
         """Forget the table; with `purge` delete what is in its folder too.
 

@@ -329,6 +329,8 @@ def add_actions(
     Raises UnsupportedFeatureError: a file that is no Parquet.
     """
     table = entries.table
+    if not len(entries):
+        return []
     columns = {
         name: table[name].to_pylist()
         for name in ("file_path", "file_format", "record_count", "file_size_in_bytes")

@@ -13,6 +13,7 @@ import io
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -82,14 +83,11 @@ _YOUNG_MS = 3600 * 1000
 _INLINE_BYTES = 1024
 """Vectors up to this size stand in the log itself: no request more for writer and reader."""
 _ADDED, _DELETED = 1, 2
-_LIVE_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_path")
 
 
 def keeps_delta_log(metadata: TableMetadata) -> bool:
-    """Whether a table has a log of Delta's beside it (`write.delta-log`)."""
-    return TableProperties.delta_log.name in metadata.properties and (
-        TableProperties(metadata.properties).delta_log
-    )
+    """Whether a table has a log of Delta's beside it (`write.delta-log`, if that can be read)."""
+    return TableProperties(metadata.properties).usable().delta_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +421,7 @@ class TableFiles:
     def __init__(self, version: TableVersion, storage: Storage) -> None:
         self._metadata = version.metadata
         self._storage = storage
+        self._opened: dict[str, Entries] = {}
         self._reader = ManifestReader(
             storage,
             types_of(version.metadata),
@@ -433,7 +432,11 @@ class TableFiles:
 
     def all(self, snapshot: Snapshot) -> LiveFiles:
         """Every data file of a snapshot."""
-        return self._live(snapshot, load_manifests(self._storage, snapshot), None)
+        manifests = load_manifests(self._storage, snapshot)
+        parts = (
+            _alive(self._reader.entries(manifest)) for manifest in manifests if not manifest.content
+        )
+        return self._live(snapshot, parts, manifests, None)
 
     def changed(
         self, parent: Snapshot | None, snapshot: Snapshot
@@ -444,79 +447,89 @@ class TableFiles:
         """
         manifests = load_manifests(self._storage, snapshot)
         new = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
-        added: set[str] = set()
-        others: set[str] = set()
+        added: list[Entries] = []
+        removed: list[Entries] = []
+        named: set[str] = set()
         for manifest in new:
             entries = self._reader.entries(manifest)
-            by_snapshot = pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id)
-            moved = pc.is_in(entries.table["status"], value_set=pa.array([_ADDED, _DELETED]))
-            changes = entries.filter(pc.fill_null(pc.and_(by_snapshot, moved), False))
-            if manifest.content:
-                named = changes.named_files()
-                if named.null_count:
+            own = entries.filter(pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id))
+            came, went = (
+                own.filter(pc.equal(own.table["status"], status)) for status in (_ADDED, _DELETED)
+            )
+            if not manifest.content:
+                added.append(came)
+                removed.append(went)
+                continue
+            for changes in (came, went):
+                paths = changes.named_files()
+                if paths.null_count:
                     return None
-                others.update(path.decode() for path in named.to_pylist())
-            else:
-                statuses = changes.table["status"].to_pylist()
-                paths = changes.table["file_path"].to_pylist()
-                for status, path in zip(statuses, paths, strict=True):
-                    (added if status == _ADDED else others).add(path)
-        others -= added
-        after = self._live(snapshot, new if not others else manifests, added | others)
-        if parent is None or not others:
-            return LiveFiles({}, ()), after
-        return self._live(parent, load_manifests(self._storage, parent), others), after
+                named.update(path.decode() for path in paths.to_pylist())
+        named -= _paths(added) | _paths(removed)
+        stay = [self._find(one, named) for one in manifests if named and not one.content]
+        touched = _paths(added) | named
+        after = self._live(snapshot, added + stay, manifests if named else new, touched)
+        if parent is None or not (named or any(map(len, removed))):
+            return NO_FILES, after
+        others = _paths(removed) | named
+        before = load_manifests(self._storage, parent)
+        return self._live(parent, removed + stay, before, others), after
 
     def _live(
-        self, snapshot: Snapshot, manifests: Sequence[ManifestFile], paths: set[str] | None
+        self,
+        snapshot: Snapshot,
+        parts: Iterable[Entries],
+        manifests: Sequence[ManifestFile],
+        paths: set[str] | None,
     ) -> LiveFiles:
-        wanted = None if paths is None else pa.array(sorted(paths), pa.string())
-        deletes = []
-        for manifest in manifests:
-            if manifest.content:
-                entries = _alive(self._reader.entries(manifest))
-                if paths is not None:
-                    named = entries.named_files()
-                    mask = pc.or_(pc.is_null(named), pc.fill_null(entries.naming(paths), False))
-                    entries = entries.filter(mask)
-                deletes += entries.to_manifest_entries()
-        index = DeleteIndex(deletes, self._metadata.specs())
+        """Data files with the deletes of `manifests`, of which those of `paths` are enough."""
+        deletes = (self._deletes(manifest, paths) for manifest in manifests if manifest.content)
+        index = DeleteIndex(chain.from_iterable(deletes), self._metadata.specs())
         schema = self._metadata.schema_for(snapshot)
         adds: dict[tuple[str, str], Action] = {}
         puffins: set[str] = set()
-        for manifest in manifests:
-            if manifest.content:
-                continue
-            entries = self._entries(manifest, wanted)
-            if not len(entries):
-                continue
+        for entries in parts:
             vectors: dict[str, Action] = {}
-            if not index.empty:
-                for entry in entries.to_manifest_entries():
-                    file = entry.data_file
-                    found = index.deletes_for(file, entry.sequence_number or 0)
-                    vector = self._vector(file, found, entry.sequence_number or 0)
-                    if vector is not None:
-                        vectors[file.file_path] = vector
-                        if vector["storageType"] == "u":
-                            puffins.add(found[-1].file_path)
+            for entry in () if index.empty or not len(entries) else entries.to_manifest_entries():
+                file, sequence_number = entry.data_file, entry.sequence_number or 0
+                applied = index.deletes_for(file, sequence_number)
+                vector = self._vector(file, applied, sequence_number)
+                if vector is not None:
+                    vectors[file.file_path] = vector
+                    if vector["storageType"] == "u":
+                        puffins.add(applied[0].file_path)
             for action in add_actions(
                 entries, schema, self._metadata.location, vectors, snapshot.timestamp_ms
             ):
                 adds[file_key(action)] = action
         return LiveFiles(adds, puffins)
 
-    def _entries(self, manifest: ManifestFile, wanted: pa.Array | None) -> Entries:
+    def _deletes(self, manifest: ManifestFile, paths: set[str] | None) -> list[ManifestEntry]:
+        """Live deletes; with `paths` those that are about these data files, or name none."""
+        entries = self._opened.get(manifest.manifest_path)
+        if entries is None:
+            entries = _alive(self._reader.entries(manifest))
+            self._opened[manifest.manifest_path] = entries
+        if paths is not None:
+            named = entries.named_files()
+            wanted = pa.array([path.encode() for path in paths], pa.binary())
+            about = pc.or_(pc.is_null(named), pc.is_in(named, value_set=wanted))
+            if not pc.any(about).as_py():
+                return []
+            entries = entries.filter(about)
+        return entries.to_manifest_entries()
+
+    def _find(self, manifest: ManifestFile, paths: set[str]) -> Entries:
+        """The live entries of these data files."""
         opened = self._reader.open(manifest)
-        if wanted is None:
-            return _alive(opened.entries(None))
-        table = opened.entries(_LIVE_COLUMNS).table
+        table = opened.entries(("file_path",)).table
+        wanted = pa.array(sorted(paths), table["file_path"].type)
         mask = pc.and_(
             pc.is_in(table["file_path"], value_set=wanted),
             pc.not_equal(table["status"], _DELETED),
         )
         if not pc.any(mask).as_py():
-            return opened.entries(_LIVE_COLUMNS).slice(0, 0)
+            return Entries(table.slice(0, 0), self._reader.spec_of(manifest))
         return opened.entries(None).filter(mask)
 
     def _vector(
@@ -548,6 +561,10 @@ class TableFiles:
         dead = np.ones(file.record_count, dtype=np.bool_)
         dead[alive] = False
         return np.flatnonzero(dead).astype(np.int64)
+
+
+def _paths(parts: Iterable[Entries]) -> set[str]:
+    return {path for part in parts for path in part.table["file_path"].to_pylist()}
 
 
 def _alive(entries: Entries) -> Entries:

@@ -135,7 +135,7 @@ def test_a_metadata_file_that_somebody_deleted_is_missed(served):
     answers = [rest.get("/namespaces/ns/tables/t"), rest.get("/namespaces/ns/tables/t")]
     change = {"updates": [{"action": "set-properties", "updates": {"n": "1"}}]}
     answers.append(rest.post("/namespaces/ns/tables/t", change))
-    if isinstance(lake.catalog, FilesystemCatalog):  # without versions there is no table
+    if isinstance(lake.catalog.inside, FilesystemCatalog):  # without versions there is no table
         assert {one.json()["error"]["type"] for one in answers} == {"NoSuchTableException"}
     else:
         told = [one.json()["error"] for one in answers]
@@ -179,5 +179,5 @@ def test_names_that_are_none_are_not_kept(tmp_path, monkeypatch, is_told):
     for n in range(sql_database.REMEMBERED_MAX + 100):
         with pytest.raises(lh.NoSuchTableError):
             lake.catalog.load(Identifier(("ns",), f"t{n}"))
-    (remembered,) = [one for one in lake.catalog._database._remembered if isinstance(one, dict)]
+    (remembered,) = [one for one in lake.catalog.inside._database._remembered if isinstance(one, dict)]
     assert len(remembered) <= (sql_database.REMEMBERED_MAX if is_told else 0)

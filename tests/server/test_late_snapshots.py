@@ -26,13 +26,13 @@ def tables(tmp_path, monkeypatch):
     with serve(lake) as server:
         client = lh.load_catalog(server.url, **{"snapshot-loading-mode": "refs"})
         asked = []
-        send = client.catalog._session.send
+        send = client.catalog.inside._session.send
 
         def noted(method, path, *args, **more):
             asked.append((more.get("query") or {}).get("snapshots"))
             return send(method, path, *args, **more)
 
-        monkeypatch.setattr(client.catalog._session, "send", noted)
+        monkeypatch.setattr(client.catalog.inside._session, "send", noted)
         yield client.load_table("late.t"), asked, home
 
 

@@ -155,7 +155,7 @@ def test_a_relative_metadata_path_is_below_the_table(lake):
 def test_one_version_has_one_name_whatever_its_writers_want(tmp_path, monkeypatch):
     """Two writers on one base, neither of whom sees the other's file: the second must lose."""
     lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
-    catalog = lake.catalog
+    catalog = lake.catalog.inside
     base = lake.create_table("raw.t", SCHEMA).version
     monkeypatch.setattr(catalog._versions, "at", lambda folder, number: None)
     catalog.commit(base.identifier, base, (), (SetProperties({CODEC: "gzip"}),))
