@@ -57,8 +57,7 @@ from lakehouse.errors import (
 )
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.scan_tasks import DeleteIndex, FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -87,7 +86,7 @@ _ADDED, _DELETED = 1, 2
 
 def keeps_delta_log(metadata: TableMetadata) -> bool:
     """Whether a table has a log of Delta's beside it (`write.delta-log`, if that can be read)."""
-    return TableProperties(metadata.properties).usable().delta_log
+    return metadata.properties.get(TableProperties.delta_log.name, "").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

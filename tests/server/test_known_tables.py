@@ -179,5 +179,7 @@ def test_names_that_are_none_are_not_kept(tmp_path, monkeypatch, is_told):
     for n in range(sql_database.REMEMBERED_MAX + 100):
         with pytest.raises(lh.NoSuchTableError):
             lake.catalog.load(Identifier(("ns",), f"t{n}"))
-    (remembered,) = [one for one in lake.catalog.inside._database._remembered if isinstance(one, dict)]
+    (remembered,) = [
+        one for one in lake.catalog.inside._database._remembered if isinstance(one, dict)
+    ]
     assert len(remembered) <= (sql_database.REMEMBERED_MAX if is_told else 0)
