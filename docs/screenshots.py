@@ -80,7 +80,7 @@ DAGSTER = (
     Picture(
         "materialization",
         "/assets/raw/flights?view=events",
-        ("lakehouse/input_snapshot_ids",),
+        ("lakehouse/quarantined", "lakehouse/read_with"),
         steps=("click 2013-12-01",),
         shown=True,
     ),
@@ -165,8 +165,8 @@ def dagster(running: str) -> Iterator[str]:
         yield running
         return
     environment = os.environ | {"DAGSTER_HOME": str(HOME / "dagster")}
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "definitions"]
-    with DevServer(command, ROOT, environment) as server:
+    command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml"]
+    with DevServer(command, ROOT, environment, "lakehouse") as server:
         yield server.url
 
 

@@ -1,6 +1,8 @@
 """Edits of Wikipedia of September 2015, known from Apache Druid's tutorial.
 
-Put the file into `<landing root>/wiki_edits/`.
+Put the file into `<landing root>/wiki_edits/`. The assets and checks are those of
+`assets/flights/source.py`: `landing/wiki_edits`, `raw/wiki_edits_landing`, `raw/wiki_edits`,
+`raw/wiki_edits_quarantine`.
 """
 
 from __future__ import annotations

@@ -49,6 +49,14 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 # where Dagster keeps the version of what was materialized
 DATA_VERSION_TAG = "dagster/data_version"
 REASONS = "lakehouse/quarantined_because"
+# what a day's own numbers replace; here so that pages show them first
+_DAYS_NUMBERS = dict.fromkeys(
+    (
+        "dagster/partition_row_count",
+        *(f"lakehouse/{name}" for name in ("lines", "rows", "quarantined", "duplicates")),
+    ),
+    0,
+)
 _REASONS_SHOWN = 20
 FILES_WHOLE = "files_whole"
 FEW_QUARANTINED = "few_quarantined"
@@ -358,6 +366,7 @@ class SourceAssets:
             asset_key=self.raw_key,
             data_version=data_version(outcome.snapshot),
             metadata={
+                **_DAYS_NUMBERS,
                 **materialization_metadata(
                     work.lake.load_table(source.table), outcome.snapshot, inputs
                 ),
@@ -374,9 +383,12 @@ class SourceAssets:
             data_version=None if kept is None else data_version(kept),
             metadata={}
             if kept is None
-            else materialization_metadata(
-                work.lake.load_table(source.quarantine_table), kept, inputs
-            ),
+            else {
+                **_DAYS_NUMBERS,
+                **materialization_metadata(
+                    work.lake.load_table(source.quarantine_table), kept, inputs
+                ),
+            },
         )
         record_again(context, records)
         yield self._few_quarantined(outcome, memory)

@@ -21,6 +21,7 @@ from lakehouse.orchestration import (
     LakehouseResource,
     LakehouseSpark,
     Pipeline,
+    SqlModel,
     with_code_versions,
 )
 from lakehouse.orchestration.assets.staleness import redefined_partitions
@@ -222,7 +223,8 @@ def test_days_are_replaced_whatever_holds_them(kind, run, lake) -> None:
 @pytest.mark.parametrize(
     ("entries", "wanted"),
     [({}, "30d: month(at)"), ({"layout_by_age": "9d: year(at)"}, "9d: year(at)"),
-     ({"layout_by_age": ""}, None), ({"partition_by": ["day(at)"]}, None)],
+     ({"layout_by_age": ""}, None), ({"partition_by": ["day(at)"]}, "30d: month(at)"),
+     ({"partition_by": ["bucket(4, n)"]}, None), ({"partition_by": ["month(at)"]}, None)],
 )  # fmt: skip
 def test_closed_months_of_a_daily_asset_are_laid_out_as_those_of_sources(
     entries, wanted, run, lake
@@ -238,6 +240,21 @@ def test_closed_months_of_a_daily_asset_are_laid_out_as_those_of_sources(
     run(events, partition_key="2026-06-01")
     assert len(lake.load_table("default.events").snapshots()) == 2
     assert found.refresh().properties.get("lakehouse.maintenance.layout-by-age") == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [({"partition_by": ("day(day)", "n")}, "30d: month(day)"), ({"partition_by": ("n",)}, None),
+     ({"partition_by": ("day(day)",), "day_column": None}, None),
+     ({"partition_by": ("day(day)",),
+       "table_properties": {"lakehouse.maintenance.layout-by-age": ""}}, "")],
+)  # fmt: skip
+def test_so_are_those_of_a_daily_derived_table(options, wanted, lake) -> None:
+    told = {"day_column": "day", "day_is_date": True, "sql": "SELECT 1 FROM a.b", **options}
+    target = SqlModel(name="marts.days", **told).table().target
+    schema = pa.schema([("day", pa.date32()), ("n", pa.int64())])
+    found = target.ready(lake, schema, None, print)
+    assert found.properties.get("lakehouse.maintenance.layout-by-age") == wanted
 
 
 def test_a_range_of_days_is_one_run_and_rows_of_other_days_are_refused(run, lake) -> None:

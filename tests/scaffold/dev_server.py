@@ -22,11 +22,11 @@ RUNS = """{ runsOrError { ... on Runs { results {
     runId jobName status tags { key value } startTime endTime creationTime } } } }"""
 EVENTS = """query ($run: ID!) { logsForRun(runId: $run) { ... on EventConnection {
     events { ... on MessageEvent { message stepKey eventType timestamp } } } } }"""
-SENSORS = """{ sensorsOrError(repositorySelector: {repositoryLocationName: "definitions",
-    repositoryName: "__repository__"}) { ... on Sensors {
+SENSORS = """query ($location: String!) { sensorsOrError(repositorySelector: {
+    repositoryLocationName: $location, repositoryName: "__repository__"}) { ... on Sensors {
     results { name sensorState { status } } } } }"""
-START = """mutation ($name: String!) { startSensor(sensorSelector: {
-    repositoryLocationName: "definitions", repositoryName: "__repository__", sensorName: $name})
+START = """mutation ($name: String!, $location: String!) { startSensor(sensorSelector: {
+    repositoryLocationName: $location, repositoryName: "__repository__", sensorName: $name})
     { __typename ... on PythonError { message } } }"""
 
 
@@ -47,11 +47,17 @@ class DevServer:
         command: that starts it, without its port.
         folder: where.
         environment: its variables; its log is `dev.log` in `DAGSTER_HOME`.
+        location: the name of its code location.
     """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        location: str = "definitions",
     ) -> None:
+        self._location = location
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._command = [*command, "-h", "127.0.0.1", "-p", str(port)]
@@ -109,12 +115,12 @@ class DevServer:
 
     def sensors(self) -> dict[str, str]:
         """Status by name."""
-        found = self.ask(SENSORS)["sensorsOrError"]["results"]
+        found = self.ask(SENSORS, location=self._location)["sensorsOrError"]["results"]
         return {one["name"]: one["sensorState"]["status"] for one in found}
 
     def switch_on(self, sensor: str) -> None:
         """As its switch in the page does."""
-        answer = self.ask(START, name=sensor)["startSensor"]
+        answer = self.ask(START, name=sensor, location=self._location)["startSensor"]
         if answer["__typename"] != "Sensor":
             raise RuntimeError(str(answer))
 

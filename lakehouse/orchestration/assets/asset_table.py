@@ -67,7 +67,7 @@ class AssetTable:
             after the asset's partitions.
         sort_by: metadata `sort_by`: terms of the table.
         layout_by_age: metadata `layout_by_age`: how closed periods are laid out, as the table
-            property says it; None: of a new table that is partitioned by days or hours after the
+            property says it; None: of a new table that is partitioned by days or hours of the
             asset's partitions by month after 30 days; empty: as they were written.
         properties: metadata `table_properties`.
         docs: of columns, from metadata `dagster/column_schema`.
@@ -276,10 +276,15 @@ class AssetTable:
         return default_partition_terms(partitions, self.partition_expr, schema, self.asset)
 
     def _aged(self, terms: Sequence[str]) -> dict[str, str]:
-        """The property by which closed periods of a new table are laid out."""
+        """The property by which closed periods of a new table are laid out.
+
+        By default where it is partitioned by hours or days of its asset.
+        """
         aged = self.layout_by_age
-        if aged is None and self.partition_by is None:
+        if aged is None:
             fine = [term for term in terms if term.startswith(("hour(", "day("))]
+            if self.partition_by is not None:
+                fine = [term for term in fine if term.endswith(f"({self.partition_expr})")]
             aged = f"30d: month({fine[0].partition('(')[2]}" if fine else None
         return {LAYOUT_BY_AGE: aged} if aged else {}
 

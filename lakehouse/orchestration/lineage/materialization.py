@@ -43,27 +43,29 @@ def materialization_metadata(
         snapshot, counts and bytes as numbers, schema and lineage in Dagster's own keys.
     """
     summary = snapshot.summary
-    found: dict[str, dg.MetadataValue] = {
+    # pages show them in this order: what is in it, how to read it, what it came of, where it is
+    found: dict[str, dg.MetadataValue] = {}
+    if comment := table.properties.get(COMMENT):
+        found["lakehouse/description"] = dg.MetadataValue.text(comment)
+    for key, entry in _NUMBERS.items():
+        if entry in summary:
+            found[key] = dg.MetadataValue.int(int(summary[entry]))
+    found |= {
+        "lakehouse/read_with": dg.MetadataValue.md(
+            f"`lakehouse sql 'SELECT * FROM {table.name} FOR VERSION AS OF {snapshot.snapshot_id}'`"
+        ),
         SNAPSHOT_ID: dg.MetadataValue.text(str(snapshot.snapshot_id)),
         PARENT_ID: dg.MetadataValue.text(str(snapshot.parent_snapshot_id or "")),
         OPERATION: dg.MetadataValue.text(str(snapshot.operation)),
         INPUTS: dg.MetadataValue.json(
             {name: None if read is None else str(read) for name, read in sorted(inputs.items())}
         ),
-        "lakehouse/read_with": dg.MetadataValue.md(
-            f"`lakehouse sql 'SELECT * FROM {table.name} FOR VERSION AS OF {snapshot.snapshot_id}'`"
-        ),
-        "lakehouse/metadata_location": dg.MetadataValue.text(table.metadata_location),
+        "dagster/column_schema": dg.MetadataValue.table_schema(table_schema(table, snapshot)),
         "dagster/table_name": dg.MetadataValue.text(table.name),
         "dagster/uri": dg.MetadataValue.text(table.location),
         "dagster/storage_kind": dg.MetadataValue.text("iceberg"),
-        "dagster/column_schema": dg.MetadataValue.table_schema(table_schema(table, snapshot)),
+        "lakehouse/metadata_location": dg.MetadataValue.text(table.metadata_location),
     }
-    if comment := table.properties.get(COMMENT):
-        found["lakehouse/description"] = dg.MetadataValue.text(comment)
-    for key, entry in _NUMBERS.items():
-        if entry in summary:
-            found[key] = dg.MetadataValue.int(int(summary[entry]))
     if columns:
         found["dagster/column_lineage"] = dg.MetadataValue.column_lineage(
             dg.TableColumnLineage(
