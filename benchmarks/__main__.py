@@ -34,6 +34,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "call_counts": (),
     "optional_parts": ("--rows", "300000", "--scale", "0.004", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
+    "delta_log": ("--files", "500", "--commits", "3"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
@@ -138,6 +139,12 @@ def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if "ratio" in row:
             yield Ratio(f"{row['snapshots']:,} snapshots", "pyiceberg", row["ratio"])
+
+
+def delta_log(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for kind, times in kept["milliseconds"].items():
+        case = f"{kind} to a table of {kept['files']:,} files, kept as Delta, too"
+        yield Ratio(case, "the same without", times["without"] / times["with_log"])
 
 
 def race(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -270,6 +277,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "optional_parts": optional_parts,
     "manifest_write": manifest_write,
     "commit": commit,
+    "delta_log": delta_log,
     "race": race,
     "lookup": lookup,
     "arrow_read": arrow_read,
