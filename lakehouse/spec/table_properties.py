@@ -689,6 +689,7 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
     "lakehouse.definition": "Set by sources, derived tables and assets: what they were made by.",
     "lakehouse.pipelines.view": "Set where Spark's pipelines keep a materialized view.",
+    "lakehouse.tuning.state": "Set by lakehouse tune: the layout before, and what is under way.",
     "lakehouse.semantics.digest": "Set by statements: their digest.",
     "lakehouse.semantics.statements-table": "Set by statements: where they are kept.",
 }
