@@ -41,6 +41,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
     "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
+    "tune": ("--rows", "20000", "--files", "20", "--repeat", "1", "--no-grid"),
     "week": ("--days", "0.3", "--every", "40"),
     "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
@@ -195,6 +196,13 @@ def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(f"{kept['input']['files']:,} files", peer, times)
 
 
+def tune(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for name, one in kept["tables"].items():
+        if "error" not in one:
+            yield Ratio(name, "the defaults", 1 / one["bytes"]["ratio"], "bytes")
+            yield Ratio(name, "the defaults", 1 / one["read_cpu_ms"]["ratio"], "processor time")
+
+
 def week(kept: dict[str, Any]) -> Iterator[Ratio]:
     for key, times in kept["times_better_at_the_end"].items():
         yield Ratio(f"after a week: {key}", "no maintenance", times, key)
@@ -284,6 +292,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "merge": merge,
     "incremental": incremental,
     "compaction": compaction,
+    "tune": tune,
     "week": week,
     "sensor_tick": sensor_tick,
     "spark_read": spark,

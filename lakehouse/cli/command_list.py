@@ -91,6 +91,10 @@ COMMANDS = {
         "lakehouse.cli.health_commands",
         "Rank maintenance by files removed per byte rewritten, and recommend changes of layout.",
     ),
+    "tune": Listed(
+        "lakehouse.cli.tuning_commands",
+        "Try layouts of a table on a sample with its recorded queries, and adopt what pays.",
+    ),
     "analyze": Listed(
         "lakehouse.cli.health_commands",
         "Write statistics: distinct counts, partition statistics or key filters.",

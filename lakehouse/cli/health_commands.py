@@ -59,7 +59,7 @@ def health(
 
     Example: lakehouse health raw.flights --disk
     """
-    reports_of_scans = _scan_reports(session, scans)
+    reports_of_scans = scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     project = session.options.properties
     reports = [
@@ -94,7 +94,7 @@ def advise(
 
     Example: lakehouse advise raw.flights --filter tailnum
     """
-    reports_of_scans = _scan_reports(session, scans)
+    reports_of_scans = scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     advice = [
         advise_table(
@@ -201,7 +201,7 @@ def _count_partitions(
     session.show(made.to_dict(), made)
 
 
-def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:
+def scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:
     """Rows of a `TableListener`'s table, or a file of reports as a `KafkaListener` sends them."""
     if source is None:
         return None

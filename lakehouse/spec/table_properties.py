@@ -186,12 +186,26 @@ def one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+PARQUET_ENCODINGS = (
+    "PLAIN",
+    "BYTE_STREAM_SPLIT",
+    "DELTA_BINARY_PACKED",
+    "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY",
+)
+
+
 def metrics_mode(text: str) -> str:
     """`none`, `counts`, `truncate(N)` or `full`."""
     lowered = re.sub(r"\s", "", text.lower())
     if lowered in ("none", "counts", "full") or re.fullmatch(r"truncate\([1-9]\d{0,8}\)", lowered):
         return lowered
     raise ValueError("must be none, counts, truncate(N) or full.")
+
+
+def _encoding(text: str) -> str:
+    """A name of Parquet's, in capitals."""
+    return one_of(*(one.lower() for one in PARQUET_ENCODINGS))(text).upper()
 
 
 logger = logging.getLogger(__name__)
@@ -201,6 +215,7 @@ _MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * _MINUTE_MS
 
 METRICS_COLUMN_PREFIX = "write.metadata.metrics.column."
+ENCODING_PREFIX = "lakehouse.write.encoding.column."
 NAME_MAPPING = "schema.name-mapping.default"
 ENCRYPTION_KEY = "encryption.key-id"
 
@@ -629,6 +644,14 @@ class TableProperties:
             return self.metrics_default if default is None else default
         return Property(name, metrics_mode, "", "").read(self.raw)
 
+    def encodings(self) -> dict[str, str]:
+        """The Parquet encodings that are set, by column (dotted name)."""
+        return {
+            name.removeprefix(ENCODING_PREFIX): Property(name, _encoding, "", "").read(self.raw)
+            for name in self.raw
+            if name.startswith(ENCODING_PREFIX)
+        }
+
     def usable(self) -> TableProperties:
         """The same without those that cannot be read: to mend one, a commit needs none of them."""
         kept = dict(self.raw)
@@ -646,6 +669,7 @@ class TableProperties:
         for name in self.raw:
             if name.startswith(METRICS_COLUMN_PREFIX):
                 self.metrics_mode(name.removeprefix(METRICS_COLUMN_PREFIX))
+        self.encodings()
 
 
 def check_property_texts(properties: Mapping[str, object]) -> None:
@@ -665,11 +689,14 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "write.wap.enabled": "Whether Spark's spark.wap.id and spark.wap.branch stage what is written.",
     "write.spark.accept-any-schema": "Whether Spark matches rows by name; mergeSchema needs it.",
     METRICS_COLUMN_PREFIX: "Metrics kept for the column whose name stands behind it.",
+    ENCODING_PREFIX: "Parquet encoding of the column whose name stands behind it, instead of a "
+    "dictionary; Spark's writer chooses by itself.",
     "comment": "What the table is; Spark and agents show it.",
     "owner": "Who looks after the table; agents show it.",
     "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
     "lakehouse.definition": "Set by sources, derived tables and assets: what they were made by.",
     "lakehouse.pipelines.view": "Set where Spark's pipelines keep a materialized view.",
+    "lakehouse.tuning.state": "Set by lakehouse tune: the layout before, and what is under way.",
     "lakehouse.semantics.digest": "Set by statements: their digest.",
     "lakehouse.semantics.statements-table": "Set by statements: where they are kept.",
 }

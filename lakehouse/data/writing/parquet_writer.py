@@ -8,7 +8,7 @@ all of whose row groups both orders agree on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +23,13 @@ from lakehouse.data.statistics.column_metrics import (
 )
 from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.manifests.bounds_columns import is_ordered_alike
-from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.table_properties import PARQUET_ENCODINGS, TableProperties
 from lakehouse.spec.types.arrow_types import field_id_of, leaf_field_ids
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _TOGETHER_BYTES = 65_536
+_LONG_DIGITS = 18
+PLAIN, STREAM_SPLIT, DELTA, DELTA_LENGTH, DELTA_TEXT = PARQUET_ENCODINGS
 _CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
@@ -50,6 +52,7 @@ class ParquetOptions:
         dictionary_bytes: limit of a dictionary page.
         row_group_bytes: target size of a row group in memory, before encoding.
         row_group_rows: most rows of a row group.
+        encodings: of columns by dotted name; those of other columns are the writer's.
     """
 
     codec: str
@@ -58,6 +61,7 @@ class ParquetOptions:
     dictionary_bytes: int
     row_group_bytes: int
     row_group_rows: int
+    encodings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ParquetOptions:
@@ -71,6 +75,7 @@ class ParquetOptions:
             dictionary_bytes=read.parquet_dict_size_bytes,
             row_group_bytes=read.parquet_row_group_size_bytes,
             row_group_rows=read.parquet_row_group_limit,
+            encodings=read.encodings(),
         )
 
 
@@ -141,6 +146,7 @@ class ParquetFileWriter:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 write_statistics=statistics_columns(arrow_schema, self._misread),
+                **encoding_options(arrow_schema, options.encodings),
                 write_page_index=True,
                 write_page_checksum=True,
             )
@@ -274,14 +280,47 @@ def statistics_columns(schema: pa.Schema, left_out: Collection[str]) -> bool | l
     """What pyarrow takes as `write_statistics`: paths of the leaf columns that have statistics."""
     if not left_out:
         return True
-    return [path for field in schema for path in _leaves(field.name, field) if path not in left_out]
+    return [path for one in schema for path, _ in _leaves(one.name, one) if path not in left_out]
+
+
+def encoding_options(schema: pa.Schema, encodings: Mapping[str, str]) -> dict[str, Any]:
+    """What pyarrow takes as `use_dictionary` and `column_encoding`.
+
+    A column whose type its encoding is not for has the writer's.
+    """
+    leaves = [leaf for one in schema for leaf in _leaves(one.name, one)]
+    chosen = {
+        path: encodings[path]
+        for path, kind in leaves
+        if path in encodings and encodings[path] in encodings_of(kind)
+    }
+    if not chosen:
+        return {}
+    return {
+        "use_dictionary": [path for path, _ in leaves if path not in chosen],
+        "column_encoding": chosen,
+    }
+
+
+def encodings_of(kind: pa.DataType) -> tuple[str, ...]:
+    """The encodings of Parquet that files may have instead of dictionaries, by a column's type."""
+    if pa.types.is_floating(kind):
+        return (PLAIN, STREAM_SPLIT)
+    if pa.types.is_decimal(kind):
+        # wider ones are byte arrays of a fixed length
+        return (PLAIN, DELTA) if kind.precision <= _LONG_DIGITS else (PLAIN,)
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        return (PLAIN, DELTA)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return (PLAIN, DELTA_LENGTH, DELTA_TEXT)
+    return ()
 
 
 def _uuids_of(rows: pa.Table) -> Iterator[tuple[str, int | None, pa.ExtensionArray]]:
     """Path, field id and values of each UUID column."""
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if isinstance(field.type, pa.UuidType) or pa.types.is_struct(field.type):
-            yield from _uuids(field.name, field, column.combine_chunks())
+    for one, column in zip(rows.schema, rows.columns, strict=True):
+        if isinstance(one.type, pa.UuidType) or pa.types.is_struct(one.type):
+            yield from _uuids(one.name, one, column.combine_chunks())
 
 
 def _uuids(
@@ -294,7 +333,7 @@ def _uuids(
             yield from _uuids(f"{path}.{child.name}", child, values)
 
 
-def _leaves(path: str, field: pa.Field) -> Iterator[str]:
+def _leaves(path: str, field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
     kind = field.type
     if pa.types.is_struct(kind):
         for child in kind:
@@ -305,4 +344,4 @@ def _leaves(path: str, field: pa.Field) -> Iterator[str]:
     elif pa.types.is_list(kind):
         yield from _leaves(f"{path}.list.element", kind.value_field)
     else:
-        yield path
+        yield path, kind

@@ -206,6 +206,7 @@ def plan_compaction(
         layout=layout,
         wanted=lambda task: (
             (chosen is None or task.data_file.file_path in chosen)
+            and (options.files is None or task.data_file.file_path in options.files)
             and _in_partitions(task.data_file, layout, options)
         ),
         recent_sequence_number=_recent_sequence_number(
@@ -214,7 +215,7 @@ def plan_compaction(
     )
     uses = delete_uses(tasks)
     dangling: tuple[DataFile, ...] = ()
-    if snapshot_id is not None and options.where is None:
+    if snapshot_id is not None and options.where is None and options.files is None:
         unused = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
         dangling = tuple(delete for delete in unused if _in_partitions(delete, layout, options))
     return CompactionPlan(

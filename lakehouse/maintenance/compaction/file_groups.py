@@ -51,6 +51,7 @@ class CompactionOptions:
             None: no limit.
         branch: the branch to compact.
         partitions: only these, by the names that health gives them; None: all.
+        files: only these, by their paths; None: all.
         sort_by: sort the rows of each group over all its files, by terms as in `create_table`;
             empty: the table's sort order within each file.
         zorder_by: arrange the rows of each group along a Z-curve through these columns; not
@@ -76,6 +77,7 @@ class CompactionOptions:
     budget_bytes: int | None = None
     branch: str = "main"
     partitions: frozenset[str] | None = None
+    files: frozenset[str] | None = None
     sort_by: tuple[str, ...] = ()
     zorder_by: tuple[str, ...] = ()
 

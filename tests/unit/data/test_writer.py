@@ -18,6 +18,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     UnknownType,
 )
@@ -334,11 +335,38 @@ def test_no_rows_make_no_file():
         ("write.target-file-size-bytes", "0"),
         ("write.parquet.row-group-size-bytes", "many"),
         ("write.parquet.compression-level", "high"),
+        ("lakehouse.write.encoding.column.x", "zigzag"),
     ],
 )
 def test_unusable_properties_are_named(name, value):
     with pytest.raises(InvalidPropertyError, match=name.replace(".", r"\.")):
         write_all(rows(1), request(properties={name: value}), MemoryStorage())
+
+
+def test_columns_have_the_encodings_that_properties_name():
+    schema = Schema(
+        NestedField(1, "a.b", LongType()),
+        NestedField(2, "s", StructType(NestedField(3, "text", StringType()))),
+        NestedField(4, "other", StringType()),
+    )
+    named = {
+        "a.b": "delta_binary_packed",
+        "s.text": "DELTA_BYTE_ARRAY",
+        "other": "BYTE_STREAM_SPLIT",  # not for texts, which keep the writer's
+        "gone": "PLAIN",
+    }
+    properties = {f"lakehouse.write.encoding.column.{name}": one for name, one in named.items()}
+    data = pa.table({"a.b": [1, None], "s": [{"text": "x"}, None], "other": ["y", "z"]})
+    storage = MemoryStorage()
+    (file,) = write_all(data, request(schema=schema, properties=properties), storage)
+    group = pq.read_metadata(io.BytesIO(storage.read(file.file_path))).row_group(0)
+    encodings = [set(group.column(at).encodings) - {"RLE"} for at in range(3)]
+    assert encodings == [
+        {"DELTA_BINARY_PACKED"},
+        {"DELTA_BYTE_ARRAY"},
+        {"PLAIN", "RLE_DICTIONARY"},
+    ]
+    assert read(storage, file).to_pylist() == data.to_pylist()
 
 
 def test_a_day_partition_of_an_old_and_of_no_time():

@@ -1,0 +1,495 @@
+"""Layouts found by a trial, the defaults and an exhaustive grid: `python -m benchmarks.tune`.
+
+Twelve tables, made by seeds, come in a hundred small files each and are asked a few queries. Each
+is tuned unattended: a trial on a sample, adoption where the trial is for it. The grid tries on the
+whole table every order, size of row groups, encoding and level that the trial may choose from.
+Bytes of data files; processor time of the queries by our reader, the least of some runs.
+
+With tables of yours: `--tables FOLDER --queries FILE --json OUT`: a subfolder of Parquet files for
+each table; a line `table: SQL condition` for each query.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table as RichTable  # noqa: E402
+
+from lakehouse.errors import LakehouseError  # noqa: E402
+from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
+from lakehouse.table import Table  # noqa: E402
+from lakehouse.tuning.adoption import adopt, step  # noqa: E402
+from lakehouse.tuning.layouts import GROUP_ROWS, LEVEL, Layout  # noqa: E402
+from lakehouse.tuning.trial import Trial, check_queries, tune  # noqa: E402
+
+EVERYTHING = "true"
+TARGET_BYTES, TARGET_READ, NEAR_GRID, MOST_SAMPLED = 0.6, 0.5, 1.1, 0.02
+GRID_ORDERS, GRID_GROUPS, GRID_LEVELS = 7, (None, 32_768, 8_192), (None, "9")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a table: bytes of its data files, milliseconds of processor for each query."""
+
+    bytes: int
+    query_ms: tuple[float, ...]
+
+    @property
+    def read_ms(self) -> float:
+        """Of all queries."""
+        return sum(self.query_ms)
+
+    def score(self, other: Cost) -> float:
+        """Geometric mean of the ratios of bytes and processor time: below 1 is better."""
+        return math.sqrt(self.bytes / max(1, other.bytes) * self.read_ms / other.read_ms)
+
+
+def measure(table: Table, queries: Sequence[str], repeat: int) -> Cost:
+    """What a table takes, and what its queries take, the least of some runs."""
+    files = table.scan().plan().files
+    times = []
+    for where in queries:
+        least = math.inf
+        for _ in range(repeat):
+            start = time.process_time()
+            table.scan(where=where).to_arrow()
+            least = min(least, time.process_time() - start)
+        times.append(least * 1000)
+    return Cost(sum(one.file_size_in_bytes for one in files), tuple(times))
+
+
+def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
+    """A table by the defaults, one append for each Parquet file."""
+    first = _storable(pq.ParquetFile(parts[0]).schema_arrow.empty_table())
+    table = lake.create_table(f"bench.{name}", first.schema)
+    for part in parts:
+        rows = _storable(pq.ParquetFile(part).read())
+        if rows.num_rows:
+            table.append(rows)
+    return table
+
+
+def _storable(rows: pa.Table) -> pa.Table:
+    """Rows with types that Iceberg has."""
+    fields = [pa.field(one.name, _kind(one.type)) for one in rows.schema]
+    return rows.replace_schema_metadata(None).cast(pa.schema(fields))
+
+
+def _kind(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_integer(kind) and kind.bit_width < 32:
+        return pa.int32()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_kind(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _kind(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_kind(kind.key_type), _kind(kind.item_type))
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    return kind
+
+
+def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], repeat: int) -> Cost:
+    """The best cost of all layouts of the grid, by the score against the defaults."""
+    rows = table.scan().to_arrow()
+    default = measure(table, queries, repeat)
+    best, orders = default, []
+    for one in trial.tried:
+        if one.layout.sort_by not in orders:
+            orders.append(one.layout.sort_by)
+    orders = sorted(orders, key=len)[:GRID_ORDERS] + orders[GRID_ORDERS:][-2:]
+    encoded = {
+        name: text
+        for one in trial.tried
+        for name, text in one.layout.properties.items()
+        if name not in (GROUP_ROWS, LEVEL)
+    }
+    for order in orders:
+        for group in GRID_GROUPS:
+            for level in GRID_LEVELS:
+                properties = {} if group is None else {GROUP_ROWS: str(group)}
+                if level is not None:
+                    properties |= {**encoded, LEVEL: level}
+                other = lake.create_table(
+                    "bench.grid", table.schema(), sort_by=order, properties=properties
+                )
+                other.append(rows)
+                found = measure(other, queries, repeat)
+                if found.score(default) < best.score(default):
+                    best = found
+                lake.drop_table("bench.grid", purge=True)
+    return best
+
+
+def tuned(
+    lake: Lakehouse, name: str, parts: Sequence[Path], queries: Sequence[str], args: Any
+) -> dict[str, Any]:
+    """One table's result."""
+    table = load(lake, name, parts)
+    asked = list(queries) or [EVERYTHING]
+    before = table.scan().to_arrow()
+    default = measure(table, asked, args.repeat)
+    trial = tune(table, check_queries(asked, table.schema()))
+    best = None if args.no_grid else grid(lake, table, trial, asked, args.repeat)
+    if trial.verdict.adopt and trial.proposed is not None:
+        adopt(table, trial)
+        step(table)
+    after = measure(table, asked, args.repeat)
+    if table.scan().to_arrow().num_rows != before.num_rows:
+        raise AssertionError(f"{name}: rows were lost")
+    ratios = [now / was for now, was in zip(after.query_ms, default.query_ms, strict=True)]
+    worst = max(range(len(asked)), key=lambda at: ratios[at])
+    proposed = trial.proposed.layout if trial.verdict.adopt and trial.proposed else Layout()
+    return {
+        "rows": before.num_rows,
+        "files": len(parts),
+        "layout": proposed.text(),
+        "adopted": trial.verdict.adopt,
+        "why": trial.verdict.why,
+        "bytes": _three(default.bytes, after.bytes, best and best.bytes),
+        "read_cpu_ms": _three(default.read_ms, after.read_ms, best and best.read_ms),
+        "score_to_grid": None if best is None else round(
+            after.score(default) / best.score(default), 3
+        ),
+        "bytes_sampled": trial.sampled_bytes,
+        "sampled_share": round(trial.sampled_bytes / max(1, default.bytes), 4),
+        "trial_cpu_ms": round(trial.trial_ms, 1),
+        "slowest_query": {
+            "where": asked[worst],
+            "default_ms": round(default.query_ms[worst], 2),
+            "tuned_ms": round(after.query_ms[worst], 2),
+            "ratio": round(ratios[worst], 3),
+        },
+    }  # fmt: skip
+
+
+def _three(default: float, after: float, best: float | None) -> dict[str, float | None]:
+    return {
+        "default": round(default, 2),
+        "tuned": round(after, 2),
+        "grid": None if best is None else round(best, 2),
+        "ratio": round(after / max(default, 1e-9), 3),
+    }
+
+
+Columns = dict[str, Any]
+HOUR_US = 3_600_000_000
+WORDS = "the a of lake house table row file page reads writes fast slow big old"
+START_US = 1_750_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the files that a table comes in."""
+
+    rng: np.random.Generator
+    number: int
+    count: int
+    rows: int
+
+    def times(self) -> pa.Array:
+        """Of the part's share of a month, in order."""
+        span = 720 * HOUR_US // self.count
+        at = START_US + self.number * span + np.sort(self.rng.integers(0, span, self.rows))
+        return pa.array(at, pa.timestamp("us", "UTC"))
+
+
+def _of(rng: np.random.Generator, words: str, rows: int, skew: float = 0.0) -> pa.Array:
+    names = np.array(words.split())
+    weights = 1.0 / np.arange(1, len(names) + 1) ** skew
+    return pa.array(names[rng.choice(len(names), rows, p=weights / weights.sum())])
+
+
+def events(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    user = rng.zipf(1.3, rows) % 5000
+    return {
+        "ts": part.times(), "user_id": user,
+        "kind": _of(rng, "view click buy scroll", rows, 1.0),
+        "country": pa.array([f"c{one % 40:02d}" for one in user]),
+        "url": pa.array([f"/product/{one}" for one in rng.integers(0, 3000, rows)]),
+        "amount": np.round(rng.gamma(2, 10, rows), 2),
+    }  # fmt: skip
+
+
+def ids(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    order = rng.integers(0, 20_000, rows)
+    return {
+        "order_id": order, "line": rng.integers(0, 9, rows), "product": order * 7 % 991,
+        "customer": order * 31 % 4001, "warehouse": order % 17,
+        "quantity": rng.integers(1, 5, rows),
+    }  # fmt: skip
+
+
+def metrics(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    host = rng.integers(0, 200, rows)
+    return {
+        "at": part.times(), "host": pa.array([f"host-{one:03d}" for one in host]),
+        "metric": _of(rng, "cpu memory disk net", rows),
+        "value": np.round(host / 10 + rng.normal(0, 0.05, rows), 2), "rack": host // 20,
+    }  # fmt: skip
+
+
+def logs(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    service = rng.integers(0, 30, rows)
+    code = rng.choice([200, 200, 200, 200, 304, 404, 500], rows)
+    return {
+        "at": part.times(),
+        "service": pa.array([f"service-{one}" for one in service]),
+        "level": _of(rng, "INFO INFO INFO WARN ERROR", rows),
+        "message": pa.array([
+            f"request {one % 50} to /api/v1/resource/{two} answered by {code}"
+            for one, two, code in zip(rng.integers(0, 5000, rows), service, code, strict=True)
+        ]),
+        "status": code,
+    }  # fmt: skip
+
+
+def wide(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    group = rng.integers(0, 60, rows)
+    columns = {f"c{at:02d}": (group * (at + 3)) % (7 + at) for at in range(30)}
+    return {"at": part.times(), "unit": group, **columns}
+
+
+def narrow(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    return {"key": rng.integers(0, 2000, rows), "value": rng.integers(0, 50, rows)}
+
+
+def skewed(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    tenant = np.minimum(rng.zipf(1.2, rows), 3000)
+    return {
+        "tenant": tenant, "at": part.times(), "plan": tenant % 4,
+        "score": np.round(np.log1p(tenant), 3), "flag": tenant % 2 == 0,
+    }  # fmt: skip
+
+
+def nested(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    device = rng.integers(0, 300, rows)
+    return {
+        "at": part.times(), "device": device,
+        "place": pa.array([
+            {"city": f"city {one % 25}", "lat": one / 7, "lon": one / 11} for one in device
+        ]),
+        "tags": pa.array([[f"t{one % 5}", f"t{one % 3}"] for one in device]),
+        "reading": np.round(rng.normal(20, 3, rows), 1),
+    }  # fmt: skip
+
+
+def text(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    words = np.array(WORDS.split())
+    topic = rng.integers(0, 80, rows)
+    return {
+        "id": np.arange(rows) + part.number * rows, "topic": topic,
+        "author": pa.array([f"author {one * 13 % 97}" for one in topic]),
+        "body": pa.array([
+            f"topic {one}: " + " ".join(words[(one + np.arange(6) * two) % len(words)])
+            for one, two in zip(topic, rng.integers(1, 9, rows), strict=True)
+        ]),
+    }  # fmt: skip
+
+
+def decimals(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    account = rng.integers(0, 4000, rows)
+    cents = account * 100 + rng.integers(0, 500, rows)
+    return {
+        "account": account, "booked": part.times().cast(pa.date32()),
+        "amount": pa.array(cents).cast(pa.decimal128(20, 0)).cast(pa.decimal128(18, 2)),
+        "currency": pa.array(np.array(["EUR", "USD", "CHF"])[account % 3]),
+        "branch": account // 100,
+    }  # fmt: skip
+
+
+def sparse(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    kind = rng.integers(0, 12, rows)
+    columns = {
+        f"field_{at}": pa.array(kind * at + rng.integers(0, 4, rows), mask=kind != at)
+        for at in range(12)
+    }
+    return {"at": part.times(), "kind": kind, **columns}
+
+
+def series(part: Part) -> Columns:
+    rng, rows = part.rng, part.rows
+    sensor = rng.integers(0, 50, rows)
+    at = part.times()
+    hours = at.cast(pa.int64()).to_numpy() / HOUR_US
+    level = np.round(sensor + 5 * np.sin(hours / 24), 1)
+    return {
+        "sensor": sensor,
+        "at": at,
+        "level": level,
+        "battery": np.round(4 - hours % 720 / 720, 2),
+    }
+
+
+TABLES: Mapping[str, tuple[Callable[[Part], Columns], tuple[str, ...]]] = {
+    "events": (events, ("user_id = 17", "country = 'c03'", "user_id = 4000 and kind = 'buy'")),
+    "ids": (ids, ("order_id = 777", "customer = 310", "true")),
+    "metrics": (metrics, ("host = 'host-042'", "host = 'host-101' and metric = 'cpu'", "true")),
+    "logs": (logs, ("service = 'service-7'", "service = 'service-9' and level = 'ERROR'")),
+    "wide": (wide, ("unit = 7", "unit = 50")),
+    "narrow": (narrow, ("key = 5", "key between 100 and 120")),
+    "skewed": (skewed, ("tenant = 900", "tenant = 3", "plan = 2")),
+    "nested": (nested, ("device = 20", "device between 100 and 110")),
+    "text": (text, ("topic = 9", "author = 'author 39'")),
+    "decimals": (decimals, ("account = 123", "branch = 20")),
+    "sparse": (sparse, ("kind = 3", "kind = 7 and field_7 > 50")),
+    "series": (series, ("sensor = 12", "sensor = 3 and level > 5")),
+}
+
+
+def generate(folder: Path, seed: int, rows: int, files: int) -> Iterator[tuple[str, Sequence[str]]]:
+    """Write the Parquet files of each table; its name and queries."""
+    for number, (name, (make, queries)) in enumerate(TABLES.items()):
+        (folder / name).mkdir(parents=True)
+        rng = np.random.default_rng([seed, number])
+        for part in range(files):
+            columns = make(Part(rng, part, files, rows // files))
+            pq.write_table(pa.table(columns), folder / name / f"{part:04d}.parquet")
+        yield name, queries
+
+
+def given(folder: Path, queries: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
+    """Tables of a user's: name and queries."""
+    asked: dict[str, list[str]] = {}
+    for number, line in enumerate(queries.read_text().splitlines() if queries else (), 1):
+        name, colon, where = line.partition(":")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not colon or not (folder / name.strip()).is_dir():
+            raise SystemExit(f"{queries}:{number}: {line!r} is not `table: SQL condition`")
+        asked.setdefault(name.strip(), []).append(where.strip())
+    for one in sorted(folder.iterdir()):
+        if one.is_dir() and any(one.rglob("*.parquet")):
+            yield one.name, asked.get(one.name, [])
+
+
+def show(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Print a line a table; the sums."""
+    shown = RichTable(title="tuned / default")
+    for header in ("table", "bytes", "read", "to grid", "sampled", "trial", "slowest", "layout"):
+        shown.add_column(header, justify="left" if header in ("table", "layout") else "right")
+    fine = {name: one for name, one in results.items() if "error" not in one}
+    for name, one in results.items():
+        if "error" in one:
+            shown.add_row(name, "error", *[""] * 5, one["error"])
+            continue
+        shown.add_row(
+            name, f"{one['bytes']['ratio']:.2f}", f"{one['read_cpu_ms']['ratio']:.2f}",
+            "" if one["score_to_grid"] is None else f"{one['score_to_grid']:.2f}",
+            f"{one['sampled_share']:.1%}", f"{one['trial_cpu_ms'] / 1000:.1f} s",
+            f"{one['slowest_query']['ratio']:.2f}", one["layout"],
+        )  # fmt: skip
+    Console(width=160).print(shown)
+    sums: dict[str, Any] = {}
+    for what in ("bytes", "read_cpu_ms"):
+        ratios = [one[what]["ratio"] for one in fine.values() if one[what]["ratio"] > 0]
+        sums[what] = {
+            "of_all": round(
+                sum(one[what]["tuned"] for one in fine.values())
+                / max(1e-9, sum(one[what]["default"] for one in fine.values())), 3
+            ),
+            "mean": round(math.exp(sum(map(math.log, ratios)) / max(1, len(ratios))), 3),
+            "worst": max(ratios, default=None),
+        }  # fmt: skip
+    met = {
+        "bytes": sums["bytes"]["mean"] <= TARGET_BYTES,
+        "read_cpu_ms": sums["read_cpu_ms"]["mean"] <= TARGET_READ,
+        "never worse": all(
+            one["bytes"]["ratio"] <= 1 and one["read_cpu_ms"]["ratio"] <= 1 for one in fine.values()
+        ),
+        "near the grid": all((one["score_to_grid"] or 0) <= NEAR_GRID for one in fine.values()),
+        "sampled": all(one["sampled_share"] <= MOST_SAMPLED for one in fine.values()),
+    }
+    sums["met"] = met
+    sums["sampled_share"] = max((one["sampled_share"] for one in fine.values()), default=None)
+    sums["score_to_grid"] = max((one["score_to_grid"] or 0 for one in fine.values()), default=None)
+    Console(width=160).print(sums)
+    return sums
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", type=Path, help="a subfolder of Parquet files for each table")
+    parser.add_argument("--queries", type=Path, help="lines of `table: SQL condition`")
+    parser.add_argument("--json", type=Path, help="where results go")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[], help="these tables alone")
+    parser.add_argument("--no-grid", action="store_true", help="leave the grid out")
+    args = parser.parse_args()
+    out = args.json or (None if args.tables else ROOT / "benchmarks" / "results" / "tune.json")
+    results: dict[str, Any] = {}
+    folder = Path(tempfile.mkdtemp(prefix="tune-"))
+    try:
+        source = args.tables or folder / "made"
+        tables = (
+            given(args.tables, args.queries)
+            if args.tables
+            else generate(source, args.seed, args.rows, args.files)
+        )
+        for number, (name, queries) in enumerate(tables):
+            if args.only and name not in args.only:
+                continue
+            lake = load_catalog(str(folder / f"lake{number}"))
+            parts = sorted((source / name).rglob("*.parquet"))
+            try:
+                results[name] = tuned(lake, f"t{number}", parts, queries, args)
+            except (LakehouseError, pa.ArrowException) as error:
+                results[name] = {"error": f"{type(error).__name__}: {error}"}
+            shutil.rmtree(folder / f"lake{number}", ignore_errors=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sums = show(results)
+    if out is not None:
+        result = {"tables": results, "sums": sums, "rows": args.rows, "seed": args.seed}
+        out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

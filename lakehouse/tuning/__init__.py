@@ -1,0 +1,1 @@
+"""Layouts of tables, chosen by measuring them on a sample with the queries that were recorded."""

@@ -1,0 +1,383 @@
+"""Adopting a layout: writers follow first, then old files are rewritten; measuring; undoing.
+
+What there is to know of an adoption is a property of the table, so that any process goes on where
+another stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import InvalidInputError, TableAlreadyExistsError
+from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
+from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.compaction.compaction import CompactionResult, execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.scan.reports.listeners import silenced
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import STATUS_DELETED
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.table import Table
+from lakehouse.tuning.layouts import Layout, Measured, Query, QueryCost, loss, slower
+from lakehouse.tuning.trial import Trial, layout_of, measure_today, query_of
+
+STATE = "lakehouse.tuning.state"
+HISTORY = "lakehouse.tuning"
+HISTORY_SCHEMA = pa.schema(
+    [
+        pa.field("at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("action", pa.string(), nullable=False),
+        pa.field("why", pa.string()),
+        pa.field("layout", pa.string()),
+        pa.field("bytes_before", pa.int64()),
+        pa.field("bytes_after", pa.int64()),
+        pa.field("files_before", pa.int64()),
+        pa.field("files_after", pa.int64()),
+        pa.field("read_ms_before", pa.float64()),
+        pa.field("read_ms_after", pa.float64()),
+        pa.field("snapshot_id", pa.int64()),
+    ]
+)
+"""What was tried and what came of it: a row for each step, in the table `lakehouse.tuning`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption(Report):
+    """A step of an adoption.
+
+    Attributes:
+        action: `adopted` where old files wait, `kept` where the real table was measured and the
+            layout stays, `undone` where it went.
+        why: one line.
+        waiting_files: still laid out as before.
+        rewritten: by this step; None: nothing was.
+        before, after: the real table, where it was measured.
+    """
+
+    identifier: Identifier
+    action: str
+    why: str
+    layout: Layout
+    waiting_files: int = 0
+    rewritten: CompactionResult | None = None
+    workload: tuple[Query, ...] = ()
+    before: Measured | None = None
+    after: Measured | None = None
+
+    def title(self) -> str:
+        """One line: what this is, of which table."""
+        return f"Layout of {self.identifier}: {self.action}"
+
+    def to_dict(self) -> dict[str, object]:
+        """All facts as JSON-able data."""
+        return {
+            "table": str(self.identifier),
+            "action": self.action,
+            "why": self.why,
+            **self.layout.to_dict(),
+            "waiting_files": self.waiting_files,
+            "rewritten": None if self.rewritten is None else self.rewritten.to_dict(),
+            "before": None if self.before is None else self.before.to_dict(),
+            "after": None if self.after is None else self.after.to_dict(),
+            "snapshot_ids": [] if self.rewritten is None else list(self.rewritten.snapshot_ids),
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """The summary as (label, value) pairs."""
+        yield "layout", self.layout.text()
+        yield "why", self.why
+        if self.rewritten is not None:
+            done = self.rewritten
+            yield "files", f"{done.rewritten_files:,} became {done.added_files:,}"
+            sizes = human_bytes(done.rewritten_bytes), human_bytes(done.added_bytes)
+            yield "bytes", f"{sizes[0]} -> {sizes[1]}"
+        if self.waiting_files:
+            yield "old files that wait", self.waiting_files
+        if self.before is not None and self.after is not None:
+            times = self.before.read_ms(self.workload), self.after.read_ms(self.workload)
+            yield "queries of a day", f"{times[0]:,.1f} ms -> {times[1]:,.1f} ms of processor"
+
+
+def adopt(table: Table, trial: Trial) -> None:
+    """Make what a trial proposes the table's layout, in one commit; old files stay as they are.
+
+    Raises:
+        InvalidInputError: the trial is against it, or another adoption is under way.
+    """
+    if not trial.verdict.adopt or trial.proposed is None or trial.today is None:
+        raise InvalidInputError(
+            f"{table.name}: the trial proposes no layout: {trial.verdict.why}", table=table.name
+        )
+    if is_adopting(table):
+        raise InvalidInputError(
+            f"{table.name}: another layout is being adopted; let it be rewritten or undo it with "
+            "lakehouse tune --undo",
+            table=table.name,
+        )
+    layout, now = trial.proposed.layout, layout_of(table.metadata)
+    state = {
+        "before": {
+            "partition_by": now.partition_by,
+            "sort_by": now.sort_by,
+            "properties": {name: table.properties.get(name) for name in layout.properties},
+        },
+        "layout": layout.to_dict(),
+        "sequence_number": table.metadata.last_sequence_number,
+        "rows": trial.rows,
+        "row_ns": [trial.today.row_ns, trial.proposed.row_ns],
+        "write_ns": [trial.today.write_ns, trial.proposed.write_ns],
+        "bytes": trial.live_bytes,
+        "files": trial.today.files,
+        "queries": [
+            [query.where, query.columns, query.runs, [cost.files, cost.footers, cost.groups,
+             cost.rows, cost.share]]
+            for query, cost in zip(trial.workload, trial.today.queries, strict=True)
+        ],
+        "kept": False,
+    }  # fmt: skip
+    _follow(table, layout, {**layout.properties, STATE: orjson.dumps(state).decode()})
+
+
+def step(
+    table: Table, *, budget_bytes: int | None = None, progress: Progress | None = None
+) -> Adoption:
+    """Rewrite old files within a budget, a commit a group; measure the table once none is left.
+
+    A layout that does not help on the real table is undone.
+
+    Raises:
+        InvalidInputError: no layout is being adopted.
+        what `execute_compaction` raises; what was committed until then stays.
+    """
+    state = _state(table)
+    layout = _layout(state["layout"])
+    old = waiting(table)
+    rewritten = None
+    if old:
+        target = TableProperties(table.properties).target_file_size_bytes
+        options = CompactionOptions(
+            rewrite_all=True,
+            files=old,
+            sort_by=layout_of(table.metadata).sort_by,
+            budget_bytes=budget_bytes,
+            target_file_size_bytes=min(target, budget_bytes or target),
+            groups_per_commit=1,
+        )
+        plan = plan_compaction(
+            table.catalog, table.identifier, options, environment=table.environment
+        )
+        rewritten = execute_compaction(
+            table.catalog, plan, environment=table.environment, progress=progress
+        )
+        table.refresh()
+        old = waiting(table)
+    if old:
+        why = "old files wait for the next run"
+        if rewritten is not None and rewritten.stopped:
+            why = rewritten.stopped
+        elif rewritten is not None and not rewritten.rewritten_files:
+            why = f"each group of old files is larger than the budget of {budget_bytes:,} bytes"
+        return Adoption(
+            identifier=table.identifier,
+            action="adopted",
+            why=why,
+            layout=layout,
+            waiting_files=len(old),
+            rewritten=rewritten,
+        )
+    return _judged(table, state, layout, rewritten)
+
+
+def undo(table: Table, why: str = "asked for") -> Adoption:
+    """Spec, order and properties are again what they were; data stay as they are.
+
+    Raises:
+        InvalidInputError: no layout was adopted.
+        InvalidPartitionSpecError: a column of the layout before is gone.
+    """
+    state = _state(table)
+    before = state["before"]
+    properties = {name: text for name, text in before["properties"].items() if text is not None}
+    gone = [name for name, text in before["properties"].items() if text is None]
+    was = Layout(tuple(before["partition_by"]), tuple(before["sort_by"]))
+    _follow(table, was, properties, [*gone, STATE])
+    return Adoption(identifier=table.identifier, action="undone", why=why, layout=was)
+
+
+def waiting(table: Table) -> frozenset[str]:
+    """Paths of the live data files that were written before the layout was adopted."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return frozenset()
+    boundary = _state(table)["sequence_number"]
+    listed = [
+        manifest
+        for manifest in load_manifests(table.storage, snapshot)
+        if manifest.content == CONTENT_DATA_MANIFEST
+    ]
+    reader = ManifestReader.of(table.storage, table.metadata)
+    paths: set[str] = set()
+    for entries in reader.entries_of_all(listed):
+        rows = entries.table
+        old = pc.less_equal(rows["file_sequence_number"], boundary)
+        live = pc.not_equal(rows["status"], STATUS_DELETED)
+        paths.update(rows.filter(pc.and_(old, live))["file_path"].to_pylist())
+    return frozenset(paths)
+
+
+def is_adopting(table: Table) -> bool:
+    """Whether a layout was adopted and was not judged on the real table yet."""
+    return STATE in table.properties and not _state(table)["kept"]
+
+
+def record(lake: Lakehouse, report: Trial | Adoption, snapshot_id: int | None) -> None:
+    """Keep a step as a row of `lakehouse.tuning`, which is created where it is missing."""
+    proposed: Measured | None
+    if isinstance(report, Trial):
+        action, why = "tried", report.verdict.why
+        layout = report.today.layout if report.today else Layout()
+        if report.verdict.adopt and report.proposed is not None:
+            action, layout = "proposed", report.proposed.layout
+        before, proposed = report.today, report.proposed
+    else:
+        action, why, layout = report.action, report.why, report.layout
+        before, proposed = report.before, report.after
+    row = {
+        "at": lake.environment.now_ms() * 1000,
+        "table": str(report.identifier),
+        "action": action,
+        "why": why,
+        "layout": layout.text(),
+        "snapshot_id": snapshot_id,
+    }
+    for name, one in (("before", before), ("after", proposed)):
+        row |= {
+            f"bytes_{name}": None if one is None else round(one.bytes),
+            f"files_{name}": None if one is None else round(one.files),
+            f"read_ms_{name}": None if one is None else one.read_ms(report.workload),
+        }
+    if not lake.table_exists(HISTORY):
+        with suppress(TableAlreadyExistsError):
+            lake.create_table(HISTORY, HISTORY_SCHEMA)
+    with silenced():
+        lake.load_table(HISTORY).append(pa.Table.from_pylist([row], schema=HISTORY_SCHEMA))
+
+
+def _judged(
+    table: Table, state: Mapping[str, Any], layout: Layout, rewritten: CompactionResult | None
+) -> Adoption:
+    """Keep the layout where the real table says so, else undo it."""
+    schema = table.metadata.schema()
+    asked = [query_of(where, schema, runs, of) for where, of, runs, _ in state["queries"]]
+    queries = tuple(query for query, _ in asked)
+    rows, live, costs = measure_today(table, asked)
+    # rows that came meanwhile are no fault of the layout
+    grown = state["rows"] / max(1, rows)
+    before = Measured(
+        layout=_layout(state["before"] | {"properties": {}}),
+        bytes=state["bytes"],
+        files=state["files"],
+        row_ns=state["row_ns"][0],
+        write_ns=state["write_ns"][0],
+        queries=tuple(_cost(one) for *_, one in state["queries"]),
+    )
+    after = Measured(
+        layout=layout,
+        bytes=live.bytes * grown,
+        files=live.files,
+        row_ns=state["row_ns"][1],
+        write_ns=state["write_ns"][1],
+        queries=tuple(_scaled(one, grown) for one in costs),
+    )
+    worse = slower(after, before)
+    gain = loss(after, before, queries)
+    if worse or gain >= 0:
+        why = (
+            f"{queries[worse[0]].where} is more than 5 % slower on the real table"
+            if worse
+            else "the real table gains nothing"
+        )
+        undone = undo(table, why)
+        action, why, layout = undone.action, undone.why, undone.layout
+    else:
+        action = "kept"
+        ratio = after.bytes / max(1, before.bytes), after.read_ms(queries) / before.read_ms(queries)
+        why = f"the real table has {ratio[0]:.2f} x the bytes and {ratio[1]:.2f} x the read time"
+        if not state["kept"]:
+            kept = orjson.dumps({**state, "kept": True}).decode()
+            table.set_properties({STATE: kept})
+    return Adoption(
+        identifier=table.identifier,
+        action=action,
+        why=why,
+        layout=layout,
+        rewritten=rewritten,
+        workload=queries,
+        before=before,
+        after=after,
+    )
+
+
+def _follow(
+    table: Table, layout: Layout, properties: Mapping[str, str], gone: Sequence[str] = ()
+) -> None:
+    """One commit: spec, sort order and properties that writers follow."""
+    now = layout_of(table.metadata)
+    transaction = table.transaction()
+    if layout.partition_by != now.partition_by:
+        changes = UpdatePartitionSpec(table.metadata).set(*layout.partition_by).changes()
+        transaction.update(changes.updates, changes.requirements)
+    if layout.sort_by != now.sort_by:
+        order = UpdateSortOrder(table.metadata)
+        changes = (order.set(*layout.sort_by) if layout.sort_by else order.clear()).changes()
+        transaction.update(changes.updates, changes.requirements)
+    if properties:
+        transaction.set_properties(properties)
+    if gone:
+        transaction.remove_properties(gone)
+    transaction.commit()
+    table.refresh()
+
+
+def _state(table: Table) -> dict[str, Any]:
+    text = table.properties.get(STATE)
+    if text is None:
+        raise InvalidInputError(
+            f"{table.name}: no layout was adopted here; lakehouse tune {table.name} --apply "
+            "adopts one",
+            table=table.name,
+        )
+    try:
+        return dict(orjson.loads(text))
+    except (orjson.JSONDecodeError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{table.name}: property {STATE} is not what lakehouse tune wrote ({error}); remove it",
+            table=table.name,
+        ) from error
+
+
+def _layout(told: Mapping[str, Any]) -> Layout:
+    return Layout(tuple(told["partition_by"]), tuple(told["sort_by"]), told["properties"])
+
+
+def _cost(numbers: Sequence[float]) -> QueryCost:
+    files, footers, groups, rows, share = numbers
+    return QueryCost(files=files, footers=footers, groups=groups, rows=rows, share=share)
+
+
+def _scaled(cost: QueryCost, by: float) -> QueryCost:
+    numbers = (cost.files, cost.footers, cost.groups, cost.rows)
+    return _cost([*(min(number, number * by) for number in numbers), cost.share])

@@ -1,0 +1,297 @@
+"""A sample of a table: rows of at most 2 % of its bytes, and the table in small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from lakehouse.data.reading.parquet_footer import load_footer, readable
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.bounds_columns import decode_bounds
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.storage_protocol import Storage
+
+SHARE = 0.02
+MOST_FILES = 512
+_MOST_BYTES, _MOST_ROWS, _PAGE_ROWS, _READ_AHEAD = 64 << 20, 250_000, 20_000, 8_192
+_HELD_OUT = 3
+_SMALL_ROWS, _LEAST_OF_FILE = 20_000, 8
+_PHYSICAL = {32: pa.int32(), 64: pa.int64()}
+_NUMBERS = (
+    DateType, DoubleType, FloatType, IntegerType, LongType, TimestampType, TimestamptzType,
+)  # fmt: skip
+SORTED = (*_NUMBERS, BooleanType, DecimalType, StringType)
+"""Types of columns that rows may be sorted by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows of a table, stratum by stratum, by partition and age.
+
+    Attributes:
+        strata: rows that are together in the table.
+        bytes: of data pages that were read for them.
+    """
+
+    strata: tuple[pa.Table, ...]
+    bytes: int
+
+    @property
+    def rows(self) -> int:
+        """In all strata."""
+        return sum(one.num_rows for one in self.strata)
+
+    def halves(self) -> tuple[tuple[pa.Table, ...], tuple[pa.Table, ...]]:
+        """Rows to choose by, and a third of them to judge by."""
+        if len(self.strata) >= _HELD_OUT:
+            held = self.strata[_HELD_OUT - 1 :: _HELD_OUT]
+            return tuple(
+                one for at, one in enumerate(self.strata) if at % _HELD_OUT != _HELD_OUT - 1
+            ), held
+        cut = [one.num_rows - one.num_rows // _HELD_OUT for one in self.strata]
+        pairs = list(zip(self.strata, cut, strict=True))
+        return (
+            tuple(one.slice(0, at) for one, at in pairs),
+            tuple(one.slice(at) for one, at in pairs),
+        )
+
+
+def take_sample(metadata: TableMetadata, tasks: Sequence[FileScanTask], storage: Storage) -> Sample:
+    """Rows of at most 2 % of a table's bytes, of row groups over all partitions and ages.
+
+    A row group that is larger than what is left gives its first pages; they are the least that can
+    be read of it, so that the first stratum may be larger than the share.
+    """
+    live = sum(task.data_file.file_size_in_bytes for task in tasks)
+    left = min(int(live * SHARE), _MOST_BYTES)
+    ordered = sorted(
+        (task for task in tasks if task.data_file.file_format.lower() == "parquet"),
+        key=lambda task: (
+            str(task.data_file.partition),
+            task.sequence_number,
+            task.data_file.file_path,
+        ),
+    )
+    strata: list[tuple[int, pa.Table]] = []
+    read = rows = 0
+    for position in _spread(len(ordered)):
+        task = ordered[position]
+        mean = task.data_file.file_size_in_bytes / max(1, len(task.data_file.split_offsets or (0,)))
+        if strata and (read + min(mean, left) > left or rows >= _MOST_ROWS):
+            break
+        table, size = _stratum(metadata, task, storage, left - read, position)
+        if table.num_rows:
+            strata.append((position, table))
+            read, rows = read + size, rows + table.num_rows
+    return Sample(tuple(table for _, table in sorted(strata, key=lambda one: one[0])), read)
+
+
+def _spread(count: int) -> Iterator[int]:
+    """0 to count - 1, so that any beginning of them lies over all."""
+    bits = max(1, (max(count, 1) - 1).bit_length())
+    for number in range(1 << bits):
+        position = int(f"{number:0{bits}b}"[::-1], 2)
+        if position < count:
+            yield position
+
+
+class _Counted:
+    """A file that counts the bytes that are read of it."""
+
+    closed = False
+
+    def __init__(self, storage: Storage, one: DataFile) -> None:
+        self._storage, self._path, self._at = storage, one.file_path, 0
+        self._size = one.file_size_in_bytes
+        self.bytes = 0
+
+    def read(self, length: int = -1) -> bytes:
+        wanted = self._size - self._at if length < 0 else min(length, self._size - self._at)
+        data = self._storage.read_range(self._path, self._at, wanted) if wanted > 0 else b""
+        self._at += len(data)
+        self.bytes += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _stratum(
+    metadata: TableMetadata, task: FileScanTask, storage: Storage, left: int, seed: int
+) -> tuple[pa.Table, int]:
+    """A row group's rows, or its first, in the table's schema; deleted rows are among them."""
+    one = task.data_file
+    footer = load_footer(storage, one).parsed
+    filled = [at for at in range(footer.num_row_groups) if footer.row_group(at).num_rows]
+    schema = metadata.schema()
+    request = ReadRequest.of(metadata, schema)
+    if not filled:
+        return read_table((), request, storage), 0
+    group = filled[seed % len(filled)]
+    rows = footer.row_group(group).num_rows
+    size = one.file_size_in_bytes * rows / max(1, footer.num_rows)
+    wanted = min(rows, _MOST_ROWS) if size <= left else min(rows, _PAGE_ROWS)
+    source = _Counted(storage, one)
+    with readable(one.file_path):
+        opened = pq.ParquetFile(
+            pa.PythonFile(source, mode="r"),
+            metadata=footer,
+            pre_buffer=False,
+            buffer_size=_READ_AHEAD,
+            arrow_extensions_enabled=False,
+        )
+        batches = opened.iter_batches(wanted, row_groups=[group], use_threads=False)
+        rows_read = pa.Table.from_batches([next(batches)])
+    # written again in memory: the reader finds columns by their ids, whatever they were called
+    memory = MemoryStorage(files={})
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows_read, sink, store_schema=False, compression="none")
+    data = sink.getvalue().to_pybytes()
+    path = "memory://trial/stratum.parquet"
+    memory.write(path, data)
+    copied = replace(
+        one,
+        file_path=path,
+        file_size_in_bytes=len(data),
+        record_count=rows_read.num_rows,
+        split_offsets=None,
+    )
+    return read_table([FileScanTask.whole(copied)], request, memory), source.bytes
+
+
+def in_small(
+    strata: Sequence[pa.Table], files: Sequence[DataFile], schema: Schema
+) -> pa.Table | None:
+    """The table in small: some rows for each file, in the range that its bounds tell.
+
+    A sample of few files would say nothing about time: what each file holds of it, metadata tell.
+    Texts are taken as they are in the sample. None: there is no column that can be sorted.
+
+    Args:
+        strata: of the sample.
+        files: of the table, in the order in which they came, with their bounds.
+        schema: of the table.
+    """
+    known = [one for one in schema.fields if isinstance(one.field_type, SORTED)]
+    if not known:
+        return None
+    files = files[:: -(-len(files) // MOST_FILES)]
+    all_rows = max(1, sum(one.record_count for one in files))
+    chosen = []
+    for number, one in enumerate(files):
+        stratum = strata[number * len(strata) // len(files)]
+        count = max(_LEAST_OF_FILE, round(_SMALL_ROWS * one.record_count / all_rows))
+        chosen.append(np.linspace(0, stratum.num_rows - 1, count).astype(np.int64))
+    arrays = [
+        _ranged(strata, chosen, files, one).cast(schema_to_arrow(Schema(one)).field(0).type)
+        for one in known
+    ]
+    return pa.table(arrays, schema=schema_to_arrow(Schema(*known)))
+
+
+def _ranged(
+    strata: Sequence[pa.Table],
+    chosen: Sequence[npt.NDArray[np.int64]],
+    files: Sequence[DataFile],
+    field: NestedField,
+) -> pa.ChunkedArray:
+    values = pa.chunked_array(
+        [
+            strata[number * len(strata) // len(files)][field.name].take(pa.array(rows)).chunk(0)
+            for number, rows in enumerate(chosen)
+        ]
+    )
+    kind = values.type
+    if not isinstance(field.field_type, _NUMBERS):
+        return values
+    ends = [
+        decode_bounds(
+            pa.array([bounds.get(field.field_id) for bounds in one], pa.binary()), field.field_type
+        )
+        for one in ([file.lower_bounds for file in files], [file.upper_bounds for file in files])
+    ]
+    if any(one.null_count for one in ends):
+        return values
+    whole = pa.types.is_floating(kind)
+    plain = values if whole else values.cast(_PHYSICAL[kind.bit_width])
+    least, most = (
+        one.cast(_PHYSICAL[kind.bit_width]).to_numpy(zero_copy_only=False).astype(np.float64)
+        if not whole
+        else one.to_numpy(zero_copy_only=False).astype(np.float64)
+        for one in ends
+    )
+    found = []
+    for number, chunk in enumerate(plain.chunks):
+        numbers = chunk.to_numpy(zero_copy_only=False).astype(np.float64)
+        stratum = strata[number * len(strata) // len(files)][field.name]
+        low, high = (_number(stratum, end, kind) for end in ("min", "max"))
+        if low is None or high is None or not math.isfinite(high - low) or high == low:
+            share = np.zeros(len(numbers))
+        else:
+            share = (numbers - low) / (high - low)
+        with np.errstate(invalid="ignore"):  # of infinite ends
+            moved = least[number] + share * (most[number] - least[number])
+        mask = chunk.is_null().to_numpy(zero_copy_only=False)
+        if whole:
+            with np.errstate(over="ignore"):
+                found.append(pa.array(moved.astype(kind.to_pandas_dtype()), mask=mask))
+        else:
+            moved = np.clip(np.nan_to_num(np.rint(moved)), least[number], most[number])
+            # doubles do not hold the ends of 64 bits
+            limit = 2.0 ** (kind.bit_width - 1) - 1024
+            moved = np.clip(moved, -limit, limit)
+            exact = np.where(mask, 0, moved).astype(np.int64)
+            found.append(pa.array(exact, mask=mask).cast(_PHYSICAL[kind.bit_width]).cast(kind))
+    return pa.chunked_array(found, kind)
+
+
+def _number(values: pa.ChunkedArray, end: str, kind: pa.DataType) -> float | None:
+    found = pc.min_max(values)[end]
+    if not found.is_valid:
+        return None
+    plain = found if pa.types.is_floating(kind) else found.cast(_PHYSICAL[kind.bit_width])
+    return float(plain.as_py())

@@ -1,0 +1,765 @@
+"""A trial: a table's layouts, tried on a sample in memory with the queries that were recorded.
+
+Nothing is written to the warehouse, so a trial that is killed leaves nothing there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortDirection, SortOrder
+from pyiceberg.transforms import BucketTransform, TruncateTransform
+from pyiceberg.types import (
+    DateType,
+    NestedField,
+    TimestampType,
+    TimestamptzType,
+)
+from rich.console import RenderableType
+
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
+from lakehouse.data.writing.data_file_writer import RowSorter, WriteRequest, write_all
+from lakehouse.data.writing.parquet_writer import encoding_options, encodings_of
+from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.expressions.bound_filter import TRUE, Bound, columns
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.transforms.partition_transforms import transform_array
+from lakehouse.maintenance.health.scan_use import predicate_shape
+from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
+from lakehouse.scan.planner import ScanRequest, plan_scan
+from lakehouse.scan.reports.listeners import silenced
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.partitioning.coarser_partitions import is_time
+from lakehouse.spec.partitioning.partition_terms import parse_sort_order
+from lakehouse.spec.schema.iceberg_types import find_path
+from lakehouse.spec.table_properties import ENCODING_PREFIX, TableProperties
+from lakehouse.spec.types.arrow_types import column_at
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.table import Table
+from lakehouse.tuning.layouts import (
+    GROUP_ROWS,
+    Choices,
+    Layout,
+    Measured,
+    Prices,
+    Query,
+    QueryCost,
+    Verdict,
+    finalists,
+    judge,
+    search,
+)
+from lakehouse.tuning.sample import MOST_FILES, SORTED, in_small, take_sample
+
+_LEAST_ROWS = 100
+_GOOD_FILE = 32 << 20
+_FEW_PERIODS = 12
+_MOST_QUERIES, _MOST_FOOTERS = 20, 16
+_DAY_MS = 24 * 3600 * 1000
+_EVERYTHING = "true"
+_SMALLER, _SMALLER_TEXT = 0.97, 0.85
+_TIMES = (DateType, TimestampType, TimestamptzType)
+_NUMBER_NS, _TEXT_NS, _NESTED_NS = 10.0, 25.0, 20.0
+_TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
+
+
+class Meter:
+    """Measures layouts on some rows of a table, and predicts what they are for all.
+
+    Args:
+        metadata: of the table.
+        strata: rows.
+        files: of the table, in the order in which they came, with their bounds.
+        live_bytes, rows: of the table.
+        workload: queries and their filters, bound.
+
+    Attributes:
+        small: the table in small, see `in_small`.
+    """
+
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        strata: Sequence[pa.Table],
+        files: Sequence[DataFile],
+        *,
+        live_bytes: int,
+        rows: int,
+        workload: Sequence[tuple[Query, Bound]],
+    ) -> None:
+        self._metadata, self._schema = metadata, metadata.schema()
+        self.small = in_small(strata, files, self._schema)
+        self._strata = list(strata)
+        self._rows = pa.concat_tables(strata).combine_chunks()
+        self._live_bytes, self._all_rows = live_bytes, rows
+        self._workload = workload
+        self._target = TableProperties(metadata.properties).target_file_size_bytes
+
+    def today(self, files: int, queries: Sequence[QueryCost]) -> Measured:
+        """The table as it is: the sample tells only the cost of a row."""
+        return Measured(
+            layout=layout_of(self._metadata),
+            bytes=self._live_bytes,
+            files=files,
+            row_ns=self._row_ns,
+            write_ns=self._now[1],
+            queries=tuple(queries),
+        )
+
+    @cached_property
+    def _now(self) -> tuple[int, float, tuple[bytes, DataFile, MemoryStorage]]:
+        return self._written(self._rows, {})
+
+    @cached_property
+    def _row_ns(self) -> float:
+        return _row_ns(self._rows.schema)
+
+    def decodes_slower(self, layout: Layout) -> bool:
+        """Whether a clock says that rows of a layout clearly take longer to decode than today."""
+        if self._rows.num_rows < _LEAST_TIMED:
+            return False
+        _, _, data = self._written(self.arranged(layout), layout.properties)
+        return _decodes_slower(data, self._now[2])
+
+    @cached_property
+    def _bytes_now(self) -> int:
+        """Of the sample as it is laid out today: each stratum for itself."""
+        return sum(self._written(one, {})[0] for one in self._strata)
+
+    def measure(self, layout: Layout) -> Measured:
+        """Bytes, files and queries of a layout."""
+        size, write_ns, _ = self._written(self.arranged(layout), layout.properties)
+        whole = self._live_bytes * size / max(1, self._bytes_now)
+        files = max(self._partitions(layout), math.ceil(whole / self._target))
+        return Measured(
+            layout=layout,
+            bytes=whole,
+            files=files,
+            row_ns=self._row_ns,
+            write_ns=write_ns,
+            queries=tuple(self._queries(layout, files)),
+        )
+
+    def arranged(self, layout: Layout) -> pa.Table:
+        """The rows in the order of a layout."""
+        return self._sorted(self._rows, layout)
+
+    def _sorted(self, rows: pa.Table, layout: Layout) -> pa.Table:
+        schema = _part_of(self._schema, rows.column_names)
+        terms = [term for term in (*layout.partition_by, *layout.sort_by) if _is_term(term, schema)]
+        if not terms:
+            return rows
+        return rows.take(RowSorter(parse_sort_order(terms, schema), schema).indices(rows))
+
+    def encodings(self, layout: Layout) -> dict[str, str]:
+        """For each column the encoding that makes it smallest, where it is not a dictionary."""
+        rows = self.arranged(layout)
+        group = int(layout.properties.get(GROUP_ROWS, self._group_rows))
+        return {
+            f"{ENCODING_PREFIX}{name}": chosen
+            for name in rows.column_names
+            if (chosen := _encoding(rows.select([name]), group)) is not None
+        }
+
+    @property
+    def _group_rows(self) -> int:
+        read = TableProperties(self._metadata.properties)
+        width = max(1.0, self._rows.nbytes / max(1, self._rows.num_rows))
+        return max(
+            1, min(read.parquet_row_group_limit, int(read.parquet_row_group_size_bytes / width))
+        )
+
+    def _partitions(self, layout: Layout) -> int:
+        """How many partitions the table would have, by the range of the sample."""
+        count = 1
+        for one in parse_sort_order(layout.partition_by, self._schema).fields:
+            path, source = find_path(self._schema, one.source_id)
+            small = self.small
+            if small is not None and len(path) == 1 and source.name in small.column_names:
+                column = small[source.name]
+            else:
+                column = column_at(self._rows, path)
+            values = transform_array(one.transform, column, source.field_type)
+            if isinstance(one.transform, BucketTransform):
+                count *= one.transform.num_buckets
+            elif pa.types.is_integer(values.type) and "identity" not in str(one.transform):
+                ends = pc.min_max(values).as_py()
+                count *= 1 + (ends["max"] - ends["min"] if ends["max"] is not None else 0)
+            else:
+                count *= max(1, pc.count_distinct(values, mode="all").as_py())
+        return min(count, max(1, self._all_rows))
+
+    def _written(
+        self, rows: pa.Table, properties: Mapping[str, str], schema: Schema | None = None
+    ) -> tuple[int, float, tuple[bytes, DataFile, MemoryStorage]]:
+        storage = MemoryStorage(files={})
+        given = {
+            **self._metadata.properties,
+            **properties,
+            TableProperties.target_file_size_bytes.name: str(1 << 60),
+            TableProperties.write_buffer_bytes.name: str(1 << 40),
+        }
+        request = WriteRequest(
+            schema=schema or self._schema,
+            spec=UNPARTITIONED_PARTITION_SPEC,
+            location="memory://trial/data",
+            properties=given,
+            format_version=self._metadata.format_version,
+            write_id="trial",
+        )
+        start = time.process_time_ns()
+        (file,) = write_all(rows, request, storage)
+        spent = time.process_time_ns() - start
+        data = storage.read(file.file_path)
+        footer = pq.read_metadata(pa.BufferReader(data))
+        size = sum(
+            footer.row_group(group).column(at).total_compressed_size
+            for group in range(footer.num_row_groups)
+            for at in range(footer.num_columns)
+        )
+        return size, spent / rows.num_rows, (data, file, storage)
+
+    def _queries(self, layout: Layout, files: float) -> Iterator[QueryCost]:
+        """What each query would read: of as many row groups as the whole table would have."""
+        group = int(layout.properties.get(GROUP_ROWS, self._group_rows))
+        groups = max(math.ceil(self._all_rows / min(group, max(1, self._all_rows))), files)
+        filtered = {name for _, where in self._workload for name in _names(where)}
+        opened: tuple[RowReader, DataFile] | None = None
+        small = self.small
+        if small is not None and filtered & set(small.column_names):
+            sampled = min(groups, MOST_FILES)
+            arranged = self._sorted(small, layout)
+            rows = arranged.select([one for one in small.column_names if one in filtered])
+            schema = _part_of(self._schema, rows.column_names)
+            limit = {GROUP_ROWS: str(math.ceil(rows.num_rows / sampled))}
+            plain = {"write.parquet.compression-codec": "uncompressed", **limit}
+            _, _, (_, file, storage) = self._written(rows, plain, schema)
+            read = ReadRequest(schema=schema, table_schema=self._schema)
+            opened = RowReader(read, storage), file
+        for query, where in self._workload:
+            part = share = 1.0
+            if opened is not None and where != TRUE:
+                reader, file = opened
+                found = reader.open(replace(FileScanTask.whole(file), residual=where)).row_groups
+                part = len(found) / max(1, len(file.split_offsets or (0,)))
+                share = sum(one.rows for one in found) / file.record_count
+            # a file is opened where one of its row groups is read, one at least to find none
+            touched = min(files, max(1.0, part * files))
+            yield QueryCost(
+                files=touched,
+                footers=groups * touched / files,
+                groups=part * groups,
+                rows=share * self._all_rows,
+                share=_share(query, self._schema),
+            )
+
+
+def _share(query: Query, schema: Schema) -> float:
+    return 1.0 if query.columns is None else min(1.0, query.columns / max(1, len(schema.fields)))
+
+
+def _names(where: Bound) -> Iterator[str]:
+    return (column.path[0] for column in columns(where))
+
+
+def _row_ns(schema: pa.Schema) -> float:
+    """Processor time of decoding a row, by the types of its columns: a clock would sway choices."""
+    return sum(_value_ns(one.type) for one in schema)
+
+
+def _value_ns(kind: pa.DataType) -> float:
+    if pa.types.is_nested(kind):
+        fields = [kind.field(at).type for at in range(kind.num_fields)]
+        return _NESTED_NS + sum(map(_value_ns, fields))
+    return _NUMBER_NS if pa.types.is_primitive(kind) else _TEXT_NS
+
+
+def _decodes_slower(
+    proposed: tuple[bytes, DataFile, MemoryStorage], today: tuple[bytes, DataFile, MemoryStorage]
+) -> bool:
+    """Whether decoding takes clearly longer; the least times of turns, for other work is done."""
+    least = [math.inf, math.inf]
+    for turn in range(_TURNS):
+        for at, (data, _, _) in enumerate((proposed, today)):
+            start = time.process_time_ns()
+            pq.ParquetFile(pa.BufferReader(data), arrow_extensions_enabled=False).read(
+                use_threads=False
+            )
+            least[at] = min(least[at], time.process_time_ns() - start)
+        if turn and least[0] <= _CLEARLY * least[1]:
+            return False
+    return True
+
+
+def _encoding(column: pa.Table, group_rows: int) -> str | None:
+    """The encoding of a column that saves enough beside the writer's own; None: its own."""
+    field = column.schema.field(0)
+    name, kind = field.name, field.type
+    if isinstance(kind, pa.BaseExtensionType) or "`" in name:
+        return None
+
+    def size(encoding: str | None, rows: pa.Table) -> int:
+        sink = pa.BufferOutputStream()
+        options = {} if encoding is None else encoding_options(rows.schema, {name: encoding})
+        pq.write_table(
+            rows, sink, compression="zstd", write_statistics=False, store_schema=False,
+            store_decimal_as_integer=True, row_group_size=group_rows, **options,
+        )  # fmt: skip
+        return int(sink.tell())
+
+    def rate(encoding: str | None) -> float:
+        """Bytes; of large row groups those of the second half, to which dictionaries are known."""
+        whole = size(encoding, column)
+        if group_rows < 2 * column.num_rows:
+            return float(whole)
+        return 2.0 * (whole - size(encoding, column.slice(0, column.num_rows // 2)))
+
+    known = encodings_of(kind)
+    if not known or not column.num_rows:
+        return None
+    limit = _SMALLER_TEXT if pa.types.is_string(kind) else _SMALLER
+    best, chosen = limit * rate(None), None
+    for encoding in known:
+        found = rate(encoding)
+        if found < best:
+            best, chosen = found, encoding
+    return chosen
+
+
+def layout_of(metadata: TableMetadata) -> Layout:
+    """The layout that a table's writers follow today."""
+    schema = metadata.schema()
+    return Layout(
+        partition_by=spec_terms(metadata.spec(), schema),
+        sort_by=order_terms(metadata.write_sort_order(), schema),
+    )
+
+
+def spec_terms(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:
+    """A spec as terms; those of columns that are gone, and `void`, are left out."""
+    terms = (_term(field.source_id, field.transform, schema) for field in spec.fields)
+    return tuple(term for term in terms if term is not None)
+
+
+def order_terms(order: SortOrder, schema: Schema) -> tuple[str, ...]:
+    """A sort order as terms."""
+    terms = []
+    for field in order.fields:
+        term = _term(field.source_id, field.transform, schema)
+        if term is not None:
+            way = " desc" if field.direction == SortDirection.DESC else ""
+            terms.append(f"{term}{way} {str(field.null_order.name).lower().replace('_', ' ')}")
+    return tuple(terms)
+
+
+def _term(source_id: int, transform: Any, schema: Schema) -> str | None:
+    name = schema.find_column_name(source_id)
+    text = str(transform)
+    if name is None or text in ("void", "unknown"):
+        return None
+    quoted = column_term(name)
+    if isinstance(transform, BucketTransform):
+        return f"bucket({transform.num_buckets}, {quoted})"
+    if isinstance(transform, TruncateTransform):
+        return f"truncate({transform.width}, {quoted})"
+    return quoted if text == "identity" else f"{text}({quoted})"
+
+
+def column_term(name: str) -> str:
+    """A column's name as a term has it."""
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"
+
+
+def workload_of(
+    reports: Iterable[Mapping[str, Any]], table: str, schema: Schema
+) -> list[tuple[Query, Bound]]:
+    """The recorded queries of a table, the most frequent first; a read of all where none was.
+
+    Queries that differ in their literals alone are one, by the last of them. What cannot be bound
+    to the schema any more is left out.
+    """
+    last: dict[tuple[str, int | None], str] = {}
+    counts: Counter[tuple[str, int | None]] = Counter()
+    times: list[int] = []
+    for report in reports:
+        if report.get("table") != table:
+            continue
+        where = str(report.get("predicate") or _EVERYTHING)
+        projection = report.get("projection")
+        key = (predicate_shape(where), len(projection) if projection else None)
+        last[key] = where
+        counts[key] += 1
+        at = report.get("planned_at")
+        times.append(
+            int(report.get("timestamp_ms") or 0) if at is None else int(at.timestamp() * 1000)
+        )
+    days = max(1.0, (max(times) - min(times)) / _DAY_MS) if times else 1.0
+    found = []
+    for key, count in counts.most_common(_MOST_QUERIES):
+        try:
+            bound = bind(last[key], schema)
+        except LakehouseError:
+            continue
+        query = Query(where=last[key], columns=key[1], runs=count / days)
+        found.append((query, bound))
+    return found or [(Query(where=_EVERYTHING), TRUE)]
+
+
+def query_of(
+    where: str, schema: Schema, runs: float = 24.0, columns: int | None = None
+) -> tuple[Query, Bound]:
+    """A query by its filter. Raises InvalidExpressionError."""
+    return Query(where=where, columns=columns, runs=runs), bind(where, schema)
+
+
+def choices_of(
+    metadata: TableMetadata,
+    rows: pa.Table,
+    small: pa.Table | None,
+    workload: Sequence[tuple[Query, Bound]],
+    live_bytes: int,
+) -> Choices:
+    """What may be tried, by the types of the columns, the queries and the size of the table."""
+    schema = metadata.schema()
+    used: Counter[str] = Counter()
+    for query, where in workload:
+        for name in set(_names(where)):
+            used[name] += max(1, round(query.runs))
+    known = [one for one in schema.fields if isinstance(one.field_type, SORTED)]
+    known = [one for one in known if _is_term(column_term(one.name), schema)]
+    filtered = [name for name, _ in used.most_common() if name in {one.name for one in known}]
+    counts = {
+        one.name: pc.count_distinct(rows[one.name], mode="all").as_py()
+        for one in known
+        if one.name not in filtered
+    }
+    others = sorted((name for name, count in counts.items() if count > 1), key=lambda n: counts[n])
+    read = TableProperties(metadata.properties)
+    return Choices(
+        partitions=tuple(_partitions(metadata, filtered, known, small, live_bytes)),
+        filtered=tuple(map(column_term, filtered)),
+        others=tuple(map(column_term, others)),
+        group_rows=read.parquet_row_group_limit,
+        codec=read.parquet_compression,
+        level=None
+        if read.parquet_compression_level is None
+        else str(read.parquet_compression_level),
+    )
+
+
+def _is_term(term: str, schema: Schema) -> bool:
+    try:
+        parse_sort_order([term], schema)
+    except LakehouseError:
+        return False
+    return True
+
+
+def _part_of(schema: Schema, names: Sequence[str]) -> Schema:
+    """Of the columns at the top of a schema those with some names."""
+    return Schema(*(one for one in schema.fields if one.name in set(names)))
+
+
+def _partitions(
+    metadata: TableMetadata,
+    filtered: Sequence[str],
+    known: Sequence[NestedField],
+    rows: pa.Table | None,
+    live_bytes: int,
+) -> Iterator[tuple[str, ...]]:
+    """Today's spec, none, coarser ones; and finer ones whose files would be large enough."""
+    schema = metadata.schema()
+    today = spec_terms(metadata.spec(), schema)
+    yield today
+    if _is_bound_to_its_spec(metadata):
+        return
+    seen = {today}
+    candidates: list[tuple[str, ...]] = [()]
+    candidates += [
+        tuple(
+            f"{grain}({term.split('(', 1)[1]}" if is_time(field) else term
+            for field, term in zip(metadata.spec().fields, today, strict=True)
+            if is_time(field)
+        )
+        for grain in ("month", "year")
+        if len(today) == len(metadata.spec().fields) and any(map(is_time, metadata.spec().fields))
+    ]
+    most = live_bytes // _GOOD_FILE
+    times = [one for one in known if isinstance(one.field_type, _TIMES)]
+    times.sort(key=lambda one: one.name not in filtered)
+    for one in times[:1] if rows is not None else ():
+        grains = ("year", "month", "day", "hour")
+        candidates += [
+            (f"{grain}({column_term(one.name)})",)
+            for grain in grains
+            if not (grain == "hour" and isinstance(one.field_type, DateType))
+            and 2 <= _periods(rows, one.name, grain) <= max(most, _FEW_PERIODS)
+        ]
+    bucketed = next(
+        (n for n in filtered if n not in {one.name for one in times} and most >= 4), None
+    )
+    if bucketed is not None:
+        candidates.append((f"bucket({min(64, most // 4 * 2)}, {column_term(bucketed)})",))
+    for terms in candidates:
+        if terms not in seen:
+            seen.add(terms)
+            yield terms
+
+
+def _is_bound_to_its_spec(metadata: TableMetadata) -> bool:
+    """Layout by age names the spec; equality deletes reach rows of their own spec alone."""
+    return bool(TableProperties(metadata.properties).maintenance_layout_by_age) or any(
+        snapshot.summary.get("total-equality-deletes", "0") != "0"
+        for snapshot in metadata.snapshots
+    )
+
+
+def _periods(rows: pa.Table, name: str, grain: str) -> float:
+    ends = pc.min_max(rows[name]).as_py()
+    if ends["min"] is None:
+        return 0
+    hours: float = (ends["max"] - ends["min"]).total_seconds() / 3600
+    return 1 + hours / {"hour": 1, "day": 24, "month": 730, "year": 8760}[grain]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial(Report):
+    """What was tried on a table, and what came of it.
+
+    Attributes:
+        snapshot_id: sampled; None: the table is empty.
+        live_bytes, rows: of the table.
+        sampled_bytes, sampled_rows: read for it.
+        workload: queries.
+        today: as the table is.
+        tried: on the rows to choose by, in the order of trying.
+        proposed: the best, on rows that did not choose it; None: nothing was tried.
+        trial_ms: processor time of the trial.
+    """
+
+    identifier: Identifier
+    snapshot_id: int | None
+    live_bytes: int
+    rows: int
+    sampled_bytes: int
+    sampled_rows: int
+    workload: tuple[Query, ...]
+    today: Measured | None
+    tried: tuple[Measured, ...]
+    proposed: Measured | None
+    verdict: Verdict
+    trial_ms: float
+
+    def title(self) -> str:
+        """One line: what this is, of which table."""
+        return f"Trial of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """All facts as JSON-able data."""
+        return {
+            "table": str(self.identifier),
+            "snapshot_id": self.snapshot_id,
+            "adopt": self.verdict.adopt,
+            "why": self.verdict.why,
+            "benefit_dollars": self.verdict.benefit,
+            "cost_dollars": self.verdict.cost,
+            "bytes": self.live_bytes,
+            "rows": self.rows,
+            "sampled_bytes": self.sampled_bytes,
+            "sampled_rows": self.sampled_rows,
+            "trial_ms": round(self.trial_ms, 1),
+            "queries": [
+                {"where": one.where, "columns": one.columns, "runs_a_day": round(one.runs, 3)}
+                for one in self.workload
+            ],
+            "today": None if self.today is None else self.today.to_dict(),
+            "proposed": None if self.proposed is None else self.proposed.to_dict(),
+            "tried": [one.to_dict() for one in self.tried],
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """The summary as (label, value) pairs."""
+        yield "verdict", f"{'adopt' if self.verdict.adopt else 'keep'}: {self.verdict.why}"
+        if self.today is not None:
+            yield "today", self.today.layout.text()
+        if self.proposed is not None and self.verdict.adopt:
+            yield "proposed", self.proposed.layout.text()
+        part = self.sampled_bytes / max(1, self.live_bytes)
+        yield (
+            "sample",
+            f"{self.sampled_rows:,} of {self.rows:,} rows, {human_bytes(self.sampled_bytes)} "
+            f"({part:.1%}) read",
+        )
+        yield "tried", f"{len(self.tried)} layouts in {self.trial_ms / 1000:.1f} s of processor"
+
+    def detail(self) -> RenderableType | None:
+        """Today and what is proposed, for the whole table."""
+        today, proposed = self.today, self.proposed
+        if today is None or proposed is None:
+            return None
+        rows: list[tuple[object, ...]] = [
+            ("bytes", *_pair(today.bytes, proposed.bytes, lambda size: human_bytes(int(size)))),
+            ("files", *_pair(today.files, proposed.files, lambda count: f"{count:,.0f}")),
+        ]
+        pairs = zip(self.workload, today.times(), proposed.times(), strict=True)
+        rows += [
+            (f"{one.where} ({one.runs:.3g} a day)", *_pair(before, after, lambda t: f"{t:,.1f} ms"))
+            for one, before, after in pairs
+        ]
+        write = (today.write_ns, proposed.write_ns)
+        rows.append(("writing a million rows", *_pair(*write, lambda ns: f"{ns / 1000:,.2f} s")))
+        return listing(("", "#today", "#proposed", "#x"), rows)
+
+
+def _pair(before: float, after: float, shown: Any) -> tuple[str, str, str]:
+    return shown(before), shown(after), f"{after / before:.2f}" if before else ""
+
+
+def tune(
+    table: Table,
+    workload: Sequence[tuple[Query, Bound]] | None = None,
+    *,
+    reports: Iterable[Mapping[str, Any]] = (),
+    prices: Prices | None = None,
+) -> Trial:
+    """Try layouts on a sample of a table; changes nothing.
+
+    Args:
+        table: the version to sample.
+        workload: queries with their filters; by default those of the reports.
+        reports: scan reports, of this table and of others.
+        prices: and the horizon.
+
+    Raises:
+        StorageError, NoSuchFileError, CorruptMetadataError: the sample cannot be read.
+    """
+    start = time.process_time()
+    metadata, storage = table.metadata, table.storage
+    asked = list(workload or workload_of(reports, table.name, metadata.schema()))
+    queries = tuple(query for query, _ in asked)
+    plan = plan_scan(
+        ScanRequest(metadata=metadata, current_schema=True, include_metrics=True), storage
+    )
+    tasks = sorted(plan.tasks, key=lambda task: (task.sequence_number, task.data_file.file_path))
+    files = [task.data_file for task in tasks]
+    live = sum(task.data_file.file_size_in_bytes for task in tasks)
+    rows = sum(task.data_file.record_count for task in tasks)
+    sample = take_sample(metadata, tasks, storage)
+
+    def trial(
+        verdict: Verdict,
+        today: Measured | None = None,
+        tried: Sequence[Measured] = (),
+        proposed: Measured | None = None,
+    ) -> Trial:
+        return Trial(
+            identifier=table.identifier,
+            snapshot_id=plan.snapshot_id,
+            live_bytes=live,
+            rows=rows,
+            sampled_bytes=sample.bytes,
+            sampled_rows=sample.rows,
+            workload=queries,
+            today=today,
+            tried=tuple(tried),
+            proposed=proposed,
+            verdict=verdict,
+            trial_ms=(time.process_time() - start) * 1000,
+        )
+
+    if sample.rows < _LEAST_ROWS:
+        why = f"{sample.rows} rows to sample are too few to choose by"
+        return trial(Verdict(adopt=False, why=why, benefit=0.0, cost=0.0))
+    costs = [_cost_today(table, query, where) for query, where in asked]
+    chooses, judges = (
+        Meter(metadata, part, files, live_bytes=live, rows=rows, workload=asked)
+        for part in sample.halves()
+    )
+    now = layout_of(metadata)
+    today = chooses.today(len(tasks), costs)
+    choices = choices_of(metadata, pa.concat_tables(sample.strata), chooses.small, asked, live)
+    tried = search(choices, now, today, queries, chooses.measure, chooses.encodings)
+    before = judges.today(len(tasks), costs)
+    verdict, proposed = None, None
+    for layout in finalists(tried, today, queries):
+        proposed = judges.measure(layout)
+        verdict = judge(
+            proposed, before, queries, live_bytes=live, rows=rows, prices=prices or Prices()
+        )
+        if verdict.adopt and chooses.decodes_slower(layout):
+            verdict = replace(verdict, adopt=False, why="its rows take longer to decode")
+        if verdict.adopt:
+            break
+    if verdict is None:
+        raise AssertionError("there is always a layout to judge")
+    return trial(verdict, before, tried, proposed)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Bytes and number of the live data files."""
+
+    bytes: int
+    files: int
+
+
+def measure_today(
+    table: Table, workload: Sequence[tuple[Query, Bound]]
+) -> tuple[int, Live, list[QueryCost]]:
+    """Rows and files of the real table, and what the queries read of it, by footers alone."""
+    with silenced():
+        files = table.scan().plan().files
+    live = Live(sum(one.file_size_in_bytes for one in files), len(files))
+    costs = [_cost_today(table, query, where) for query, where in workload]
+    return sum(one.record_count for one in files), live, costs
+
+
+def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
+    """What a query reads today: by its plan, and the footers of some of the files."""
+    with silenced():
+        scan = table.scan(where=where)
+        tasks = list(scan.plan().tasks)
+    metadata = table.metadata
+    reader = RowReader(ReadRequest.of(metadata, metadata.schema()), table.storage)
+    looked = tasks[:: max(1, len(tasks) // _MOST_FOOTERS)]
+    footers = groups = read = listed = 0
+    for task in looked:
+        found = reader.open(task).row_groups
+        footers += max(1, len(task.data_file.split_offsets or (0,)))
+        groups += len(found)
+        read += sum(one.rows for one in found)
+        listed += task.data_file.record_count
+    scale = len(tasks) / max(1, len(looked))
+    planned = sum(task.data_file.record_count for task in tasks)
+    return QueryCost(
+        files=len(tasks),
+        footers=footers * scale,
+        groups=groups * scale,
+        rows=planned * read / max(1, listed),
+        share=_share(query, metadata.schema()),
+    )
+
+
+def check_queries(named: Sequence[str], schema: Schema) -> list[tuple[Query, Bound]]:
+    """Queries that a user names. Raises InvalidInputError for one that cannot be bound."""
+    found = []
+    for where in named:
+        try:
+            found.append(query_of(where, schema))
+        except LakehouseError as error:
+            raise InvalidInputError(f"query {where!r}: {error.message}") from error
+    return found

@@ -1,0 +1,202 @@
+"""`lakehouse tune`: a trial is bounded and changes nothing; what is adopted keeps every row."""
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import lakehouse as lh
+from lakehouse.cli import app
+from lakehouse.errors import InvalidInputError
+from lakehouse.tuning import adoption
+from lakehouse.tuning.layouts import Layout, Measured, Prices, Query, QueryCost, judge
+from lakehouse.tuning.trial import check_queries, layout_of, tune, workload_of
+
+FILES, ROWS = 60, 500
+QUERIES = ["key = 7", "at >= '1970-01-05T00:00:00+00:00' and at < '1970-01-06T00:00:00+00:00'"]
+
+
+def keys(part: int) -> pa.Table:
+    rng = np.random.default_rng(part)
+    key = rng.integers(0, 300, ROWS)
+    at = np.arange(part * ROWS, (part + 1) * ROWS) * 60_000_000
+    names = [f"name {one % 40}" for one in key]
+    columns = {"at": pa.array(at, pa.timestamp("us", "UTC")), "key": key, "name": names}
+    return pa.table({**columns, "price": key * 1.5})
+
+
+@pytest.fixture
+def lake(tmp_path):
+    made = lh.load_catalog(str(tmp_path / "warehouse"))
+    table = made.create_table("a.keys", keys(0).schema)
+    for part in range(FILES):
+        table.append(keys(part))
+    return made
+
+
+def rows(table, where=None, **at):
+    return sorted(table.scan(where=where, **at).to_arrow().to_pylist(), key=repr)
+
+
+def test_a_trial_reads_two_percent_and_changes_nothing(lake, tmp_path):
+    table = lake.load_table("a.keys")
+    before = sorted(tmp_path.rglob("*"))
+    trial = tune(table, check_queries(QUERIES[:1], table.schema()))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert trial.verdict.adopt, trial.verdict.why
+    assert 0 < trial.sampled_bytes <= 0.02 * trial.live_bytes
+    assert trial.proposed.bytes < trial.today.bytes
+    assert max(trial.proposed.times()) < 0.5 * max(trial.today.times())
+
+
+def test_what_is_adopted_keeps_rows_answers_and_time_travel(lake):
+    table = lake.load_table("a.keys")
+    old = table.snapshots()[20].snapshot_id
+    before, then = rows(table), rows(table, snapshot_id=old)
+    answers = [rows(table, where) for where in QUERIES]
+    size = sum(file.file_size_in_bytes for file in table.scan().plan().files)
+    was = layout_of(table.metadata)
+
+    adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
+    with pytest.raises(InvalidInputError, match="is being adopted"):
+        adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
+    table.append(keys(FILES))  # beside the rewriting
+    done, steps = None, 0
+    while done is None or done.action == "adopted":
+        done = adoption.step(table, budget_bytes=size // 3)
+        steps += 1
+    assert done.action == "kept", done.why
+    assert steps > 2
+    assert len(done.rewritten.snapshot_ids) == 1
+    assert sum(file.file_size_in_bytes for file in table.scan().plan().files) < 0.7 * size
+    assert not adoption.waiting(table)
+
+    assert rows(table) == sorted([*before, *keys(FILES).to_pylist()], key=repr)
+    assert rows(table, snapshot_id=old) == then
+    for where, answer in zip(QUERIES, answers, strict=True):
+        new = [row for row in rows(table, where) if row["at"] < keys(FILES)["at"][0].as_py()]
+        assert new == answer
+
+    now = len(table.scan().plan().files)
+    adoption.undo(table)
+    assert layout_of(table.metadata) == was
+    assert not [name for name in table.properties if name.startswith("write.parquet.row")]
+    assert len(table.scan().plan().files) == now
+    with pytest.raises(InvalidInputError, match="no layout was adopted"):
+        adoption.undo(table)
+
+
+def test_what_does_not_help_on_the_real_table_is_undone(lake):
+    table = lake.load_table("a.keys")
+    adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
+    state = orjson.loads(table.properties[adoption.STATE])
+    state["bytes"] = 1  # it was promised too much
+    table.set_properties({adoption.STATE: orjson.dumps(state).decode()})
+    done = adoption.step(table)
+    assert (done.action, done.why) == ("undone", "the real table gains nothing")
+    assert adoption.STATE not in table.refresh().properties
+
+
+def test_the_command_says_what_was_tried_and_keeps_it_as_rows(lake, tmp_path):
+    def run(*words):
+        place = ("--catalog", str(tmp_path / "warehouse"), "--json")
+        done = CliRunner().invoke(app, ["tune", "a.keys", *words, *place])
+        assert done.exit_code == 0, done.stderr
+        return orjson.loads(done.stdout)
+
+    proposed = run("--query", QUERIES[0])
+    assert proposed["adopt"]
+    assert run("--query", QUERIES[0], "--apply")["action"] == "kept"
+    assert run("--undo")["action"] == "undone"
+    history = lake.load_table(adoption.HISTORY).scan().to_arrow().sort_by("at")
+    assert history["action"].to_pylist() == ["proposed", "kept", "undone"]
+    assert set(history["table"].to_pylist()) == {"a.keys"}
+
+
+def test_the_workload_is_what_scan_reports_recorded(lake):
+    schema = lake.load_table("a.keys").schema()
+    hour = 3_600_000
+    reports = [
+        {"table": "a.keys", "predicate": "key = 7", "timestamp_ms": 0, "projection": ["key"]},
+        {
+            "table": "a.keys",
+            "predicate": "key = 8",
+            "timestamp_ms": 48 * hour,
+            "projection": ["key"],
+        },
+        {"table": "a.keys", "predicate": "gone = 8", "timestamp_ms": 0, "projection": None},
+        {"table": "a.other", "predicate": "key = 8", "timestamp_ms": 0, "projection": None},
+    ]
+    (found,) = [query for query, _ in workload_of(reports, "a.keys", schema)]
+    assert found == Query(where="key = 8", columns=1, runs=1.0)
+    assert [one.where for one, _ in workload_of([], "a.keys", schema)] == ["true"]
+
+
+def measured(size, groups):
+    cost = QueryCost(files=1, footers=groups, groups=groups, rows=groups * 1000)
+    return Measured(
+        layout=Layout(), bytes=size, files=1, row_ns=100, write_ns=1000, queries=(cost,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("proposed", "rows", "why"),
+    [
+        (measured(0.5e9, 5), 10**6, "saves"),
+        (measured(0.5e9, 11), 10**6, "slower"),
+        (measured(1.2e9, 1), 10**6, "x the bytes"),
+        (measured(1e9, 10), 10**6, "gain nothing"),
+        (measured(0.9e9, 9), 10**12, "rewriting costs"),
+    ],
+)
+def test_a_change_has_to_pay_and_to_slow_no_query_down(proposed, rows, why):
+    verdict = judge(
+        proposed,
+        measured(1e9, 10),
+        [Query(where="key = 1")],
+        live_bytes=10**9,
+        rows=rows,
+        prices=Prices(),
+    )
+    assert why in verdict.why
+    assert verdict.adopt == (why == "saves")
+
+
+def oddities():
+    """Tables that a trial has to live with."""
+    count = 3000
+    numbers = np.arange(count)
+    yield "empty", keys(0).slice(0, 0)
+    yield "one row", keys(0).slice(0, 1)
+    nulls = {"a": pa.nulls(count, pa.int64()), "b": pa.nulls(count, pa.string())}
+    yield "all null", pa.table(nulls)
+    strange = {"a b": numbers, "sélect": numbers, "x.y": ["v"] * count, "back`tick": numbers}
+    yield "names", pa.table({**strange, "1": [1.5, float("nan")] * (count // 2)})
+    columns = {
+        "s": [{"a": n, "l": [n, None]} for n in range(count)],
+        "m": pa.array([[("k", n)] for n in range(count)], pa.map_(pa.string(), pa.int64())),
+        "d": pa.array(numbers).cast(pa.decimal128(38, 0)),
+        "n": pa.array([-(2**63), 2**63 - 1, None] * (count // 3)),
+        "b": [b"\xff\x00"] * count,
+        "t": pa.array([0, 1, None] * (count // 3), pa.time64("us")),
+        "f": [float("inf"), float("-inf"), None] * (count // 3),
+    }
+    yield "nested", pa.table(columns)
+
+
+@pytest.mark.parametrize(("name", "data"), list(oddities()))
+def test_any_table_can_be_tried(tmp_path, name, data):
+    lake = lh.load_catalog(str(tmp_path))
+    table = lake.create_table("a.odd", data.schema)
+    for start in range(0, max(1, data.num_rows), 1000):
+        if data.num_rows:
+            table.append(data.slice(start, 1000))
+    before = rows(table)
+    trial = tune(table)
+    assert trial.rows == data.num_rows
+    assert orjson.loads(trial.to_json())["table"] == "a.odd"
+    if trial.verdict.adopt:
+        adoption.adopt(table, trial)
+        adoption.step(table)
+    assert repr(rows(table)) == repr(before)
