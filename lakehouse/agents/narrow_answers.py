@@ -26,8 +26,8 @@ def join_path(catalog: CatalogMap, start: str, goal: str) -> str:
     """
     for name in (start, goal):
         _known(catalog, name)
-    joins = [one for one in catalog.statements if one.draft.kind is Kind.JOIN]
-    sound = [one for one in joins if not one.contradicted]
+    joins = [statement for statement in catalog.statements if statement.draft.kind is Kind.JOIN]
+    sound = [join for join in joins if not join.contradicted]
     chain = _chain(catalog, sound, start, goal) or _chain(catalog, joins, start, goal)
     if chain is None:
         return (
@@ -54,7 +54,9 @@ def metric_answer(catalog: CatalogMap, name: str) -> str:
     """Metrics of a name or synonym, with the filters that hold for their tables."""
     asked = tuple(words(name))
     found = [
-        one for one in catalog.statements if one.draft.kind is Kind.METRIC and asked in one.phrases
+        statement
+        for statement in catalog.statements
+        if statement.draft.kind is Kind.METRIC and asked in statement.phrases
     ]
     if not found:
         ranked = catalog.statement_ranking.scores(name)
@@ -96,7 +98,11 @@ def freshness_answer(catalog: CatalogMap, table: Table) -> str:
         moment = dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC)
         written = f"last written {moment.isoformat(timespec='seconds')} by {snapshot.operation}"
     kinds = (Kind.FRESHNESS, Kind.DEPRECATION, Kind.OWNER)
-    lines = [_line(one) for one in catalog.by_table[table.name] if one.draft.kind in kinds]
+    lines = [
+        _line(statement)
+        for statement in catalog.by_table[table.name]
+        if statement.draft.kind in kinds
+    ]
     return "\n".join([LEGEND, f"{_head(catalog, table.name)} {written}", *lines])
 
 
@@ -105,9 +111,10 @@ def map_answer(catalog: CatalogMap) -> str:
     lines = []
     for name in catalog.tables:
         said = [
-            statement_line(one.draft, one.standing)
-            for one in catalog.by_table[name]
-            if one.draft.column is None and one.draft.kind in (Kind.DESCRIPTION, Kind.DEPRECATION)
+            statement_line(statement.draft, statement.standing)
+            for statement in catalog.by_table[name]
+            if statement.draft.column is None
+            and statement.draft.kind in (Kind.DESCRIPTION, Kind.DEPRECATION)
         ]
         lines.append(" ".join([_head(catalog, name), *said]))
     return "\n".join([LEGEND, *lines])

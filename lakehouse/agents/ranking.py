@@ -182,10 +182,10 @@ class Ranking:
 
     def __init__(self, documents: Sequence[Document], learn: Learn | None = None) -> None:
         self.lexical = Bm25(documents)
-        self._keys = [one.key for one in documents]
+        self._keys = [document.key for document in documents]
         self._embed: Embed | None = None
         if learn is not None and documents:
-            texts = [" ".join(text for text, _ in one.fields) for one in documents]
+            texts = [" ".join(text for text, _ in document.fields) for document in documents]
             self._embed = learn(texts)
             self._vectors = self._embed(texts)
 

@@ -74,8 +74,8 @@ class StatementStore:
         """
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
         known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
-        new = {one.statement_id: one for one in statements}
-        tables = {one.subject.table_uuid: one.subject.table for one in statements}
+        new = {statement.statement_id: statement for statement in statements}
+        tables = {statement.subject.table_uuid: statement.subject.table for statement in statements}
         kept = {
             key: one
             for key, one in known.items()
@@ -122,7 +122,7 @@ class StatementStore:
             raise CommitConflictError(
                 "What is said of the table is not what it was when its digest was read"
             )
-        new = {one.statement_id: one for one in statements}
+        new = {statement.statement_id: statement for statement in statements}
         gone = set(removals) - new.keys()
         for key in sorted(new.keys() | gone):
             if key in known and known[key].subject.table_uuid != table_uuid:
@@ -144,12 +144,12 @@ class StatementStore:
         gone = set(statement_ids)
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
         known = statements_of(table.scan().to_arrow())
-        kept = [one for one in known if one.statement_id not in gone]
+        kept = [statement for statement in known if statement.statement_id not in gone]
         if len(kept) == len(known):
             return None
         snapshot = table.overwrite(statement_rows(kept)).snapshot
-        removed = [one.subject for one in known if one.statement_id in gone]
-        self._stamp(kept, {one.table_uuid: one.table for one in removed})
+        removed = [statement.subject for statement in known if statement.statement_id in gone]
+        self._stamp(kept, {subject.table_uuid: subject.table for subject in removed})
         return snapshot
 
     def record(self, verifications: Sequence[Verification]) -> Snapshot | None:

@@ -278,7 +278,7 @@ def _bound(files: pa.Table, field_id: int, kind: PrimitiveType, side: str) -> An
     column = files[name]
     if column.null_count:
         counts = [f"{prefix}.{field_id}" for prefix in ("value_count", "null_count")]
-        if any(one not in files.column_names for one in counts):
+        if any(count not in files.column_names for count in counts):
             return None
         empty = pc.fill_null(pc.equal(files[counts[0]], files[counts[1]]), fill_value=False)
         if not pc.all(pc.or_(pc.is_valid(column), empty)).as_py():

@@ -115,8 +115,8 @@ def test_the_tag_of_a_table_saves_its_body(rest):
 def test_requests_that_come_together_are_answered_in_turn(rest):
     """Some where their headers are read, some by threads; one in many pieces."""
     targets = ["/v1/config", TABLE, f"{TABLE}?snapshots=refs", "/v1/namespaces", TABLE, "/none"] * 5
-    whole = "".join(f"GET {one} HTTP/1.1\r\nHost: x\r\n\r\n" for one in targets).encode()
-    expected = [asked(rest, one, "") for one in targets]
+    whole = "".join(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n" for target in targets).encode()
+    expected = [asked(rest, target, "") for target in targets]
     for size in (len(whole), 7, 61):
         with closing(connected(rest)) as one:
             file = one.makefile("rb")

@@ -440,9 +440,9 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 and not in_own_folder_below(info.location, location)
             ]
         failed = dict(self._store.delete(doomed).failed)
-        for one in versions:
+        for version_file in versions:
             if not failed:
-                failed |= self._store.delete([one]).failed
+                failed |= self._store.delete([version_file]).failed
         if failed:
             raise StorageError(
                 f"Table {identifier} is dropped, but {len(failed)} of its files could not be "

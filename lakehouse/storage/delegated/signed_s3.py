@@ -88,7 +88,7 @@ class SignedS3Storage:
                 self.write(location, data)
             return
         with ThreadPoolExecutor(min(len(files), _CONCURRENT_WRITES)) as pool:
-            for done in [pool.submit(self.write, *one) for one in files.items()]:
+            for done in [pool.submit(self.write, *pair) for pair in files.items()]:
                 done.result()
 
     def create(self, location: str, data: bytes) -> None:

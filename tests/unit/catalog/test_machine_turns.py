@@ -56,8 +56,8 @@ def test_threads_of_a_process_wait_behind_one_that_looks_at_the_file():
             for _ in range(100):
                 opened.append(turn_files() - before)
                 time.sleep(0.002)
-        for one in futures:
-            one.result()
+        for future in futures:
+            future.result()
     assert max(opened) == 1
     assert most_inside == [1] * 8
 

@@ -184,7 +184,7 @@ def test_a_lake_lists_its_tables(lake, table):
     lake.create_table("z.y", pa.schema([("id", pa.int64())]))
     page = Page(lake._repr_html_())
     assert page.tags <= KNOWN_TAGS
-    assert [one for one in page.texts if one in ("a.b", "z.y")] == ["a.b", "z.y"]
+    assert [text for text in page.texts if text in ("a.b", "z.y")] == ["a.b", "z.y"]
 
 
 def test_a_lake_that_does_not_answer_says_so(lake, monkeypatch):
@@ -194,4 +194,4 @@ def test_a_lake_that_does_not_answer_says_so(lake, monkeypatch):
     monkeypatch.setattr(lake.catalog, "list_namespaces", lambda *_: fail())
     page = Page(lake._repr_html_())
     assert page.tags <= KNOWN_TAGS
-    assert any("does not answer: gone" in one for one in page.texts)
+    assert any("does not answer: gone" in text for text in page.texts)
