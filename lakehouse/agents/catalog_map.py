@@ -102,7 +102,7 @@ class MappedTable:
     @cached_property
     def cells(self) -> dict[str, tuple[str, int]]:
         """Each column as text, and its tokens: `st int`, with its comment and samples."""
-        texts = {one: self._cell(one) for one in self.columns}
+        texts = {column: self._cell(column) for column in self.columns}
         return {column: (text, token_estimate(text)) for column, text in texts.items()}
 
     def _cell(self, column: str) -> str:
@@ -257,7 +257,7 @@ class CatalogMap:
             columns = [value["column"]] if shape is Shape.SIGN else columns
             yield from (split_column(column, draft.table, self.tables) for column in columns)
             if shape in (Shape.TABLE, Shape.TABLES):
-                yield from ((one, None) for one in ([value] if shape is Shape.TABLE else value))
+                yield from ((name, None) for name in ([value] if shape is Shape.TABLE else value))
             if shape in (Shape.PREDICATE, Shape.EXPRESSION):
                 yield from self._in_sql(value, draft)
         for name in _DOTTED.findall(draft.text):

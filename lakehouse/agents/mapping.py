@@ -67,13 +67,15 @@ def catalog_map(
             )
             for statement in seen.statements
         ]
-    about = {(one.draft.table, one.draft.column) for one in stated}
+    about = {(statement.draft.table, statement.draft.column) for statement in stated}
     tables = [_mapped(table, wanted, about) for table in seen.tables.values()]
     if earlier is not None:
-        tables = [old if (old := earlier.tables.get(one.name)) == one else one for one in tables]
+        tables = [
+            old if (old := earlier.tables.get(table.name)) == table else table for table in tables
+        ]
     made = CatalogMap(
         name=seen.lake.name,
-        tables={one.name: one for one in sorted(tables, key=lambda one: one.name)},
+        tables={table.name: table for table in sorted(tables, key=lambda one: one.name)},
         statements=tuple(stated),
         learn=wanted.learn,
     )

@@ -47,7 +47,7 @@ def parsed_select(sql: str) -> exp.Query:
         InvalidInputError: it is no single SELECT, or reads from something else than a table.
     """
     try:
-        trees = [one for one in sqlglot.parse(sql, read=DIALECT) if one is not None]
+        trees = [tree for tree in sqlglot.parse(sql, read=DIALECT) if tree is not None]
     except sqlglot.errors.SqlglotError as error:
         raise InvalidInputError(f"Not a query: {str(error).splitlines()[0]}") from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
@@ -262,7 +262,7 @@ class _Look:
             parts: list[Any] = [select.args.get("where"), select.args.get("group")]
             parts += [join.args.get("on") for join in select.args.get("joins") or ()]
             parts += list(select.find_all(exp.Filter, exp.Case))
-            for part in (one for one in parts if one is not None):
+            for part in (part for part in parts if part is not None):
                 for found in part.find_all(exp.Column):
                     if found.name == column and sources.get(found.table) == name:
                         return True

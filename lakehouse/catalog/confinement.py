@@ -358,7 +358,7 @@ def leads_elsewhere(catalog: Catalog, folder: str) -> bool:
         return False
     path = os.path.normpath(local_path(folder))
     roots = allowed_roots(catalog.warehouse, catalog.properties)
-    root = next((one for one in roots if lies_within(folder, one)), "/")
+    root = next((root for root in roots if lies_within(folder, root)), "/")
     base = os.path.normpath(local_path(root))
     expected = Path(os.path.realpath(base)) / os.path.relpath(path, base)
     return Path(os.path.realpath(path)) != expected

@@ -73,7 +73,10 @@ class StatementStore:
             The snapshot of the table of statements; None when nothing changed.
         """
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
-        known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
+        known = {
+            statement.statement_id: statement
+            for statement in statements_of(table.scan().to_arrow())
+        }
         new = {statement.statement_id: statement for statement in statements}
         tables = {statement.subject.table_uuid: statement.subject.table for statement in statements}
         kept = {
@@ -117,7 +120,10 @@ class StatementStore:
         if not statements and not self.lake.table_exists(STATEMENTS):
             return None
         table, table_uuid = self._table(STATEMENTS, STATEMENT_SCHEMA), about.metadata.table_uuid
-        known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
+        known = {
+            statement.statement_id: statement
+            for statement in statements_of(table.scan().to_arrow())
+        }
         if expected is not None and table_digest(known.values(), table_uuid) != expected:
             raise CommitConflictError(
                 "What is said of the table is not what it was when its digest was read"

@@ -175,7 +175,7 @@ class _Binder:
             if shape is Shape.TABLE:
                 yield value, None
             elif shape is Shape.TABLES:
-                yield from ((one, None) for one in value)
+                yield from ((name, None) for name in value)
             elif shape in _SQL:
                 yield from self._sql(name, shape, value, values)
 
@@ -217,13 +217,13 @@ class _Renamer:
             whole = value in self._known() and name == "to"
             return self.renames.tables.get(value, value) if whole else self.column(value)
         if shape is Shape.COLUMNS:
-            return [self.column(one) for one in value]
+            return [self.column(name) for name in value]
         if shape is Shape.SIGN:
             return {**value, "column": self.column(value["column"])}
         if shape is Shape.TABLE:
             return self.renames.tables.get(value, value)
         if shape is Shape.TABLES:
-            return [self.renames.tables.get(one, one) for one in value]
+            return [self.renames.tables.get(name, name) for name in value]
         if shape not in _SQL:
             return value
         table = None if shape is Shape.QUERY else self.statement.draft.table

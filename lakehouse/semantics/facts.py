@@ -167,7 +167,11 @@ def table_facts(
     types = field_types(schema)
     tables = [part.table for part in entries if len(part)]
     files = pa.concat_tables(tables, promote_options="permissive") if tables else None
-    chosen = types if wanted is None else {one: types[one] for one in wanted if one in types}
+    chosen = (
+        types
+        if wanted is None
+        else {field_id: types[field_id] for field_id in wanted if field_id in types}
+    )
     rows = 0 if files is None else int(pc.sum(files["record_count"]).as_py() or 0)
     distinct = _distinct_of_same_rows(metadata, snapshot_id)
     return TableFacts(

@@ -251,7 +251,7 @@ def _values(case: _Case) -> Verdict | None:
     if column.lower is None or column.upper is None or not column.tight:
         return None
     allowed = [as_type_of(value, column.lower) for value in case.check.arguments["allowed"]]
-    if any(one is None for one in allowed):
+    if any(value is None for value in allowed):
         return None
     for bound in (column.lower, column.upper):
         if bound not in allowed:

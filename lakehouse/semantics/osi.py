@@ -111,7 +111,7 @@ def parse_osi(
     for model in models if isinstance(models, list) else [content]:
         if not isinstance(model, Mapping) or not isinstance(model.get("datasets"), list):
             raise InvalidStatementError(f"{where}: a semantic model needs a list of datasets")
-        sources = {one["name"]: _source(one, tables) for one in model["datasets"]}
+        sources = {dataset["name"]: _source(dataset, tables) for dataset in model["datasets"]}
         own = [
             statement
             for dataset in model["datasets"]
@@ -120,7 +120,9 @@ def parse_osi(
         if own:
             drafts += own
             continue
-        foreign = _Foreign(sources, {one["name"]: _fields(one) for one in model["datasets"]}, where)
+        foreign = _Foreign(
+            sources, {dataset["name"]: _fields(dataset) for dataset in model["datasets"]}, where
+        )
         for dataset in model["datasets"]:
             drafts += foreign.dataset(dataset)
         drafts += [
@@ -322,7 +324,7 @@ class _Foreign:
 
         yield from _described(dataset, draft)
         # where what is made of columns is unique, they are
-        made = [self._sql(name, one) for one in dataset.get("primary_key") or ()]
+        made = [self._sql(name, column) for column in dataset.get("primary_key") or ()]
         key = list(
             dict.fromkeys(c.name for tree in made for c in tree.find_all(exp.Column, bfs=False))
         )

@@ -49,7 +49,7 @@ def parse_statements(text: str, where: str = "the document") -> list[Draft]:
         InvalidStatementError: no YAML, not of this form, or two statements of one id.
     """
     try:
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise InvalidStatementError(
             f"{where} is no YAML: {' '.join(str(error).split())}"

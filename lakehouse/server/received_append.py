@@ -62,8 +62,8 @@ class ReceivedAppend(Operation):
                     table=staged.table,
                     snapshot_id=one.append_id,
                 )
-        taken = {one.manifest_path for one in staged.producer.manifests(staged.head())}
-        for manifest in (one for part in self.parts for one in part.manifests):
+        taken = {manifest.manifest_path for manifest in staged.producer.manifests(staged.head())}
+        for manifest in (manifest for part in self.parts for manifest in part.manifests):
             if manifest.manifest_path in taken:
                 raise InvalidInputError(
                     f"Table {staged.table} has the manifest {manifest.manifest_path} already.",

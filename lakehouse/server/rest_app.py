@@ -209,4 +209,4 @@ def _methods(request: Request) -> str:
     """Those that the path of a request has (RFC 9110, 10.2.1)."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for one in found for method in one.methods or ()}))
+    return ", ".join(sorted({method for route in found for method in route.methods or ()}))

@@ -137,7 +137,10 @@ class WorkerProcesses:
             keeper.start()
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ending.is_set() or None not in [one.follows for one in self._workers]
+                lambda: (
+                    self._ending.is_set()
+                    or None not in [worker.follows for worker in self._workers]
+                )
             )
             self._is_started.set()
         if self._ending.is_set():

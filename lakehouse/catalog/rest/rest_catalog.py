@@ -430,7 +430,7 @@ class RestCatalog(BaseCatalog):
 
     def _commit_refused(self, bases: Sequence[TableVersion], answer: Response) -> LakehouseError:
         """Why a commit certainly did not happen."""
-        names = ", ".join(str(one.identifier) for one in bases)
+        names = ", ".join(str(base.identifier) for base in bases)
         reason = told(answer)[1]
         if answer.status_code == 409:
             return CommitConflictError(

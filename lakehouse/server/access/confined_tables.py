@@ -54,7 +54,7 @@ def check_updates(
 
     Raises InvalidLocationError; HttpError, 403.
     """
-    moved = [one.location for one in updates if isinstance(one, SetLocation)]
+    moved = [update.location for update in updates if isinstance(update, SetLocation)]
     named = [*moved, *_paths(updates)]
     own: Sequence[str] = ()
     if base is not None:

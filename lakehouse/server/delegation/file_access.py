@@ -224,7 +224,8 @@ def session_policy(folders: Sequence[str], *, writes: bool, partition: str = "aw
     """
     parsed = [parse(folder) for folder in folders]
     objects = [
-        f"arn:{partition}:s3:::{one.authority}/{_literal(one.path.rstrip('/'))}/*" for one in parsed
+        f"arn:{partition}:s3:::{folder.authority}/{_literal(folder.path.rstrip('/'))}/*"
+        for folder in parsed
     ]
     statements: list[dict[str, Any]] = [
         {
@@ -233,10 +234,12 @@ def session_policy(folders: Sequence[str], *, writes: bool, partition: str = "aw
             "Resource": sorted(objects),
         }
     ]
-    for bucket in sorted({one.authority for one in parsed}):
+    for bucket in sorted({folder.authority for folder in parsed}):
         resource = f"arn:{partition}:s3:::{bucket}"
         prefixes = sorted(
-            f"{_literal(one.path.rstrip('/'))}/*" for one in parsed if one.authority == bucket
+            f"{_literal(folder.path.rstrip('/'))}/*"
+            for folder in parsed
+            if folder.authority == bucket
         )
         statements.append(
             {

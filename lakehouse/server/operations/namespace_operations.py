@@ -25,7 +25,9 @@ def list_namespaces(served: Served, call: Call) -> Answer:
         if served.caller.sees(namespace)
     ]
     shown, token = page(call, names)
-    return json_answer({"namespaces": [list(one) for one in shown], "next-page-token": token})
+    return json_answer(
+        {"namespaces": [list(namespace) for namespace in shown], "next-page-token": token}
+    )
 
 
 def create_namespace(served: Served, call: Call) -> Answer:

@@ -116,7 +116,7 @@ def replace_view(served: Served, call: Call) -> Answer:
     requirements = call.read(
         lambda: [view_requirement_from_json(requirement) for requirement in asked]
     )
-    updates = call.read(lambda: [view_update_from_json(one) for one in wanted])
+    updates = call.read(lambda: [view_update_from_json(update) for update in wanted])
     for update in updates:
         if isinstance(update, SetLocation):
             check_location(served.catalog, served.caller, identifier, update.location)

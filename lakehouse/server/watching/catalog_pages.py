@@ -80,18 +80,18 @@ def catalog_page(served: Served, call: Call) -> Answer:
 
 def _search_page(served: Served, text: str, words: Sequence[str], after: Position | None) -> Answer:
     every = _every_table(served)
-    named = [one for one in every if _has_all(str(one), words)]
+    named = [name for name in every if _has_all(str(name), words)]
     first = [] if after else list(islice(named, TABLES_MAX))
     rest = [
-        one
-        for one in every
-        if _may_read(served, one) and (after is None or (one.namespace, one.name) > after)
+        name
+        for name in every
+        if _may_read(served, name) and (after is None or (name.namespace, name.name) > after)
     ]
     looked = rest[:SEARCHED_MAX]
     known = set(named)
     found = [
         {**_row(served, name, version), "places": places}
-        for name, version in versions(served, [one for one in looked if one not in known])
+        for name, version in versions(served, [name for name in looked if name not in known])
         if isinstance(version, TableVersion)
         and (places := _places(version.metadata, str(name), words))
     ]

@@ -128,7 +128,7 @@ def _data_entries(
 ) -> Iterable[ManifestEntry]:
     """Live files with rows, of some of the newest manifests."""
     newest = sorted(manifests, key=lambda one: one.sequence_number or 0, reverse=True)
-    small = [one for one in newest if one.manifest_length <= _MANIFEST_BYTES_MAX]
+    small = [manifest for manifest in newest if manifest.manifest_length <= _MANIFEST_BYTES_MAX]
     for manifest in small[:_MANIFESTS_TRIED]:
         entries = _live(reader.entries(manifest))
         filled = entries.filter(pc.greater(entries.table["record_count"], 0))

@@ -72,13 +72,13 @@ def view_page(served: Served, call: Call) -> Answer:
         readers=view_readers(served, identifier),
         versions=[
             {
-                "id": one.version_id,
-                "current": one.version_id == metadata.current_version_id,
-                "at": clock(logged.get(one.version_id, one.timestamp_ms)),
-                "by": one.summary.get("engine-name", ""),
-                "definitions": definitions(one),
+                "id": version.version_id,
+                "current": version.version_id == metadata.current_version_id,
+                "at": clock(logged.get(version.version_id, version.timestamp_ms)),
+                "by": version.summary.get("engine-name", ""),
+                "definitions": definitions(version),
             }
-            for one in newest[:VERSIONS_MAX]
+            for version in newest[:VERSIONS_MAX]
         ],
         left=max(len(newest) - VERSIONS_MAX, 0),
         properties=sorted(metadata.properties.items()),
@@ -134,8 +134,8 @@ def readable_views(served: Served) -> Iterator[StoredView]:
         for namespace in sorted(walk_namespaces(served.catalog))
         if served.caller.sees(namespace)
     )
-    names = (one for each in spaces for one in view_names(served, each))
-    readable = (one for one in names if served.caller.may(Privilege.READ, path_of(one)))
+    names = (name for each in spaces for name in view_names(served, each))
+    readable = (name for name in names if served.caller.may(Privilege.READ, path_of(name)))
 
     def load(name: Identifier) -> StoredView | None:
         try:
