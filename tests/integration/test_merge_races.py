@@ -115,7 +115,7 @@ def check(uri: str, version: int, batches: list[list[list[int]]]) -> list[dict]:
         f"\nversion {version}: {len(batches)} x {len(batches[0])} merges, 0 lost, 0 failed, "
         f"{sum(one['retries'] for one in done)} retries, {sum(one['again'] > 0 for one in done)} "
         f"decided again, on {sum(one['rows_again'] for one in done)} of their rows, "
-        f"{max(one['seconds'] for one in results):.0f} s\n"
+        f"{max(result['seconds'] for result in results):.0f} s\n"
     )
     return done
 

@@ -232,6 +232,6 @@ def test_sparks_metrics_are_answered(tmp_path: Path) -> None:
             page = f"http://127.0.0.1:{port}{paths[name]}"
             eventually(lambda page=page: answer(page).startswith(SPARKS))
             told |= set(re.findall(rf"^{SPARKS}\w+", answer(page), re.MULTILINE))
-    asked = {one for text in (*PANELS, *ALERTS) for one in names(text) if one.startswith(SPARKS)}
+    asked = {name for text in (*PANELS, *ALERTS) for name in names(text) if name.startswith(SPARKS)}
     assert len(asked) >= 5
     assert asked <= told

@@ -136,7 +136,7 @@ class Model:
     @classmethod
     def of(cls, name: str, kinds: dict[str, str]) -> Model:
         columns = [Column(column, kind) for column, kind in kinds.items()]
-        return cls(name, columns, [], {one.name: one for one in columns})
+        return cls(name, columns, [], {column.name: column for column in columns})
 
     def schema(self) -> pa.Schema:
         return pa.schema([(column.name, KINDS[column.kind]) for column in self.columns])

@@ -125,9 +125,9 @@ def truth(node, row):
     if isinstance(node, IsNaN | NotNaN):
         return math.isnan(value) == isinstance(node, IsNaN)
     if isinstance(node, In | NotIn):
-        return any(ordered(value) == ordered(one.value) for one in node.literals) == isinstance(
-            node, In
-        )
+        return any(
+            ordered(value) == ordered(literal.value) for literal in node.literals
+        ) == isinstance(node, In)
     literal = node.literal.value
     if isinstance(node, StartsWith | NotStartsWith):
         return value.startswith(literal) == isinstance(node, StartsWith)

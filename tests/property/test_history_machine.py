@@ -119,7 +119,7 @@ class History(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(sorted(KINDS)), reuse=st.booleans())
     def add_column(self, kind, reuse):
         """Half of the time under a name that some column had once."""
-        taken = {one.name for one in self.columns}
+        taken = {column.name for column in self.columns}
         name = next((old for old in ("a", "b") if old not in taken), None) if reuse else None
         column = Column(name or f"c{next(self.names)}", kind)
         with self.table.update_schema() as schema:

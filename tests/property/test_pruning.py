@@ -487,7 +487,9 @@ EDGES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "transform"), [(name, one) for name in EDGES for one in TRANSFORMS[name]], ids=str
+    ("name", "transform"),
+    [(name, transform) for name in EDGES for transform in TRANSFORMS[name]],
+    ids=str,
 )
 @settings(max_examples=int(os.environ.get("PRUNING_EXAMPLES", "20")))
 @given(data=st.data())

@@ -186,7 +186,7 @@ def test_files_that_the_server_lists_are_as_their_writer_would_list_them(rest, v
         for table in tables.values()
     ]
     assert repr(read[0].sort_by("small").to_pylist()) == repr(read[1].sort_by("small").to_pylist())
-    summaries = [dict(one.current_snapshot().summary) for one in tables.values()]
+    summaries = [dict(table.current_snapshot().summary) for table in tables.values()]
     size = {"added-files-size", "total-files-size"}
     alike = [{k: v for k, v in summary.items() if k not in size} for summary in summaries]
     assert alike[0] == alike[1]

@@ -131,7 +131,7 @@ def read_one(file):
     while (line := file.readline()) != b"\r\n":
         assert line
         lines.append(line.lower().strip())
-    named = dict(one.split(b": ", 1) for one in lines[1:])
+    named = dict(line.split(b": ", 1) for line in lines[1:])
     body = file.read(int(named.get(b"content-length", 0)))
     kept = {key: named[key] for key in (b"etag", b"content-type", b"retry-after") if key in named}
     return int(lines[0].split()[1]), kept, body

@@ -374,7 +374,7 @@ def test_who_may_not_read_a_table_is_told_nothing_of_it(tmp_path):
         )
         bob, creator = Browser(server.url, "bob"), Browser(server.url, "create")
         path = "/tables/shared%1Fdeep/t"
-        for page in ("/", "/?q=hush", "/?q=source", "/?q=id", *(path + one for one in PAGES)):
+        for page in ("/", "/?q=hush", "/?q=source", "/?q=id", *(path + page for page in PAGES)):
             text = bob.text(page)
             for told in ("secret", "hush" if "hush" not in page else "\0", "mine"):
                 assert told not in text, page

@@ -234,11 +234,11 @@ def test_each_request_is_a_line_of_json_without_secrets(tmp_path):
         assert server.stop() == 0
     text = log.read_text()
     lines = [json.loads(line) for line in text.splitlines()][-2:]
-    assert [(one["operation"], one["names"], one["status"]) for one in lines] == [
+    assert [(line["operation"], line["names"], line["status"]) for line in lines] == [
         ("POST /v1/{prefix}/namespaces", ["ns"], 200),
         ("GET /v1/{prefix}/namespaces/{namespace}/tables/{table}", ["ns.t"], 404),
     ]
-    assert all(one["ms"] > 0 and one["at"].startswith("20") for one in lines)
+    assert all(line["ms"] > 0 and line["at"].startswith("20") for line in lines)
     assert "hunter2" not in text
 
 

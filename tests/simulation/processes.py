@@ -365,8 +365,8 @@ class Actor:
     ) -> None:
         """Commit deletes of a row of each file, in the form of the table."""
         chosen = {
-            one.file_path: frozenset({self.rng.choice(sorted(found.live[one.file_path]))})
-            for one in targets
+            target.file_path: frozenset({self.rng.choice(sorted(found.live[target.file_path]))})
+            for target in targets
         }
         if data_files:
             intent.moved = chosen
@@ -374,7 +374,9 @@ class Actor:
         if base.metadata.format_version >= 3:
             path = f"{base.metadata.location}/data/{op}-deletes.puffin"
             files = [_vector(path, number, one) for number, one in enumerate(targets)]
-            superseded = [old for one in targets for old in found.deletes.get(one.file_path, ())]
+            superseded = [
+                old for target in targets for old in found.deletes.get(target.file_path, ())
+            ]
         elif self.world.plan.granularity == "file":
             path = f"{base.metadata.location}/data/{op}-deletes"
             files = [_deletes(f"{path}-{number}", one) for number, one in enumerate(targets)]

@@ -89,7 +89,7 @@ def judge(lake: lh.Lakehouse, manifest: dict[str, Any], tables: list[str]) -> No
     models, metrics = manifest["semantic_models"], manifest["metrics"]
     assert {f"{model['node_relation']['schema_name']}.{model['node_relation']['alias']}"
             for model in models} == set(tables)  # fmt: skip
-    columns = {one: set(lake.load_table(one).schema().column_names) for one in tables}
+    columns = {table: set(lake.load_table(table).schema().column_names) for table in tables}
     for model in models:
         table = f"{model['node_relation']['schema_name']}.{model['node_relation']['alias']}"
         for element in (*model["entities"], *model["dimensions"]):

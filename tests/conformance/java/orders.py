@@ -96,7 +96,7 @@ def _lost(
     """The filters by which a plan leaves out a file with a row that they keep."""
     table = both.table()
     lost = []
-    for value in [one for one in values if one != "nan"]:
+    for value in [value for value in values if value != "nan"]:
         for op in BINARY:
             chosen = filter_of(op, "c", 2, kind, [value], _schema(kind))
             if read_by_java:

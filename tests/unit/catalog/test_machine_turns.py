@@ -115,7 +115,7 @@ def test_turns_leave_no_files_and_are_one_at_a_time(tmp_path):
             command = [sys.executable, "-c", TAKES, key, str(tmp_path / f"inside-{key}")]
             taker = subprocess.Popen(command, env=environment)
             takers.append(processes.enter_context(reaped(taker)))
-        assert [one.wait(PATIENCE_SECONDS) for one in takers] == [0] * 4
+        assert [taker.wait(PATIENCE_SECONDS) for taker in takers] == [0] * 4
     assert [*folder.iterdir()] == []
 
 

@@ -59,7 +59,7 @@ def lake(request, tmp_path, clock):
         lake = lh.load_catalog(uri, warehouse=where, environment=environment)
     for name in ("raw.a", "raw.b"):
         lake.create_table(name, SCHEMA).append(rows())
-    names = {one.name: one for one in survey(lake).names.values()}
+    names = {name.name: name for name in survey(lake).names.values()}
     drafts = parse_statements(DOCUMENT)
     StatementStore(lake).put([bind(draft, names, clock()) for draft in drafts])
     check_statements(lake)

@@ -44,7 +44,7 @@ def rows(kind, numbers, value):
     arrow, key = KEYS[kind]
     keys = [key(number) for number in numbers]
     if kind == "uuid":
-        keys = pa.array([one.bytes for one in keys], pa.binary(16)).cast(arrow)
+        keys = pa.array([key.bytes for key in keys], pa.binary(16)).cast(arrow)
     return pa.table(
         {"id": pa.array(keys, arrow) if kind != "uuid" else keys, "v": [value] * len(numbers)}
     )
