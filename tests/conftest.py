@@ -29,8 +29,8 @@ def pytest_itemcollected(item):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Files with slow tests first, then those with many: at the end no process waits for one."""
-    of_file = Counter(one.path for one in items)
-    slow = {one.path for one in items if one.get_closest_marker("slow")}
+    of_file = Counter(item.path for item in items)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda one: (one.path not in slow, -of_file[one.path]))
 
 

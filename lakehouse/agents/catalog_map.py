@@ -102,7 +102,7 @@ class MappedTable:
     @cached_property
     def cells(self) -> dict[str, tuple[str, int]]:
         """Each column as text, and its tokens: `st int`, with its comment and samples."""
-        texts = {one: self._cell(one) for one in self.columns}
+        texts = {column: self._cell(column) for column in self.columns}
         return {column: (text, token_estimate(text)) for column, text in texts.items()}
 
     def _cell(self, column: str) -> str:
@@ -111,7 +111,7 @@ class MappedTable:
         if doc := self.docs.get(column):
             text += f" {quoted(doc, 600)}"
         if values := self.samples.get(column):
-            text += f" e.g. {', '.join(quoted(one, 40) for one in values)}"
+            text += f" e.g. {', '.join(quoted(value, 40) for value in values)}"
         return text
 
 
@@ -135,15 +135,15 @@ class CatalogMap:
     def by_table(self) -> dict[str, list[Stated]]:
         """Statements by the table that they are about."""
         found: dict[str, list[Stated]] = {name: [] for name in self.tables}
-        for one in self.statements:
-            if one.draft.table in found:
-                found[one.draft.table].append(one)
+        for statement in self.statements:
+            if statement.draft.table in found:
+                found[statement.draft.table].append(statement)
         return found
 
     @cached_property
     def by_key(self) -> dict[str, Stated]:
         """Statements by id."""
-        return {one.key: one for one in self.statements}
+        return {statement.key: statement for statement in self.statements}
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -155,9 +155,9 @@ class CatalogMap:
         """What is said whenever a table is named: that it is replaced, or what to take instead."""
         return {
             name: [
-                one
-                for one in said
-                if one.draft.kind is Kind.DEPRECATION or one.draft.claim.get("instead")
+                statement
+                for statement in said
+                if statement.draft.kind is Kind.DEPRECATION or statement.draft.claim.get("instead")
             ]
             for name, said in self.by_table.items()
         }
@@ -175,7 +175,7 @@ class CatalogMap:
     @cached_property
     def statement_documents(self) -> list[Document]:
         """What statements are found by."""
-        return [one.document for one in self.statements]
+        return [statement.document for statement in self.statements]
 
     @cached_property
     def statement_ranking(self) -> Ranking:
@@ -186,24 +186,24 @@ class CatalogMap:
     def by_phrase(self) -> dict[tuple[str, ...], list[Stated]]:
         """Statements by what names them, see `Stated.phrases`."""
         found: dict[tuple[str, ...], list[Stated]] = {}
-        for one in self.statements:
-            for phrase in one.phrases:
-                found.setdefault(phrase, []).append(one)
+        for statement in self.statements:
+            for phrase in statement.phrases:
+                found.setdefault(phrase, []).append(statement)
         return found
 
     @cached_property
     def absences(self) -> list[Stated]:
         """What is said to be nowhere."""
         return [
-            one
-            for one in self.statements
-            if one.draft.kind is Kind.ABSENCE and one.draft.table in self.tables
+            statement
+            for statement in self.statements
+            if statement.draft.kind is Kind.ABSENCE and statement.draft.table in self.tables
         ]
 
     @cached_property
     def mentions(self) -> dict[str, frozenset[tuple[str, str | None]]]:
         """What each statement's claim mentions beside its own subject: (table, column) pairs."""
-        return {one.key: self._mentioned(one) for one in self.statements}
+        return {statement.key: self._mentioned(statement) for statement in self.statements}
 
     def prepare(self, earlier: CatalogMap | None = None) -> None:
         """Make all that answers need, so that none of them waits for it.
@@ -215,8 +215,8 @@ class CatalogMap:
             self._take(earlier)
         for table in self.tables.values():
             _ = table.head, table.cells
-        for one in self.statements:
-            _ = one.line, one.phrases
+        for statement in self.statements:
+            _ = statement.line, statement.phrases
         _ = self.by_key, self.places, self.by_phrase, self.absences, self.notices
         _ = self.mentions, self.table_ranking, self.statement_ranking
 
@@ -229,10 +229,11 @@ class CatalogMap:
         paths = {name: one.paths for name, one in self.tables.items()}
         if paths == {name: one.paths for name, one in earlier.tables.items()}:
             self.__dict__["mentions"] = {
-                one.key: earlier.mentions[one.key]
-                if (old := earlier.by_key.get(one.key)) is not None and old.draft is one.draft
-                else self._mentioned(one)
-                for one in self.statements
+                statement.key: earlier.mentions[statement.key]
+                if (old := earlier.by_key.get(statement.key)) is not None
+                and old.draft is statement.draft
+                else self._mentioned(statement)
+                for statement in self.statements
             }
 
     def _table_document(self, table: MappedTable) -> Document:
@@ -254,9 +255,9 @@ class CatalogMap:
             columns = [value] if shape is Shape.COLUMN else []
             columns = list(value) if shape is Shape.COLUMNS else columns
             columns = [value["column"]] if shape is Shape.SIGN else columns
-            yield from (split_column(one, draft.table, self.tables) for one in columns)
+            yield from (split_column(column, draft.table, self.tables) for column in columns)
             if shape in (Shape.TABLE, Shape.TABLES):
-                yield from ((one, None) for one in ([value] if shape is Shape.TABLE else value))
+                yield from ((name, None) for name in ([value] if shape is Shape.TABLE else value))
             if shape in (Shape.PREDICATE, Shape.EXPRESSION):
                 yield from self._in_sql(value, draft)
         for name in _DOTTED.findall(draft.text):
@@ -320,8 +321,8 @@ def _texts(draft: Draft) -> list[str]:
         if isinstance(value, str):
             found.append(clean(value))
         elif isinstance(value, list):
-            found += [one for one in value if isinstance(one, str)]
+            found += [item for item in value if isinstance(item, str)]
         elif isinstance(value, Mapping):
-            for one in value.values():
-                found += one if isinstance(one, list) else [str(one)]
-    return [one for one in found if one]
+            for item in value.values():
+                found += item if isinstance(item, list) else [str(item)]
+    return [name for name in found if name]

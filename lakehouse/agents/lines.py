@@ -69,7 +69,7 @@ def _unit(draft: Draft) -> str:
     parts += [str(claim["tax"])] if claim.get("tax") else []
     parts += [f"{slot}={claim[slot]}" for slot in ("per", "currency", "rate") if claim.get(slot)]
     if sign := claim.get("sign"):
-        parts.append(f"sign={sign['column']}:-{','.join(clean(one) for one in sign['negative'])}")
+        parts.append(f"sign={sign['column']}:-{','.join(clean(code) for code in sign['negative'])}")
     return " ".join(parts)
 
 
@@ -112,7 +112,7 @@ def _metric(draft: Draft) -> str:
 
 def _filter(draft: Draft) -> str:
     claim = draft.claim
-    names = [one for one in (claim.get("name"), *claim.get("words", [])) if one]
+    names = [word for word in (claim.get("name"), *claim.get("words", [])) if word]
     rule = "always" if claim.get("mandatory") else "if asked for"
     return f"filter {_list(names)} {rule}: [{clean(claim['predicate'], 600)}]"
 
@@ -153,7 +153,7 @@ def _validity(draft: Draft) -> str:
 
 
 def _samples(draft: Draft) -> str:
-    shown = ", ".join(quoted(one, 40) for one in draft.claim["values"][:5])
+    shown = ", ".join(quoted(value, 40) for value in draft.claim["values"][:5])
     return f"e.g. {draft.column}: {shown}"
 
 

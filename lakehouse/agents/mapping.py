@@ -60,16 +60,22 @@ def catalog_map(
         known = seen.standings() if wanted.states else {}
         before = {} if earlier is None else earlier.by_key
         stated = [
-            _stated(seen.draft(one), known.get(one.statement_id), before.get(one.statement_id))
-            for one in seen.statements
+            _stated(
+                seen.draft(statement),
+                known.get(statement.statement_id),
+                before.get(statement.statement_id),
+            )
+            for statement in seen.statements
         ]
-    about = {(one.draft.table, one.draft.column) for one in stated}
+    about = {(statement.draft.table, statement.draft.column) for statement in stated}
     tables = [_mapped(table, wanted, about) for table in seen.tables.values()]
     if earlier is not None:
-        tables = [old if (old := earlier.tables.get(one.name)) == one else one for one in tables]
+        tables = [
+            old if (old := earlier.tables.get(table.name)) == table else table for table in tables
+        ]
     made = CatalogMap(
         name=seen.lake.name,
-        tables={one.name: one for one in sorted(tables, key=lambda one: one.name)},
+        tables={table.name: table for table in sorted(tables, key=lambda one: one.name)},
         statements=tuple(stated),
         learn=wanted.learn,
     )
@@ -113,7 +119,7 @@ def _mapped(
     snapshot = table.current_snapshot()
     total: Sequence[str] = [] if snapshot is None else [snapshot.summary.get("total-records", "")]
     schema = table.schema()
-    docs = {one.name: one.doc for one in schema.fields if wanted.docs and one.doc}
+    docs = {field.name: field.doc for field in schema.fields if wanted.docs and field.doc}
     commented = wanted.docs and (table.name, None) not in about
     rows = int(total[0]) if wanted.rows and total and total[0].isdigit() else None
     return MappedTable(

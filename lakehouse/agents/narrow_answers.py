@@ -26,26 +26,28 @@ def join_path(catalog: CatalogMap, start: str, goal: str) -> str:
     """
     for name in (start, goal):
         _known(catalog, name)
-    joins = [one for one in catalog.statements if one.draft.kind is Kind.JOIN]
-    sound = [one for one in joins if not one.contradicted]
+    joins = [statement for statement in catalog.statements if statement.draft.kind is Kind.JOIN]
+    sound = [join for join in joins if not join.contradicted]
     chain = _chain(catalog, sound, start, goal) or _chain(catalog, joins, start, goal)
     if chain is None:
         return (
             f"{LEGEND}\nNo statement says how {start} and {goal} are joined: equal names of "
             "columns are no proof."
         )
-    passed = list(dict.fromkeys([start, *(name for one in chain for name in _ends(catalog, one))]))
-    lines = [f"{one.draft.table}: {_line(one)}" for one in chain]
+    passed = list(
+        dict.fromkeys([start, *(name for join in chain for name in _ends(catalog, join))])
+    )
+    lines = [f"{join.draft.table}: {_line(join)}" for join in chain]
     for name in passed:
         lines += [
-            f"{_head(catalog, name)} {_line(one)}"
-            for one in catalog.by_table[name]
-            if one.draft.kind is Kind.GRAIN
+            f"{_head(catalog, name)} {_line(statement)}"
+            for statement in catalog.by_table[name]
+            if statement.draft.kind is Kind.GRAIN
         ]
     lines += [
-        f"{' to '.join(_ends(catalog, one))} is {cardinality}: rows of the one side repeat."
-        for one in chain
-        if "many" in (cardinality := one.draft.claim["cardinality"])
+        f"{' to '.join(_ends(catalog, join))} is {cardinality}: rows of the one side repeat."
+        for join in chain
+        if "many" in (cardinality := join.draft.claim["cardinality"])
     ]
     return "\n".join([LEGEND, *lines])
 
@@ -54,7 +56,9 @@ def metric_answer(catalog: CatalogMap, name: str) -> str:
     """Metrics of a name or synonym, with the filters that hold for their tables."""
     asked = tuple(words(name))
     found = [
-        one for one in catalog.statements if one.draft.kind is Kind.METRIC and asked in one.phrases
+        statement
+        for statement in catalog.statements
+        if statement.draft.kind is Kind.METRIC and asked in statement.phrases
     ]
     if not found:
         ranked = catalog.statement_ranking.scores(name)
@@ -63,21 +67,21 @@ def metric_answer(catalog: CatalogMap, name: str) -> str:
             for key in sorted(ranked, key=lambda one: -ranked[one])
             if catalog.by_key[key].draft.kind is Kind.METRIC
         ][:5]
-        listed = ", ".join(quoted(one) for one in near) or "none near"
+        listed = ", ".join(quoted(name) for name in near) or "none near"
         return f"{LEGEND}\nThere is no metric {quoted(name)}; {listed}."
-    lines = [f"{_head(catalog, one.draft.table)} {_line(one)}" for one in found]
+    lines = [f"{_head(catalog, statement.draft.table)} {_line(statement)}" for statement in found]
     tables = dict.fromkeys(
         table
-        for one in found
-        for table in (one.draft.table, *one.draft.claim.get("joins", ()))
+        for statement in found
+        for table in (statement.draft.table, *statement.draft.claim.get("joins", ()))
         if table in catalog.tables
     )
     lines += [
-        f"{table}: {_line(one)}"
+        f"{table}: {_line(statement)}"
         for table in tables
-        for one in catalog.by_table[table]
-        if one.draft.kind in (Kind.DEPRECATION, Kind.FRESHNESS)
-        or (one.draft.kind is Kind.FILTER and one.draft.claim.get("mandatory"))
+        for statement in catalog.by_table[table]
+        if statement.draft.kind in (Kind.DEPRECATION, Kind.FRESHNESS)
+        or (statement.draft.kind is Kind.FILTER and statement.draft.claim.get("mandatory"))
     ]
     return "\n".join([LEGEND, *lines])
 
@@ -96,7 +100,11 @@ def freshness_answer(catalog: CatalogMap, table: Table) -> str:
         moment = dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC)
         written = f"last written {moment.isoformat(timespec='seconds')} by {snapshot.operation}"
     kinds = (Kind.FRESHNESS, Kind.DEPRECATION, Kind.OWNER)
-    lines = [_line(one) for one in catalog.by_table[table.name] if one.draft.kind in kinds]
+    lines = [
+        _line(statement)
+        for statement in catalog.by_table[table.name]
+        if statement.draft.kind in kinds
+    ]
     return "\n".join([LEGEND, f"{_head(catalog, table.name)} {written}", *lines])
 
 
@@ -105,9 +113,10 @@ def map_answer(catalog: CatalogMap) -> str:
     lines = []
     for name in catalog.tables:
         said = [
-            statement_line(one.draft, one.standing)
-            for one in catalog.by_table[name]
-            if one.draft.column is None and one.draft.kind in (Kind.DESCRIPTION, Kind.DEPRECATION)
+            statement_line(statement.draft, statement.standing)
+            for statement in catalog.by_table[name]
+            if statement.draft.column is None
+            and statement.draft.kind in (Kind.DESCRIPTION, Kind.DEPRECATION)
         ]
         lines.append(" ".join([_head(catalog, name), *said]))
     return "\n".join([LEGEND, *lines])

@@ -55,7 +55,7 @@ class Bm25:
     """
 
     def __init__(self, documents: Sequence[Document]) -> None:
-        self._keys = [one.key for one in documents]
+        self._keys = [document.key for document in documents]
         self._postings: dict[str, dict[int, float]] = {}
         self._known: dict[str, Mapping[str, float]] = {}
         lengths = []
@@ -108,7 +108,7 @@ class Bm25:
 
 def character_grams(text: str) -> list[str]:
     """Three to five letters in a row, of each word with a mark at both of its ends."""
-    marked = [f"<{one}>" for one in text.lower().split()]
+    marked = [f"<{word}>" for word in text.lower().split()]
     return [
         word[at : at + length]
         for word in marked
@@ -182,10 +182,10 @@ class Ranking:
 
     def __init__(self, documents: Sequence[Document], learn: Learn | None = None) -> None:
         self.lexical = Bm25(documents)
-        self._keys = [one.key for one in documents]
+        self._keys = [document.key for document in documents]
         self._embed: Embed | None = None
         if learn is not None and documents:
-            texts = [" ".join(text for text, _ in one.fields) for one in documents]
+            texts = [" ".join(text for text, _ in document.fields) for document in documents]
             self._embed = learn(texts)
             self._vectors = self._embed(texts)
 

@@ -176,7 +176,7 @@ def _run(
     timer.start()
     try:
         result = connection.execute(sql)
-        columns = [one[0] for one in result.description or ()]
+        columns = [described[0] for described in result.description or ()]
         return columns, result.fetchmany(most)
     except duckdb.Error as error:
         if late.is_set():
@@ -195,7 +195,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {clean(key, 80): _plain(one) for key, one in value.items()}
     if isinstance(value, (dt.date, dt.datetime, dt.time)):

@@ -97,16 +97,16 @@ class _Asked:
 
     def names(self, column: str, shortest: int = 1) -> bool:
         """Whether a part of a column's name, of so many letters, stands for a word of it."""
-        return any(len(one) >= shortest and self._names(one) for one in _name_words(column))
+        return any(len(word) >= shortest and self._names(word) for word in _name_words(column))
 
     def named(self, catalog: CatalogMap) -> dict[str, int]:
         """Statement that has a name of its own in it -> words of the longest such name."""
         found: dict[str, int] = {}
         for length in range(1, min(_LONGEST, len(self.words)) + 1):
             for at in range(len(self.words) - length + 1):
-                for one in catalog.by_phrase.get(tuple(self.words[at : at + length]), ()):
-                    if one.draft.kind in _PHRASE_KINDS:
-                        found[one.key] = length
+                for statement in catalog.by_phrase.get(tuple(self.words[at : at + length]), ()):
+                    if statement.draft.kind in _PHRASE_KINDS:
+                        found[statement.key] = length
         return found
 
     def _names(self, part: str) -> bool:
@@ -134,8 +134,9 @@ def search_answer(catalog: CatalogMap, question: str, budget: int) -> Answer:
 def describe_answer(catalog: CatalogMap, table: MappedTable, budget: int) -> Answer:
     """All that is known of a table, the most important first, in at most `budget` tokens."""
     worth = {
-        one.key: _STANDING[one.draft.kind] + _ALWAYS * bool(one.draft.claim.get("mandatory"))
-        for one in catalog.by_table[table.name]
+        statement.key: _STANDING[statement.draft.kind]
+        + _ALWAYS * bool(statement.draft.claim.get("mandatory"))
+        for statement in catalog.by_table[table.name]
     }
     return _packed(catalog, [table.name], worth, _Asked(" ".join(table.columns)), budget)
 
@@ -178,16 +179,16 @@ def _statement_worth(
     best_table = max(tables.values(), default=1.0)
     best = max(relevance.values(), default=1.0) or 1.0
     worth: dict[str, float] = {}
-    for one in _candidates(catalog, tables):
-        draft = one.draft
+    for candidate in _candidates(catalog, tables):
+        draft = candidate.draft
         share = (tables.get(draft.table, 0.0) / best_table) ** 1.5
         if not share and draft.kind is not Kind.ABSENCE:
             continue
-        fits = relevance.get(one.key, 0.0) / best
-        length = named.get(one.key, 0)
+        fits = relevance.get(candidate.key, 0.0) / best
+        length = named.get(candidate.key, 0)
         column_named = draft.column is not None and asked.names(draft.column, 2)
         standing = _STANDING[draft.kind] + _ALWAYS * bool(draft.claim.get("mandatory"))
-        worth[one.key] = (
+        worth[candidate.key] = (
             share * (standing + _COLUMN_NAMED * column_named)
             + _RELEVANT * fits * (0.4 + 0.6 * share)
             + (_PHRASE * (0.7 if length == 1 else 1.0) * (0.3 + 0.7 * share) if length else 0.0)
@@ -198,8 +199,8 @@ def _statement_worth(
 
 def _candidates(catalog: CatalogMap, tables: Iterable[str]) -> list[Stated]:
     """Statements about these tables, and about what there is nowhere, in their order."""
-    found = [one for name in tables for one in catalog.by_table.get(name, ())]
-    found += [one for one in catalog.absences if one.draft.table not in tables]
+    found = [statement for name in tables for statement in catalog.by_table.get(name, ())]
+    found += [absence for absence in catalog.absences if absence.draft.table not in tables]
     return sorted(found, key=lambda one: catalog.places[one.key])
 
 
@@ -251,7 +252,7 @@ def _packed(
         block, notices = blocks.get(table.name), catalog.notices[table.name]
         head = 0
         if block is None:
-            head = table.head[1] + 1 + sum(one.line[1] + 1 for one in notices)
+            head = table.head[1] + 1 + sum(notice.line[1] + 1 for notice in notices)
         column = _column_of(table, place)
         if column is not None and block is not None and column in block.columns:
             column = None
@@ -267,7 +268,7 @@ def _packed(
         spent += head + cell + line
         if block is None:
             block = blocks[table.name] = _Block(table, said=list(notices))
-            served |= dict.fromkeys(one.key for one in notices)
+            served |= dict.fromkeys(notice.key for notice in notices)
         if column is not None:
             block.columns.append(column)
         if isinstance(place, Stated) and place.key not in served:
@@ -316,7 +317,7 @@ def _block_lines(block: _Block) -> list[str]:
     order = block.table.columns
     if block.columns:
         shown = sorted(block.columns, key=order.index)
-        lines.append("cols: " + ", ".join(block.table.cells[one][0] for one in shown))
+        lines.append("cols: " + ", ".join(block.table.cells[column][0] for column in shown))
     ranks = {Kind.DESCRIPTION: -2, Kind.DEPRECATION: -3}
     lines += [
         stated.line[0]

@@ -47,7 +47,7 @@ def parsed_select(sql: str) -> exp.Query:
         InvalidInputError: it is no single SELECT, or reads from something else than a table.
     """
     try:
-        trees = [one for one in sqlglot.parse(sql, read=DIALECT) if one is not None]
+        trees = [tree for tree in sqlglot.parse(sql, read=DIALECT) if tree is not None]
     except sqlglot.errors.SqlglotError as error:
         raise InvalidInputError(f"Not a query: {str(error).splitlines()[0]}") from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
@@ -68,7 +68,7 @@ def parsed_select(sql: str) -> exp.Query:
 
 def table_nodes(tree: exp.Query) -> list[exp.Table]:
     """Everything that a query reads from, but for its own common table expressions."""
-    ctes = {one.alias_or_name for one in tree.find_all(exp.CTE)}
+    ctes = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
     return [
         node
         for node in tree.find_all(exp.Table)
@@ -112,7 +112,7 @@ def _bound(tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
     for name, schema in schemas.items():
         *space, table = split_name(name)
         columns.setdefault(name_text(space), {})[table] = {
-            one.name: "UNKNOWN" for one in schema.fields
+            field.name: "UNKNOWN" for field in schema.fields
         }
     try:
         bound = qualify(
@@ -137,7 +137,7 @@ class _Look:
         self._catalog = catalog
         self._tree = tree
         self._aliases: dict[int, dict[str, str]] = {}
-        self._used: dict[str, set[str]] = {dotted(one): set() for one in table_nodes(tree)}
+        self._used: dict[str, set[str]] = {dotted(node): set() for node in table_nodes(tree)}
         for scope in traverse_scope(tree):
             sources = {
                 alias: dotted(source)
@@ -151,19 +151,19 @@ class _Look:
 
     def tables(self) -> Iterator[Finding]:
         for name in self._used:
-            for one in self._catalog.by_table[name]:
-                claim = one.draft.claim
-                if one.contradicted:
+            for statement in self._catalog.by_table[name]:
+                claim = statement.draft.claim
+                if statement.contradicted:
                     continue
-                if one.draft.kind is Kind.DEPRECATION:
+                if statement.draft.kind is Kind.DEPRECATION:
                     successor = claim.get("successor")
                     use = f"; use {successor}" if successor else ""
                     yield Finding("deprecated", name, f"{name} is deprecated{use}")
-                if one.draft.kind is Kind.FRESHNESS and claim.get("instead"):
+                if statement.draft.kind is Kind.FRESHNESS and claim.get("instead"):
                     through = claim.get("complete_through", "an earlier day")
                     text = f"{name} is complete through {through} only; use {claim['instead']}"
                     yield Finding("stale", name, text)
-                if one.draft.kind is Kind.GRAIN and (day := claim.get("snapshot")):
+                if statement.draft.kind is Kind.GRAIN and (day := claim.get("snapshot")):
                     summed = self._tree.find(exp.Sum) is not None
                     if summed and not self._compared(name, day):
                         text = f"rows of {name} are balances at {day}: never add them over {day}"
@@ -171,22 +171,24 @@ class _Look:
 
     def contradicted(self) -> Iterator[Finding]:
         for name, used in self._used.items():
-            for one in self._catalog.by_table[name]:
-                column = one.draft.column
-                standing = one.standing
+            for statement in self._catalog.by_table[name]:
+                column = statement.draft.column
+                standing = statement.standing
                 if standing is None or standing.state in (State.VERIFIED, State.UNVERIFIED):
                     continue
                 if column is None or column.partition(".")[0] in used:
                     about = name if column is None else f"{name}.{column}"
-                    text = f"{one.draft.kind} {one.key} {mark(standing)}"
+                    text = f"{statement.draft.kind} {statement.key} {mark(standing)}"
                     yield Finding("contradicted", about, text)
 
     def filters(self) -> Iterator[Finding]:
         for name in self._used:
-            for one in self._catalog.by_table[name]:
-                mandatory = one.draft.kind is Kind.FILTER and one.draft.claim.get("mandatory")
-                if mandatory and not one.contradicted and not self._filtered(name, one):
-                    predicate = clean(one.draft.claim["predicate"], 300)
+            for statement in self._catalog.by_table[name]:
+                mandatory = statement.draft.kind is Kind.FILTER and statement.draft.claim.get(
+                    "mandatory"
+                )
+                if mandatory and not statement.contradicted and not self._filtered(name, statement):
+                    predicate = clean(statement.draft.claim["predicate"], 300)
                     text = f"every figure of {name} is to be filtered by {predicate}"
                     yield Finding("filter", name, text)
 
@@ -260,16 +262,20 @@ class _Look:
             parts: list[Any] = [select.args.get("where"), select.args.get("group")]
             parts += [join.args.get("on") for join in select.args.get("joins") or ()]
             parts += list(select.find_all(exp.Filter, exp.Case))
-            for part in (one for one in parts if one is not None):
+            for part in (part for part in parts if part is not None):
                 for found in part.find_all(exp.Column):
                     if found.name == column and sources.get(found.table) == name:
                         return True
         return False
 
     def _claim(self, name: str, column: str, kind: Kind) -> Mapping[str, Any]:
-        for one in self._catalog.by_table.get(name, ()):
-            if one.draft.kind is kind and one.draft.column == column and not one.contradicted:
-                return one.draft.claim
+        for statement in self._catalog.by_table.get(name, ()):
+            if (
+                statement.draft.kind is kind
+                and statement.draft.column == column
+                and not statement.contradicted
+            ):
+                return statement.draft.claim
         return {}
 
     def _unit(self, node: exp.Expr, sources: Mapping[str, str]) -> str | None:

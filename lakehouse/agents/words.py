@@ -22,7 +22,7 @@ STOP_WORDS = frozenset(_STOPS.split())
 
 def words(text: str) -> list[str]:
     """Stems of a text, in order, no stop words; `revDaily` and `rev_daily` are two words."""
-    return [stem(one) for one in raw_words(text) if one not in STOP_WORDS]
+    return [stem(word) for word in raw_words(text) if word not in STOP_WORDS]
 
 
 def raw_words(text: str) -> list[str]:
@@ -107,7 +107,9 @@ def token_estimate(text: str) -> int:
 
 def clean(text: object, most: int = 300) -> str:
     """Text of others as one line of at most `most` letters that cannot end a quotation."""
-    flat = " ".join("".join(one if one.isprintable() else " " for one in str(text)).split())
+    flat = " ".join(
+        "".join(character if character.isprintable() else " " for character in str(text)).split()
+    )
     flat = flat.translate(_QUOTES)
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 

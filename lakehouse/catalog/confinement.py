@@ -44,7 +44,7 @@ ALLOWED_LOCATIONS = "allowed-locations"
 
 _NAME_BYTES_MAX = 255
 """Of the name of a file or folder, on the file systems in use."""
-_ENCODED = str.maketrans({one: f"%{ord(one):02X}" for one in "%/."})
+_ENCODED = str.maketrans({character: f"%{ord(character):02X}" for character in "%/."})
 _METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
 _OWN = re.compile(r"[0-9a-f]{12}(?=/|$)")
 
@@ -158,7 +158,7 @@ def check_purged_folder(
     metadata = version.metadata
     check_locations(metadata, roots)
     path = TableProperties(metadata.properties).metadata_location(metadata.location)
-    if not any(is_within(version.metadata_location, one) for one in (metadata.location, path)):
+    if not any(is_within(version.metadata_location, place) for place in (metadata.location, path)):
         raise InvalidLocationError(
             f"Table {version.identifier} says to be at {metadata.location}, but its metadata is in "
             f"{version.metadata_location}. Drop it without purge.",
@@ -193,9 +193,9 @@ def unused_folder(location: str, storage: Storage, environment: Environment) -> 
 
 
 def _left_metadata(location: str, storage: Storage) -> FileInfo | None:
-    for one in storage.list(location):
-        if one.location.endswith(_METADATA_ENDINGS):
-            return one
+    for file in storage.list(location):
+        if file.location.endswith(_METADATA_ENDINGS):
+            return file
     return None
 
 
@@ -278,9 +278,11 @@ class OwnFolders:
             or any(lies_within(folder, root) and not lies_within(root, folder) for root in roots)
         ]
         self.folders: tuple[str, ...] = tuple(
-            one
-            for one in named
-            if not any(lies_within(one, other) and not lies_within(other, one) for other in named)
+            place
+            for place in named
+            if not any(
+                lies_within(place, other) and not lies_within(other, place) for other in named
+            )
         )
         self._storage = catalog.storage(metadata.location)
         self._named: dict[str, bool] = {}
@@ -298,11 +300,11 @@ class OwnFolders:
         return self.name(location) and _of_folder(location, self._real, self._is_real)
 
     def _is_named(self, folder: str) -> bool:
-        return any(lies_within(folder, one) for one in self.folders)
+        return any(lies_within(folder, own) for own in self.folders)
 
     def _is_real(self, folder: str) -> bool:
         real = _resolved(self._storage, folder)
-        return any(lies_within(real, _resolved(self._storage, one)) for one in self.folders)
+        return any(lies_within(real, _resolved(self._storage, own)) for own in self.folders)
 
 
 def certain_folders(version: TableVersion) -> tuple[str, ...]:
@@ -338,7 +340,7 @@ class ReadableFiles:
 
     def hold(self, location: str) -> bool:
         """Whether a file is one of them."""
-        if not any(lies_within(location, one) for one in self._folders):
+        if not any(lies_within(location, own) for own in self._folders):
             return False
         if not self._is_local:
             return True
@@ -356,7 +358,7 @@ def leads_elsewhere(catalog: Catalog, folder: str) -> bool:
         return False
     path = os.path.normpath(local_path(folder))
     roots = allowed_roots(catalog.warehouse, catalog.properties)
-    root = next((one for one in roots if lies_within(folder, one)), "/")
+    root = next((root for root in roots if lies_within(folder, root)), "/")
     base = os.path.normpath(local_path(root))
     expected = Path(os.path.realpath(base)) / os.path.relpath(path, base)
     return Path(os.path.realpath(path)) != expected

@@ -52,14 +52,14 @@ class HeldVersion:
         newest = catalog.load(self.version.identifier).metadata
         if newest.table_uuid != held.table_uuid:
             return None
-        for one in snapshot_ids:
-            if one is None or held.snapshot_or_none(one) is None:
+        for snapshot_id in snapshot_ids:
+            if snapshot_id is None or held.snapshot_or_none(snapshot_id) is None:
                 continue
-            if newest.snapshot_or_none(one) is None:
+            if newest.snapshot_or_none(snapshot_id) is None:
                 return SnapshotExpiredError(
-                    f"Table {self.version.identifier}: snapshot {one} has expired since the table "
-                    "was loaded. Refresh or load the table, and do it again.",
+                    f"Table {self.version.identifier}: snapshot {snapshot_id} has expired since "
+                    "the table was loaded. Refresh or load the table, and do it again.",
                     table=str(self.version.identifier),
-                    snapshot_id=one,
+                    snapshot_id=snapshot_id,
                 )
         return None

@@ -187,7 +187,7 @@ def delete_expired(storage: Storage, base: TableMetadata, new: TableVersion) -> 
         return
     folders = (metadata.location, metadata_folder(metadata))
     named = [new.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
-    used = {canonical(one) for one in named if _is_own_metadata_file(one, folders)}
+    used = {canonical(file) for file in named if _is_own_metadata_file(file, folders)}
     for location in expired_metadata_files(base, metadata):
         if not _is_own_metadata_file(location, folders) or canonical(location) in used:
             continue

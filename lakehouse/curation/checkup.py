@@ -104,16 +104,16 @@ def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], li
 
 def accept(lake: Lakehouse, statements: Sequence[Statement], by: str) -> None:
     """Keep that a person read statements that have no evidence, at the tables as they are now."""
-    seen = survey(lake, {one.draft.table for one in statements})
-    known = {one.statement_id: one.digest() for one in seen.statements}
+    seen = survey(lake, {statement.draft.table for statement in statements})
+    known = {statement.statement_id: statement.digest() for statement in seen.statements}
     read = Verdict(Outcome.HOLDS, f"stated by {by}")
     StatementStore(lake).record(
         [
-            seen.verification(one, read, one.draft.author or by)
-            for one in statements
-            if one.evidence is None
-            and known.get(one.statement_id) == one.digest()
-            and not seen.is_current(one)
+            seen.verification(statement, read, statement.draft.author or by)
+            for statement in statements
+            if statement.evidence is None
+            and known.get(statement.statement_id) == statement.digest()
+            and not seen.is_current(statement)
         ]
     )
 

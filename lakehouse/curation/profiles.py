@@ -82,7 +82,7 @@ def _column(name: str, column: pa.ChunkedArray) -> ColumnProfile:
     values = {}
     if len(different) <= _MOST_KEPT:
         counted = present.value_counts().to_pylist()
-        values = {one["values"]: one["counts"] for one in counted}
+        values = {pair["values"]: pair["counts"] for pair in counted}
     return ColumnProfile(
         name=name,
         kind=column.type,

@@ -43,36 +43,39 @@ def propose(
         profiles: the tables; references and sums are looked for among these.
         reports: scan reports, see `lakehouse.scan.reports.listeners`.
     """
-    keys = {one.name: single_keys(one) for one in profiles}
+    keys = {profile.name: single_keys(profile) for profile in profiles}
     used = list(reports)
     found: list[Proposal] = []
-    for one in profiles:
-        found += _with_place(one, _grain(one, keys[one.name]))
-        found += _with_place(one, _codes(one))
-        found += _with_place(one, _references(one, profiles, keys))
-        found += _with_place(one, _sums(one, profiles))
-        found += _with_place(one, _copies(one, profiles, keys))
-        found += _with_place(one, _use(one, used))
-    return [draft_of(plain(one), "proposal") for one in found]
+    for profile in profiles:
+        found += _with_place(profile, _grain(profile, keys[profile.name]))
+        found += _with_place(profile, _codes(profile))
+        found += _with_place(profile, _references(profile, profiles, keys))
+        found += _with_place(profile, _sums(profile, profiles))
+        found += _with_place(profile, _copies(profile, profiles, keys))
+        found += _with_place(profile, _use(profile, used))
+    return [draft_of(plain(proposal), "proposal") for proposal in found]
 
 
 def single_keys(profile: TableProfile) -> list[str]:
     """Columns without nulls and without repetition."""
     return [
-        one.name
-        for one in profile.columns.values()
-        if profile.rows > 1 and not one.nulls and one.distinct == profile.rows and _is_key_type(one)
+        column.name
+        for column in profile.columns.values()
+        if profile.rows > 1
+        and not column.nulls
+        and column.distinct == profile.rows
+        and _is_key_type(column)
     ]
 
 
 def _with_place(profile: TableProfile, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
-    for one in proposals:
+    for proposal in proposals:
         source = f"profiled at snapshot {profile.snapshot_id}"
         yield {
             "table": profile.name,
             "author": "lakehouse semantics suggest",
             "source": source,
-            **one,
+            **proposal,
         }
 
 
@@ -84,11 +87,11 @@ def _grain(profile: TableProfile, keys: Sequence[str]) -> Iterator[Proposal]:
     key: Sequence[str] | None = keys[:1] or None
     if key is None and profile.rows > 1:
         candidates = [
-            one.name
-            for one in profile.columns.values()
-            if not one.nulls
-            and 1 < one.distinct < profile.rows
-            and (_is_key_type(one) or pa.types.is_date(one.kind))
+            column.name
+            for column in profile.columns.values()
+            if not column.nulls
+            and 1 < column.distinct < profile.rows
+            and (_is_key_type(column) or pa.types.is_date(column.kind))
         ][:_PAIR_COLUMNS]
         key = next(
             (
@@ -122,21 +125,25 @@ def _distinct(profile: TableProfile, names: Sequence[str]) -> int:
 
 
 def _codes(profile: TableProfile) -> Iterator[Proposal]:
-    for one in profile.columns.values():
-        few = 1 < one.distinct <= _CODES_MAX and one.rows >= _ROWS_A_CODE * one.distinct
-        if few and one.values and (pa.types.is_string(one.kind) or pa.types.is_integer(one.kind)):
-            values = sorted(one.values, key=str)
+    for column in profile.columns.values():
+        few = 1 < column.distinct <= _CODES_MAX and column.rows >= _ROWS_A_CODE * column.distinct
+        if (
+            few
+            and column.values
+            and (pa.types.is_string(column.kind) or pa.types.is_integer(column.kind))
+        ):
+            values = sorted(column.values, key=str)
             yield {
                 "kind": "codes",
-                "column": one.name,
-                "values": {value: f"({one.values[value]:,} rows)" for value in values},
+                "column": column.name,
+                "values": {value: f"({column.values[value]:,} rows)" for value in values},
                 "text": f"{len(values)} values occur; what they mean is not in the data.",
-                "evidence": {"check": "values", "column": one.name, "allowed": values},
+                "evidence": {"check": "values", "column": column.name, "allowed": values},
             }
-        elif (missing := _no_value(one)) is not None:
+        elif (missing := _no_value(column)) is not None:
             yield {
                 "kind": "codes",
-                "column": one.name,
+                "column": column.name,
                 "values": {missing: "probably none"},
                 "text": f"{missing} stands apart from the other values.",
             }
@@ -144,43 +151,57 @@ def _codes(profile: TableProfile) -> Iterator[Proposal]:
 
 def _no_value(column: ColumnProfile) -> Any:
     """A value that means "none": -1 among numbers from 0 up, the end of the calendar, N/A."""
-    for one in _NO_VALUE:
-        if isinstance(one, int) and column.lower == one and pa.types.is_integer(column.kind):
-            above = column.different.filter(pc.greater(column.different, one))
+    for stand_in in _NO_VALUE:
+        if (
+            isinstance(stand_in, int)
+            and column.lower == stand_in
+            and pa.types.is_integer(column.kind)
+        ):
+            above = column.different.filter(pc.greater(column.different, stand_in))
             if len(above) and pc.min(above).as_py() >= 0:
-                return one
-        elif one == column.upper and isinstance(one, dt.date):
-            return one
-        elif isinstance(one, str) and pa.types.is_string(column.kind) and column.distinct > 1:
-            if pc.any(pc.equal(column.different, one)).as_py():
-                return one
+                return stand_in
+        elif stand_in == column.upper and isinstance(stand_in, dt.date):
+            return stand_in
+        elif isinstance(stand_in, str) and pa.types.is_string(column.kind) and column.distinct > 1:
+            if pc.any(pc.equal(column.different, stand_in)).as_py():
+                return stand_in
     return None
 
 
 def _references(
     profile: TableProfile, profiles: Sequence[TableProfile], keys: Mapping[str, Sequence[str]]
 ) -> Iterator[Proposal]:
-    for one in profile.columns.values():
-        if one.distinct < 2 or not _is_key_type(one) or one.name in keys[profile.name][:1]:
+    for column in profile.columns.values():
+        if column.distinct < 2 or not _is_key_type(column) or column.name in keys[profile.name][:1]:
             continue
         for other in profiles:
             for key in keys[other.name]:
                 target = other.columns[key]
-                if other is profile or target.kind != one.kind or not _alike(one, target, other):
+                if (
+                    other is profile
+                    or target.kind != column.kind
+                    or not _alike(column, target, other)
+                ):
                     continue
-                left = one.different.filter(
-                    pc.invert(pc.is_in(one.different, value_set=target.different))
+                left = column.different.filter(
+                    pc.invert(pc.is_in(column.different, value_set=target.different))
                 ).to_pylist()
                 exceptions = [value for value in left if value in _NO_VALUE]
                 if left and left != exceptions:
                     continue
-                evidence = {"check": "references", "column": one.name, "to": f"{other.name}.{key}"}
+                evidence = {
+                    "check": "references",
+                    "column": column.name,
+                    "to": f"{other.name}.{key}",
+                }
                 yield {
                     "kind": "join",
-                    "from": [one.name],
+                    "from": [column.name],
                     "to": [f"{other.name}.{key}"],
-                    "cardinality": "one_to_one" if one.distinct == one.rows else "many_to_one",
-                    "text": f"Every {one.name} is a {key} of {other.name}"
+                    "cardinality": "one_to_one"
+                    if column.distinct == column.rows
+                    else "many_to_one",
+                    "text": f"Every {column.name} is a {key} of {other.name}"
                     + (f", but for {exceptions[0]}." if exceptions else "."),
                     "evidence": {**evidence, **({"except": exceptions} if exceptions else {})},
                 }
@@ -189,14 +210,16 @@ def _references(
 def _alike(column: ColumnProfile, key: ColumnProfile, other: TableProfile) -> bool:
     """Whether inclusion means anything: names share a part, or the values are telling text."""
     mine, theirs = _parts(column.name), _parts(f"{other.name.rpartition('.')[2]}_{key.name}")
-    shared = any(one.startswith(two) or two.startswith(one) for one in mine for two in theirs)
+    shared = any(word.startswith(two) or two.startswith(word) for word in mine for two in theirs)
     telling = pa.types.is_string(column.kind) and column.distinct >= _CODES_MAX
     return column.name == key.name or shared or telling
 
 
 def _parts(name: str) -> set[str]:
     """The telling parts of a name: `customer_id` -> customer."""
-    return {one for one in name.lower().split("_") if len(one) > 2 and one not in ("key", "code")}
+    return {
+        word for word in name.lower().split("_") if len(word) > 2 and word not in ("key", "code")
+    }
 
 
 def _sums(profile: TableProfile, profiles: Sequence[TableProfile]) -> Iterator[Proposal]:
@@ -258,12 +281,12 @@ def _copies(
 
 def _use(profile: TableProfile, reports: Sequence[Mapping[str, Any]]) -> Iterator[Proposal]:
     """Columns that nobody reads, filters that everybody uses."""
-    of_table = [one for one in reports if one.get("table") == profile.name]
+    of_table = [report for report in reports if report.get("table") == profile.name]
     if len(of_table) < _LEAST_SCANS:
         return
     read: Counter[str] = Counter()
-    for one in of_table:
-        read.update(one.get("projection") or profile.columns)
+    for statement in of_table:
+        read.update(statement.get("projection") or profile.columns)
     unread = [name for name in profile.columns if not read[name]]
     if unread:
         yield {

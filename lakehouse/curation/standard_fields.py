@@ -39,9 +39,9 @@ def standard_fields(checked: Iterable[Checked]) -> dict[str, StandardFields]:
     docs: dict[str, dict[str, list[str]]] = {}
     comments: dict[str, list[tuple[int, str]]] = {}
     owners: dict[str, str] = {}
-    for one in checked:
-        draft = one.draft
-        served = one.standing.state in _SERVED
+    for statement in checked:
+        draft = statement.draft
+        served = statement.standing.state in _SERVED
         if draft.column is not None and draft.kind in _IN_DOC and draft.text:
             said = docs.setdefault(draft.table, {}).setdefault(draft.column, [])
             if served:

@@ -73,9 +73,12 @@ class StatementStore:
             The snapshot of the table of statements; None when nothing changed.
         """
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
-        known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
-        new = {one.statement_id: one for one in statements}
-        tables = {one.subject.table_uuid: one.subject.table for one in statements}
+        known = {
+            statement.statement_id: statement
+            for statement in statements_of(table.scan().to_arrow())
+        }
+        new = {statement.statement_id: statement for statement in statements}
+        tables = {statement.subject.table_uuid: statement.subject.table for statement in statements}
         kept = {
             key: one
             for key, one in known.items()
@@ -117,12 +120,15 @@ class StatementStore:
         if not statements and not self.lake.table_exists(STATEMENTS):
             return None
         table, table_uuid = self._table(STATEMENTS, STATEMENT_SCHEMA), about.metadata.table_uuid
-        known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
+        known = {
+            statement.statement_id: statement
+            for statement in statements_of(table.scan().to_arrow())
+        }
         if expected is not None and table_digest(known.values(), table_uuid) != expected:
             raise CommitConflictError(
                 "What is said of the table is not what it was when its digest was read"
             )
-        new = {one.statement_id: one for one in statements}
+        new = {statement.statement_id: statement for statement in statements}
         gone = set(removals) - new.keys()
         for key in sorted(new.keys() | gone):
             if key in known and known[key].subject.table_uuid != table_uuid:
@@ -144,12 +150,12 @@ class StatementStore:
         gone = set(statement_ids)
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
         known = statements_of(table.scan().to_arrow())
-        kept = [one for one in known if one.statement_id not in gone]
+        kept = [statement for statement in known if statement.statement_id not in gone]
         if len(kept) == len(known):
             return None
         snapshot = table.overwrite(statement_rows(kept)).snapshot
-        removed = [one.subject for one in known if one.statement_id in gone]
-        self._stamp(kept, {one.table_uuid: one.table for one in removed})
+        removed = [statement.subject for statement in known if statement.statement_id in gone]
+        self._stamp(kept, {subject.table_uuid: subject.table for subject in removed})
         return snapshot
 
     def record(self, verifications: Sequence[Verification]) -> Snapshot | None:

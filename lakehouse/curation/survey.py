@@ -104,20 +104,20 @@ class Survey:
     def _carry(self, earlier: Survey) -> None:
         """Take over what neither tables, nor words, nor verifications, nor time have changed."""
         before, now = earlier.found, self.found
-        same_words = {id(one) for one in earlier.statements}
-        for one in self.statements:
-            key = one.statement_id
-            if id(one) not in same_words or any(
+        same_words = {id(statement) for statement in earlier.statements}
+        for statement in self.statements:
+            key = statement.statement_id
+            if id(statement) not in same_words or any(
                 uuid not in now.gatherers or before.gatherers.get(uuid) is not now.gatherers[uuid]
-                for uuid in one.tables
+                for uuid in statement.tables
             ):
                 continue
             if key in before.drafts:
                 now.drafts[key] = before.drafts[key]
             seen_alike = self.verifications.get(key) == earlier.verifications.get(
                 key
-            ) and self.beside(one) == earlier.beside(one)
-            if key in before.standings and seen_alike and not depends_on_the_clock(one):
+            ) and self.beside(statement) == earlier.beside(statement)
+            if key in before.standings and seen_alike and not depends_on_the_clock(statement):
                 now.standings[key] = before.standings[key]
 
     def restricted(self, may_read: Callable[[str], bool]) -> Survey:
@@ -130,15 +130,19 @@ class Survey:
         """
         seen = copy(self)
         seen.statements = [
-            one for one in self.statements if all(may_read(name) for name in self._mentioned(one))
+            statement
+            for statement in self.statements
+            if all(may_read(name) for name in self._mentioned(statement))
         ]
         return seen
 
     def _mentioned(self, statement: Statement) -> set[str]:
         """The names of the tables in it now; the old one of what is no more."""
         return {
-            self.names[one.table_uuid].name if one.table_uuid in self.names else one.table
-            for one in statement.references
+            self.names[reference.table_uuid].name
+            if reference.table_uuid in self.names
+            else reference.table
+            for reference in statement.references
         }
 
     def changes(self, statement: Statement) -> dict[str, Change]:
@@ -155,12 +159,16 @@ class Survey:
         if statement.evidence is None:
             return []
         found = self.backed.get(_evidence_of(statement), ())
-        return [one for one in found if one.statement_id != statement.statement_id]
+        return [other for other in found if other.statement_id != statement.statement_id]
 
     def standing(self, statement: Statement) -> Standing:
         """The statement's state now."""
         last = self.verifications.get(statement.statement_id)
-        gone = [one.table for one in statement.references if one.table_uuid not in self.tables]
+        gone = [
+            reference.table
+            for reference in statement.references
+            if reference.table_uuid not in self.tables
+        ]
         taken = {name for name in gone if self.reader.holds(name)}
         changes, beside = self.changes(statement), self.beside(statement)
         return standing(statement, last, changes, self.now_ms, taken, beside)
@@ -168,9 +176,9 @@ class Survey:
     def standings(self) -> dict[str, Standing]:
         """The states of all statements now, by id."""
         known = self.found.standings
-        for one in self.statements:
-            if one.statement_id not in known:
-                known[one.statement_id] = self.standing(one)
+        for statement in self.statements:
+            if statement.statement_id not in known:
+                known[statement.statement_id] = self.standing(statement)
         return dict(known)
 
     def draft(self, statement: Statement) -> Draft:
@@ -277,25 +285,30 @@ def survey(
         names = set(tables)
         found = reader.tables(names)
         statements = [
-            one
-            for one in statements
-            if one.subject.table in names or one.subject.table_uuid in found
+            statement
+            for statement in statements
+            if statement.subject.table in names or statement.subject.table_uuid in found
         ]
-        mentioned = {one.table_uuid: one.table for each in statements for one in each.references}
+        mentioned = {
+            reference.table_uuid: reference.table
+            for each in statements
+            for reference in each.references
+        }
         found |= reader.tables({name for uuid, name in mentioned.items() if uuid not in found})
         if not mentioned.keys() <= found.keys():  # one that has another name now, or is gone
             found = reader.every_table()
         # what had one of these names may have another one now, and be none of them
         statements = [
-            one
-            for one in statements
-            if (subject := found.get(one.subject.table_uuid)) is None or subject.name in names
+            statement
+            for statement in statements
+            if (subject := found.get(statement.subject.table_uuid)) is None or subject.name in names
         ]
     readable = [
-        one
-        for one in statements
+        statement
+        for statement in statements
         if not any(
-            each.table_uuid not in found and reader.hides(each.table) for each in one.references
+            each.table_uuid not in found and reader.hides(each.table)
+            for each in statement.references
         )
     ]
     return Survey(lake, found, readable, verifications, now_ms, reader, earlier)
@@ -346,7 +359,7 @@ class Reader:
     def tables(self, names: Iterable[str]) -> dict[str, Table]:
         """Those of them that are there, by uuid."""
         found = (self._newest(name) for name in sorted(names))
-        return {one.metadata.table_uuid: one for one in found if one is not None}
+        return {table.metadata.table_uuid: table for table in found if table is not None}
 
     def every_table(self) -> dict[str, Table]:
         """All but those of statements and of engines' state, by uuid."""
@@ -375,10 +388,10 @@ class Reader:
         if before.statements is not None and table is before.tables.get(STATEMENTS):
             self.read.statements = before.statements
         else:
-            known = {one.statement_id: one for one in before.statements or ()}
+            known = {statement.statement_id: statement for statement in before.statements or ()}
             self.read.statements = [
-                old if (old := known.get(one.statement_id)) == one else one
-                for one in statements_in(table)
+                old if (old := known.get(statement.statement_id)) == statement else statement
+                for statement in statements_in(table)
             ]
         return self.read.statements
 

@@ -230,7 +230,7 @@ def _fields(schema: Schema, columns: Sequence[str], table: str) -> tuple[NestedF
             f"{table}: there are no filters of {', '.join(unknown)}: of columns of whole numbers, "
             f"text, binary, uuid or dates alone, which are {', '.join(possible) or 'none'}"
         )
-    return tuple(possible[fromkey] for fromkey in dict.fromkeys(columns))
+    return tuple(possible[column] for column in dict.fromkeys(columns))
 
 
 def _blob(work: _Work, field: NestedField, metadata: TableMetadata, storage: Storage) -> NewBlob:

@@ -114,7 +114,7 @@ class HttpClient:
             named.setdefault("Content-Type", "application/json")
         is_read = method in _READS
         waits = self._patience if repeatable or is_read else Patience(0)
-        busy = _BUSY if repeatable else tuple(one for one in _BUSY if one != 500)
+        busy = _BUSY if repeatable else tuple(status for status in _BUSY if status != 500)
         perhaps_done = False
 
         def attempt() -> Response:

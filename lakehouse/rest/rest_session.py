@@ -281,7 +281,9 @@ class ServerConfig:
             **given,
             **string_map(found.get("overrides") or {}, "config.overrides"),
         }
-        listed = frozenset(str(one) for one in optional_list(found, "endpoints", "config"))
+        listed = frozenset(
+            str(endpoint) for endpoint in optional_list(found, "endpoints", "config")
+        )
         if not listed:
             old_views = properties.get("view-endpoints-supported", "false").lower() == "true"
             listed = _ASSUMED | _ASSUMED_OF_VIEWS if old_views else _ASSUMED

@@ -57,7 +57,7 @@ def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Stateme
     if draft.evidence is not None:
         check = draft.evidence
         mentions |= dict.fromkeys(binder.mentions(CHECKS[check.name], check.arguments))
-    others = [binder.reference(one) for one in sorted(mentions, key=_order)]
+    others = [binder.reference(mention) for mention in sorted(mentions, key=_order)]
     references = tuple(dict.fromkeys([subject, *others]))
     return Statement(draft=draft, subject=subject, references=references, written_ms=now_ms)
 
@@ -79,11 +79,11 @@ def check_mentions(statement: Statement) -> set[Mention]:
 
 def _binder_of(statement: Statement) -> _Binder:
     fields: dict[str, dict[str, int]] = {}
-    uuids = {one.table: one.table_uuid for one in statement.references}
-    for one in statement.references:
-        known = fields.setdefault(one.table, {})
-        if one.column is not None and one.field_id is not None:
-            known[one.column] = one.field_id
+    uuids = {reference.table: reference.table_uuid for reference in statement.references}
+    for reference in statement.references:
+        known = fields.setdefault(reference.table, {})
+        if reference.column is not None and reference.field_id is not None:
+            known[reference.column] = reference.field_id
     tables = {name: TableNames(name, uuids[name], found) for name, found in fields.items()}
     return _Binder(statement.statement_id, statement.draft.table, tables)
 
@@ -95,15 +95,15 @@ def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) 
     """
     new_tables: dict[str, str] = {}
     new_columns: dict[tuple[str, str], str] = {}
-    for one in statement.references:
-        table = tables.get(one.table_uuid)
+    for reference in statement.references:
+        table = tables.get(reference.table_uuid)
         if table is None:
             continue
-        if table.name != one.table:
-            new_tables[one.table] = table.name
-        path = None if one.field_id is None else table.path(one.field_id)
-        if path is not None and one.column is not None and path != one.column:
-            new_columns[one.table, one.column] = path
+        if table.name != reference.table:
+            new_tables[reference.table] = table.name
+        path = None if reference.field_id is None else table.path(reference.field_id)
+        if path is not None and reference.column is not None and path != reference.column:
+            new_columns[reference.table, reference.column] = path
     draft = statement.draft
     if not new_tables and not new_columns:
         return draft
@@ -175,7 +175,7 @@ class _Binder:
             if shape is Shape.TABLE:
                 yield value, None
             elif shape is Shape.TABLES:
-                yield from ((one, None) for one in value)
+                yield from ((name, None) for name in value)
             elif shape in _SQL:
                 yield from self._sql(name, shape, value, values)
 
@@ -217,13 +217,13 @@ class _Renamer:
             whole = value in self._known() and name == "to"
             return self.renames.tables.get(value, value) if whole else self.column(value)
         if shape is Shape.COLUMNS:
-            return [self.column(one) for one in value]
+            return [self.column(name) for name in value]
         if shape is Shape.SIGN:
             return {**value, "column": self.column(value["column"])}
         if shape is Shape.TABLE:
             return self.renames.tables.get(value, value)
         if shape is Shape.TABLES:
-            return [self.renames.tables.get(one, one) for one in value]
+            return [self.renames.tables.get(name, name) for name in value]
         if shape not in _SQL:
             return value
         table = None if shape is Shape.QUERY else self.statement.draft.table
@@ -234,10 +234,10 @@ class _Renamer:
     def _known(self) -> dict[str, frozenset[str]]:
         """The columns that the statement mentions, by table, under the names of its binding."""
         found: dict[str, set[str]] = {}
-        for one in self.statement.references:
-            names = found.setdefault(one.table, set())
-            if one.column is not None:
-                names.add(one.column)
+        for reference in self.statement.references:
+            names = found.setdefault(reference.table, set())
+            if reference.column is not None:
+                names.add(reference.column)
         return {table: frozenset(names) for table, names in found.items()}
 
     def _columns(self, table: str) -> frozenset[str] | None:

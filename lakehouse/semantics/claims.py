@@ -201,7 +201,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -240,7 +240,7 @@ def _is_text(value: object) -> bool:
 
 
 def _all_text(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(_is_text(one) for one in value)
+    return isinstance(value, list) and bool(value) and all(_is_text(item) for item in value)
 
 
 def _is_number(value: object) -> bool:
@@ -251,7 +251,7 @@ def _are_codes(value: object) -> bool:
     return (
         isinstance(value, Mapping)
         and bool(value)
-        and all(_is_text(one) or _all_text(one) for one in value.values())
+        and all(_is_text(item) or _all_text(item) for item in value.values())
     )
 
 

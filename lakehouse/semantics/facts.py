@@ -167,7 +167,11 @@ def table_facts(
     types = field_types(schema)
     tables = [part.table for part in entries if len(part)]
     files = pa.concat_tables(tables, promote_options="permissive") if tables else None
-    chosen = types if wanted is None else {one: types[one] for one in wanted if one in types}
+    chosen = (
+        types
+        if wanted is None
+        else {field_id: types[field_id] for field_id in wanted if field_id in types}
+    )
     rows = 0 if files is None else int(pc.sum(files["record_count"]).as_py() or 0)
     distinct = _distinct_of_same_rows(metadata, snapshot_id)
     return TableFacts(
@@ -278,7 +282,7 @@ def _bound(files: pa.Table, field_id: int, kind: PrimitiveType, side: str) -> An
     column = files[name]
     if column.null_count:
         counts = [f"{prefix}.{field_id}" for prefix in ("value_count", "null_count")]
-        if any(one not in files.column_names for one in counts):
+        if any(count not in files.column_names for count in counts):
             return None
         empty = pc.fill_null(pc.equal(files[counts[0]], files[counts[1]]), fill_value=False)
         if not pc.all(pc.or_(pc.is_valid(column), empty)).as_py():

@@ -33,7 +33,9 @@ def parse_any(text: str, where: str, tables: Mapping[str, TableNames]) -> list[D
         InvalidStatementError: none of the forms.
     """
     try:
-        first = next((one for one in yaml.safe_load_all(text) if one is not None), None)
+        first = next(
+            (document for document in yaml.safe_load_all(text) if document is not None), None
+        )
     except yaml.YAMLError as error:
         raise InvalidStatementError(
             f"{where} is no YAML: {' '.join(str(error).split())}"
@@ -83,7 +85,7 @@ def parse_dbt_schema(
 def _table(name: str, tables: Mapping[str, TableNames], where: str) -> str:
     if name in tables:
         return name
-    found = [one for one in tables if split_name(one)[-1] == split_name(name)[-1]]
+    found = [table for table in tables if split_name(table)[-1] == split_name(name)[-1]]
     if len(found) != 1:
         what = f"tables {', '.join(sorted(found))} are meant" if found else "no table is"
         raise InvalidStatementError(f"{where}: by {name!r} {what}")

@@ -81,7 +81,7 @@ def judge(
     gone = lost_references(statement, changes)
     if gone:
         claimed = claim_mentions(statement)
-        about = [one for one in gone if (one.table, one.column) in claimed]
+        about = [reference for reference in gone if (reference.table, reference.column) in claimed]
         if not about:  # what is claimed may be true as before
             return Verdict(
                 Outcome.UNKNOWN, f"its check cannot run: {_loss(gone[0], changes, names)}"
@@ -104,10 +104,13 @@ def judge(
 def lost_references(statement: Statement, changes: Changes) -> list[Reference]:
     """Tables that were dropped and columns that the schema has no more."""
     return [
-        one
-        for one in statement.references
-        if one.table_uuid not in changes
-        or (one.field_id is not None and one.field_id not in changes[one.table_uuid].after.names)
+        reference
+        for reference in statement.references
+        if reference.table_uuid not in changes
+        or (
+            reference.field_id is not None
+            and reference.field_id not in changes[reference.table_uuid].after.names
+        )
     ]
 
 
@@ -177,13 +180,16 @@ class _Case:
         return None if found is None else found[1]
 
     def _named(self, written: str) -> tuple[TableFacts, ColumnFacts] | None:
-        for one in self.statement.references:
-            if one.column is None or one.field_id is None:
+        for reference in self.statement.references:
+            if reference.column is None or reference.field_id is None:
                 continue
-            own = one.table_uuid == self.statement.subject.table_uuid and written == one.column
-            if own or written == f"{one.table}.{one.column}":
-                facts = self.changes[one.table_uuid].after
-                column = facts.columns.get(one.field_id)
+            own = (
+                reference.table_uuid == self.statement.subject.table_uuid
+                and written == reference.column
+            )
+            if own or written == f"{reference.table}.{reference.column}":
+                facts = self.changes[reference.table_uuid].after
+                column = facts.columns.get(reference.field_id)
                 return None if column is None else (facts, column)
         return None
 
@@ -244,8 +250,8 @@ def _values(case: _Case) -> Verdict | None:
         return refuted
     if column.lower is None or column.upper is None or not column.tight:
         return None
-    allowed = [as_type_of(one, column.lower) for one in case.check.arguments["allowed"]]
-    if any(one is None for one in allowed):
+    allowed = [as_type_of(value, column.lower) for value in case.check.arguments["allowed"]]
+    if any(value is None for value in allowed):
         return None
     for bound in (column.lower, column.upper):
         if bound not in allowed:
@@ -256,7 +262,7 @@ def _values(case: _Case) -> Verdict | None:
 def _too_many_or_few(check: Check, distinct: Distinct | None) -> Verdict | None:
     if distinct is None:
         return None
-    allowed = len({str(one) for one in check.arguments["allowed"]})
+    allowed = len({str(value) for value in check.arguments["allowed"]})
     if distinct.least > allowed:
         reason = f"{distinct} different values occur, {allowed:,} are allowed"
     elif check.arguments.get("all_used") and distinct.most < allowed:
@@ -271,7 +277,9 @@ def _row_ratio(case: _Case) -> Verdict | None:
         return None
     to = case.check.arguments["to"]
     other = next(
-        one.table_uuid for one in case.statement.references if one.table == to and not one.column
+        reference.table_uuid
+        for reference in case.statement.references
+        if reference.table == to and not reference.column
     )
     rows, others = case.change.after.rows, case.changes[other].after.rows
     if rows is None or others is None:

@@ -79,15 +79,15 @@ def concerns(statement: Statement, observed: Mapping[str, Any]) -> bool:
         observed: what was seen.
     """
     check, claim = statement.evidence, statement.claim
-    claimed = {one for one in claim_mentions(statement) if one[1] is not None}
+    claimed = {mention for mention in claim_mentions(statement) if mention[1] is not None}
     if check is None or not claimed:  # its evidence is all that it says
         return True
     if check.name == "values" and (failed := _failed_values(check, observed)) is not None:
         extra, unused = failed
-        said = {_text(one) for one in (*claim.get("values", ()), *_compared(statement))}
+        said = {_text(literal) for literal in (*claim.get("values", ()), *_compared(statement))}
         return bool(said & (extra | unused)) or bool(extra and claim.get("complete"))
-    columns = {one for one in check_mentions(statement) if one[1] is not None}
-    named = {one for one in columns if observed.get(str(one[1])) is False}
+    columns = {mention for mention in check_mentions(statement) if mention[1] is not None}
+    named = {column for column in columns if observed.get(str(column[1])) is False}
     return not claimed.isdisjoint(named or columns)
 
 
@@ -178,21 +178,21 @@ def _count_nulls(_: Check, column: Any, rows: int) -> dict[str, Any]:
 
 def _count_values(check: Check, column: Any, rows: int) -> dict[str, Any]:
     counts: dict[str, int] = {}
-    allowed = {_text(one) for one in check.arguments["allowed"]}
-    for one in column.value_counts().to_pylist():
-        if one["values"] is None:
+    allowed = {_text(value) for value in check.arguments["allowed"]}
+    for count in column.value_counts().to_pylist():
+        if count["values"] is None:
             continue
-        name = _text(one["values"])
+        name = _text(count["values"])
         if name not in allowed and len(counts) >= _MOST_VALUES:
             name = _OTHERS
-        counts[name] = counts.get(name, 0) + one["counts"]
+        counts[name] = counts.get(name, 0) + count["counts"]
     return {"rows": rows - column.null_count, "values": counts}
 
 
 def _count_matches(check: Check, column: Any, rows: int) -> dict[str, Any]:
     regex = re.compile(check.arguments["regex"])
     counts = column.drop_null().value_counts().to_pylist()
-    matched = sum(one["counts"] for one in counts if regex.fullmatch(str(one["values"])))
+    matched = sum(count["counts"] for count in counts if regex.fullmatch(str(count["values"])))
     return {"rows": rows - column.null_count, "matched": matched}
 
 
@@ -246,7 +246,7 @@ def _values_hold(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
 
 def _extra_and_unused(check: Check, own: Measure) -> tuple[Set[str], Set[str]]:
     found = {value for value, count in own.get("values", {}).items() if count}
-    allowed = {_text(one) for one in check.arguments["allowed"]}
+    allowed = {_text(value) for value in check.arguments["allowed"]}
     return found - allowed, allowed - found if check.arguments.get("all_used") else set()
 
 

@@ -72,7 +72,12 @@ def osi_document(name: str, stated: Sequence[Stated], schemas: Mapping[str, Sche
         schemas: by dotted table name; tables of statements that are gone are left out.
     """
     served = [draft for draft, standing in stated if standing.state in _SERVED]
-    joined = {table for one in served if one.kind is Kind.JOIN for table, _ in _far(one, schemas)}
+    joined = {
+        table
+        for statement in served
+        if statement.kind is Kind.JOIN
+        for table, _ in _far(statement, schemas)
+    }
     tables = sorted(({draft.table for draft, _ in stated} | joined) & set(schemas))
     model = {
         "name": identifier(name),
@@ -106,16 +111,24 @@ def parse_osi(
     for model in models if isinstance(models, list) else [content]:
         if not isinstance(model, Mapping) or not isinstance(model.get("datasets"), list):
             raise InvalidStatementError(f"{where}: a semantic model needs a list of datasets")
-        sources = {one["name"]: _source(one, tables) for one in model["datasets"]}
-        own = [one for dataset in model["datasets"] for one in _own_statements(dataset, where)]
+        sources = {dataset["name"]: _source(dataset, tables) for dataset in model["datasets"]}
+        own = [
+            statement
+            for dataset in model["datasets"]
+            for statement in _own_statements(dataset, where)
+        ]
         if own:
             drafts += own
             continue
-        foreign = _Foreign(sources, {one["name"]: _fields(one) for one in model["datasets"]}, where)
+        foreign = _Foreign(
+            sources, {dataset["name"]: _fields(dataset) for dataset in model["datasets"]}, where
+        )
         for dataset in model["datasets"]:
             drafts += foreign.dataset(dataset)
-        drafts += [foreign.relationship(one) for one in model.get("relationships") or []]
-        drafts += [foreign.metric(one) for one in model.get("metrics") or []]
+        drafts += [
+            foreign.relationship(relationship) for relationship in model.get("relationships") or []
+        ]
+        drafts += [foreign.metric(metric) for metric in model.get("metrics") or []]
     return drafts
 
 
@@ -130,9 +143,9 @@ def identifier(text: str) -> str:
 def _dataset(
     table: str, schema: Schema, served: Sequence[Draft], stated: Sequence[Stated]
 ) -> dict[str, Any]:
-    own = [one for one in served if one.table == table]
-    of_table = [one for one in own if one.column is None]
-    grain = next((one for one in of_table if one.kind is Kind.GRAIN), None)
+    own = [statement for statement in served if statement.table == table]
+    of_table = [statement for statement in own if statement.column is None]
+    grain = next((statement for statement in of_table if statement.kind is Kind.GRAIN), None)
     key = None if grain is None or grain.claim.get("repeats") else grain.claim["key"]
     dataset = {
         "name": identifier(table),
@@ -141,8 +154,8 @@ def _dataset(
         "description": _text(of_table, Kind.DEPRECATION, Kind.DESCRIPTION, Kind.GRAIN),
         "ai_context": _context(of_table),
         "fields": [
-            _field(one, [draft for draft in own if draft.column == one.name])
-            for one in schema.fields
+            _field(field, [draft for draft in own if draft.column == field.name])
+            for field in schema.fields
         ],
         "custom_extensions": [_extension(stated)],
     }
@@ -176,12 +189,12 @@ def expression(sql: str) -> dict[str, Any]:
 
 
 def _text(drafts: Sequence[Draft], *kinds: Kind) -> str | None:
-    said = [one.text for kind in kinds for one in drafts if one.kind is kind and one.text]
+    said = [draft.text for kind in kinds for draft in drafts if draft.kind is kind and draft.text]
     return " ".join(said) or None
 
 
 def _context(drafts: Sequence[Draft]) -> dict[str, Any] | None:
-    words = [w for one in drafts if one.kind is Kind.SYNONYMS for w in one.claim["words"]]
+    words = [w for draft in drafts if draft.kind is Kind.SYNONYMS for w in draft.claim["words"]]
     rules = (Kind.FILTER, Kind.FRESHNESS, Kind.WARNING, Kind.VALIDITY, Kind.ABSENCE)
     said = _text(drafts, *rules)
     found = {"instructions": said, "synonyms": words}
@@ -196,29 +209,33 @@ def _far(join: Draft, schemas: Mapping[str, Schema]) -> list[tuple[str, str]]:
 def _relationships(
     served: Sequence[Draft], schemas: Mapping[str, Schema]
 ) -> Iterator[dict[str, Any]]:
-    for one in served:
-        if one.kind is not Kind.JOIN:
+    for statement in served:
+        if statement.kind is not Kind.JOIN:
             continue
-        far = _far(one, schemas)
-        if far[0][0] not in schemas or one.table not in schemas:
+        far = _far(statement, schemas)
+        if far[0][0] not in schemas or statement.table not in schemas:
             continue
         yield {
-            "name": identifier(f"{one.table} {' '.join(one.claim['from'])} {far[0][0]}"),
-            "from": identifier(one.table),
+            "name": identifier(
+                f"{statement.table} {' '.join(statement.claim['from'])} {far[0][0]}"
+            ),
+            "from": identifier(statement.table),
             "to": identifier(far[0][0]),
-            "from_columns": list(one.claim["from"]),
+            "from_columns": list(statement.claim["from"]),
             "to_columns": [column for _, column in far],
         }
 
 
 def _metrics(served: Sequence[Draft], schemas: Mapping[str, Schema]) -> Iterator[dict[str, Any]]:
-    for one in served:
-        if one.kind is Kind.METRIC and one.table in schemas:
-            words = [str(one.claim["name"]), *one.claim.get("words", [])]
+    for statement in served:
+        if statement.kind is Kind.METRIC and statement.table in schemas:
+            words = [str(statement.claim["name"]), *statement.claim.get("words", [])]
             yield {
-                "name": identifier(str(one.claim["name"])),
-                "expression": expression(_qualified(str(one.claim["expression"]), one.table)),
-                "description": one.text or str(one.claim["name"]),
+                "name": identifier(str(statement.claim["name"])),
+                "expression": expression(
+                    _qualified(str(statement.claim["expression"]), statement.table)
+                ),
+                "description": statement.text or str(statement.claim["name"]),
                 "ai_context": {"synonyms": words},
             }
 
@@ -265,17 +282,21 @@ def extended_statements(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any
 
 
 def _own_statements(dataset: Mapping[str, Any], where: str) -> Iterator[Draft]:
-    for one in extended_statements(dataset):
-        yield draft_of({k: v for k, v in one.items() if k not in ("state", "state_reason")}, where)
+    for statement in extended_statements(dataset):
+        yield draft_of(
+            {k: v for k, v in statement.items() if k not in ("state", "state_reason")}, where
+        )
 
 
 def _fields(dataset: Mapping[str, Any]) -> dict[str, str]:
     """Field -> the SQL that it is."""
     return {
-        one["name"]: str(
-            (one.get("expression", {}).get("dialects") or [{}])[0].get("expression", one["name"])
+        field["name"]: str(
+            (field.get("expression", {}).get("dialects") or [{}])[0].get(
+                "expression", field["name"]
+            )
         )
-        for one in dataset.get("fields") or []
+        for field in dataset.get("fields") or []
     }
 
 
@@ -303,7 +324,7 @@ class _Foreign:
 
         yield from _described(dataset, draft)
         # where what is made of columns is unique, they are
-        made = [self._sql(name, one) for one in dataset.get("primary_key") or ()]
+        made = [self._sql(name, column) for column in dataset.get("primary_key") or ()]
         key = list(
             dict.fromkeys(c.name for tree in made for c in tree.find_all(exp.Column, bfs=False))
         )

@@ -51,7 +51,7 @@ def for_dbt(document: OsiDocument, database: str) -> ForDbt:
         raise InvalidInputError("dbt looks models up by their database: it needs a name.")
     left_out: list[str] = []
     models = [
-        _Model(one, database, left_out).written() for one in document.content["semantic_model"]
+        _Model(model, database, left_out).written() for model in document.content["semantic_model"]
     ]
     return ForDbt(OsiDocument({**document.content, "semantic_model": models}), left_out)
 
@@ -61,7 +61,9 @@ class _Model:
 
     def __init__(self, model: Mapping[str, Any], database: str, left_out: list[str]) -> None:
         self._model, self._database, self._left_out = model, database, left_out
-        self._datasets = {one["name"]: one for one in model["datasets"] if self._has_a_place(one)}
+        self._datasets = {
+            dataset["name"]: dataset for dataset in model["datasets"] if self._has_a_place(dataset)
+        }
         self._references = dict(self._kept_references())
 
     def _has_a_place(self, dataset: Mapping[str, Any]) -> bool:
@@ -74,10 +76,10 @@ class _Model:
     def written(self) -> dict[str, Any]:
         """The model."""
         parts = {
-            "datasets": [self._dataset(one) for one in self._datasets.values()],
+            "datasets": [self._dataset(dataset) for dataset in self._datasets.values()],
             "relationships": [
-                {**one, "from_columns": [one["to"]], "to_columns": [one["to"]]}
-                for one in self._references.values()
+                {**reference, "from_columns": [reference["to"]], "to_columns": [reference["to"]]}
+                for reference in self._references.values()
             ],
             "metrics": list(self._metrics()),
         }
@@ -86,13 +88,15 @@ class _Model:
     def _kept_references(self) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
         """(dataset, column) -> relationship, of those that join one column to the other's key."""
         taken: set[tuple[str, str]] = set()
-        for one in self._model.get("relationships", ()):
-            here, there = one["from"], one["to"]
+        for relationship in self._model.get("relationships", ()):
+            here, there = relationship["from"], relationship["to"]
             if not {here, there} <= self._datasets.keys():
-                self._left_out.append(f"relationship {one['name']}: a dataset of it is left out")
+                self._left_out.append(
+                    f"relationship {relationship['name']}: a dataset of it is left out"
+                )
                 continue
-            columns, key = one["from_columns"], self._datasets[there].get("primary_key")
-            if one["to_columns"] != key or len(columns) != 1:
+            columns, key = relationship["from_columns"], self._datasets[there].get("primary_key")
+            if relationship["to_columns"] != key or len(columns) != 1:
                 why = "it does not join one column to a key of one"
             elif columns == self._datasets[here].get("primary_key"):
                 why = "its column is the key of both"
@@ -102,9 +106,9 @@ class _Model:
                 why = "there is another of the same dataset or column"
             else:
                 taken |= {(here, there), (here, columns[0])}
-                yield (here, columns[0]), one
+                yield (here, columns[0]), relationship
                 continue
-            self._left_out.append(f"relationship {one['name']}: {why}")
+            self._left_out.append(f"relationship {relationship['name']}: {why}")
 
     def _dataset(self, dataset: Mapping[str, Any]) -> dict[str, Any]:
         name, key = dataset["name"], list(dataset.get("primary_key") or ())
@@ -134,8 +138,8 @@ class _Model:
         filtered = {
             name
             for name, dataset in self._datasets.items()
-            for one in extended_statements(dataset)
-            if one.get("kind") == "filter" and one.get("mandatory")
+            for statement in extended_statements(dataset)
+            if statement.get("kind") == "filter" and statement.get("mandatory")
         }
         for metric in self._model.get("metrics", ()):
             sql = metric["expression"]["dialects"][0]["expression"]

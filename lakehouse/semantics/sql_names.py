@@ -87,7 +87,10 @@ def sql_renamed(sql: str, table: str | None, columns: Columns, renames: Renames)
 def sql_values(sql: str) -> set[str]:
     """The literals in a condition or expression, as text."""
     found = _parse(sql, "t").find_all(exp.Literal)
-    return {f"-{one.this}" if isinstance(one.parent, exp.Neg) else one.this for one in found}
+    return {
+        f"-{literal.this}" if isinstance(literal.parent, exp.Neg) else literal.this
+        for literal in found
+    }
 
 
 def _parse(sql: str, table: str | None) -> exp.Query:
@@ -106,7 +109,8 @@ def _parse(sql: str, table: str | None) -> exp.Query:
 
 
 def _table_of(name: str) -> exp.Table:
-    levels = (exp.to_identifier(one).sql() for one in split_name(name))  # quoted where they must be
+    # quoted where they must be
+    levels = (exp.to_identifier(level).sql() for level in split_name(name))
     return exp.to_table(".".join(levels))
 
 
@@ -172,4 +176,4 @@ def _aliases(scope: Scope) -> set[str]:
     """Names that the select list itself gives, which ORDER BY, GROUP BY and HAVING may use."""
     select = scope.expression
     named = select.selects if isinstance(select, exp.Query) else []
-    return {one.alias for one in named if one.alias}
+    return {table.alias for table in named if table.alias}

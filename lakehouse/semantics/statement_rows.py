@@ -52,20 +52,20 @@ def statement_rows(statements: Iterable[Statement]) -> pa.Table:
     """Rows of `STATEMENT_SCHEMA`."""
     rows = [
         {
-            "statement_id": one.statement_id,
-            "table_name": one.subject.table,
-            "table_uuid": one.subject.table_uuid,
-            "field_id": one.subject.field_id,
-            "column_name": one.subject.column,
-            "kind": str(one.kind),
-            "text": one.draft.text,
-            "author": one.draft.author,
-            "source": one.draft.source,
-            "written_at": one.written_ms * 1000,
-            "draft": _json(one.draft.to_json()),
-            "references": _json([reference.to_json() for reference in one.references]),
+            "statement_id": statement.statement_id,
+            "table_name": statement.subject.table,
+            "table_uuid": statement.subject.table_uuid,
+            "field_id": statement.subject.field_id,
+            "column_name": statement.subject.column,
+            "kind": str(statement.kind),
+            "text": statement.draft.text,
+            "author": statement.draft.author,
+            "source": statement.draft.source,
+            "written_at": statement.written_ms * 1000,
+            "draft": _json(statement.draft.to_json()),
+            "references": _json([reference.to_json() for reference in statement.references]),
         }
-        for one in statements
+        for statement in statements
     ]
     return pa.Table.from_pylist(rows, schema=STATEMENT_SCHEMA)
 
@@ -78,8 +78,8 @@ def statements_of(rows: pa.Table) -> list[Statement]:
     found = []
     for row in rows.select(["statement_id", "draft", "references", "written_at"]).to_pylist():
         references = tuple(
-            Reference(one["table"], one["uuid"], one["column"], one["field_id"])
-            for one in json.loads(row["references"])
+            Reference(stored["table"], stored["uuid"], stored["column"], stored["field_id"])
+            for stored in json.loads(row["references"])
         )
         found.append(
             Statement(
@@ -96,16 +96,16 @@ def verification_rows(verifications: Iterable[Verification]) -> pa.Table:
     """Rows of `VERIFICATION_SCHEMA`."""
     rows = [
         {
-            "statement_id": one.statement_id,
-            "digest": one.digest,
-            "verified_at": one.at_ms * 1000,
-            "by": one.by,
-            "holds": one.holds,
-            "reason": one.reason,
-            "observed": _json(plain(one.observed)),
-            "marks": _json({uuid: _mark_json(mark) for uuid, mark in one.marks.items()}),
+            "statement_id": verification.statement_id,
+            "digest": verification.digest,
+            "verified_at": verification.at_ms * 1000,
+            "by": verification.by,
+            "holds": verification.holds,
+            "reason": verification.reason,
+            "observed": _json(plain(verification.observed)),
+            "marks": _json({uuid: _mark_json(mark) for uuid, mark in verification.marks.items()}),
         }
-        for one in verifications
+        for verification in verifications
     ]
     return pa.Table.from_pylist(rows, schema=VERIFICATION_SCHEMA)
 

@@ -49,12 +49,12 @@ def parse_statements(text: str, where: str = "the document") -> list[Draft]:
         InvalidStatementError: no YAML, not of this form, or two statements of one id.
     """
     try:
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise InvalidStatementError(
             f"{where} is no YAML: {' '.join(str(error).split())}"
         ) from error
-    drafts = [draft for one in documents for draft in _document(one, where)]
+    drafts = [draft for document in documents for draft in _document(document, where)]
     seen: set[str] = set()
     for draft in drafts:
         if draft.statement_id in seen:
@@ -108,8 +108,8 @@ def write_statements(drafts: Iterable[Draft]) -> str:
     documents = []
     for table, of_table in by_table.items():
         statements = [
-            {key: value for key, value in one.to_json().items() if key != "table"}
-            for one in of_table
+            {key: value for key, value in statement.to_json().items() if key != "table"}
+            for statement in of_table
         ]
         documents.append({"table": table, "statements": statements})
     return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=100)

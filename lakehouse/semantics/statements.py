@@ -127,19 +127,19 @@ class Statement:
     @property
     def tables(self) -> frozenset[str]:
         """The uuids of the tables that it depends on."""
-        return frozenset(one.table_uuid for one in self.references)
+        return frozenset(reference.table_uuid for reference in self.references)
 
     def fields_of(self, table_uuid: str) -> frozenset[int]:
         """The fields of a table that it depends on."""
         return frozenset(
-            one.field_id
-            for one in self.references
-            if one.table_uuid == table_uuid and one.field_id is not None
+            reference.field_id
+            for reference in self.references
+            if reference.table_uuid == table_uuid and reference.field_id is not None
         )
 
     def digest(self) -> str:
         """Sixteen hexadecimal digits: a digest of claim, evidence, and bound fields."""
-        bound = [(one.table_uuid, one.field_id) for one in self.references]
+        bound = [(reference.table_uuid, reference.field_id) for reference in self.references]
         return digest_of({"draft": self.draft.to_json(), "bound": bound})
 
 
@@ -152,5 +152,9 @@ def digest_of(value: object) -> str:
 def table_digest(statements: Iterable[Statement], table_uuid: str) -> str:
     """One digest of the statements about a table, whatever their order."""
     return digest_of(
-        sorted(one.digest() for one in statements if one.subject.table_uuid == table_uuid)
+        sorted(
+            statement.digest()
+            for statement in statements
+            if statement.subject.table_uuid == table_uuid
+        )
     )

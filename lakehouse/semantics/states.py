@@ -63,7 +63,9 @@ class Mark:
             rows=facts.rows,
             owner=facts.owner,
             columns={
-                one: _kept(facts.columns[one]) for one in sorted(field_ids) if one in facts.columns
+                field_id: _kept(facts.columns[field_id])
+                for field_id in sorted(field_ids)
+                if field_id in facts.columns
             },
         )
 
@@ -336,8 +338,8 @@ def _since(statement: Statement, changes: Changes) -> int | None:
     own = changes.get(statement.subject.table_uuid)
     if own is not None and own.since is not None:
         return own.since
-    later = [changes[one].since for one in sorted(statement.tables) if one in changes]
-    return next((one for one in later if one is not None), None)
+    later = [changes[table].since for table in sorted(statement.tables) if table in changes]
+    return next((moment for moment in later if moment is not None), None)
 
 
 def _marked(statement: Statement, last: Verification) -> int | None:

@@ -120,10 +120,10 @@ class GroupedAppends:
                 else:
                     queue.is_led = False
                     self._queues.pop(key, None)
-            for one in group:
-                if not one.is_done:
-                    one.error = CommitStateUnknownError("The server was interrupted.")
-                one.woken.set()
+            for member in group:
+                if not member.is_done:
+                    member.error = CommitStateUnknownError("The server was interrupted.")
+                member.woken.set()
 
     def _commit_new_and_begun(self, key: tuple[Identifier, str], group: Sequence[_Waiting]) -> None:
         """What was begun before is tried by itself, unless it was done."""
@@ -131,14 +131,14 @@ class GroupedAppends:
         if self._catalog.requests is not None:
             try:
                 with before_the_swap():
-                    begun = self._catalog.requests.begun([one.request.key for one in group])
+                    begun = self._catalog.requests.begun([member.request.key for member in group])
             # whoever waits has to be told, whatever it was
             except Exception as error:  # noqa: BLE001
-                for one in group:
-                    one.error = copy.copy(error)
+                for member in group:
+                    member.error = copy.copy(error)
                 return
-        new = [one for one in group if one.request.key not in begun]
-        for together in (new, *([one] for one in group if one.request.key in begun)):
+        new = [member for member in group if member.request.key not in begun]
+        for together in (new, *([member] for member in group if member.request.key in begun)):
             if together:
                 self._commit(key, together, begun=together is not new)
 
@@ -174,14 +174,15 @@ class GroupedAppends:
         with before_the_swap():
             base = self._tables.newest(identifier)
         is_readable = ReadableFiles(self._catalog, base).hold
-        operations = _operations([one.append for one in group], is_readable)
+        operations = _operations([member.append for member in group], is_readable)
         snapshot_ids = {
             part.append_id: operation.snapshot_id
             for operation in operations
             for part in operation.parts
         }
         requests = [
-            replace(one.request, told=str(snapshot_ids[one.append.append_id])) for one in group
+            replace(member.request, told=str(snapshot_ids[member.append.append_id]))
+            for member in group
         ]
         with before_the_swap():
             catalog = self._catalog.during(*requests)
@@ -191,9 +192,9 @@ class GroupedAppends:
             self._meters.lost_race()
         self._tables.keep(done.version)
         body = self._tables.document(done.version, APPENDED)
-        made = {one.snapshot_id: one for one in done.snapshots}
-        for one in group:
-            one.made = AppendedBody(made[snapshot_ids[one.append.append_id]], body)
+        made = {snapshot.snapshot_id: snapshot for snapshot in done.snapshots}
+        for member in group:
+            member.made = AppendedBody(made[snapshot_ids[member.append.append_id]], body)
 
 
 def _operations(
@@ -201,8 +202,8 @@ def _operations(
 ) -> list[ReceivedAppend]:
     """A snapshot for each, in order, and one for all that share, of one principal each."""
     sharing: dict[str | None, list[PostedAppend]] = {}
-    for one in asked:
-        if one.shares:
-            sharing.setdefault(one.summary.get(PRINCIPAL), []).append(one)
-    parts = [(one,) for one in asked if not one.shares]
+    for append in asked:
+        if append.shares:
+            sharing.setdefault(append.summary.get(PRINCIPAL), []).append(append)
+    parts = [(append,) for append in asked if not append.shares]
     return [ReceivedAppend(tuple(one), is_readable) for one in (*parts, *sharing.values())]

@@ -109,8 +109,8 @@ class HttpServer:
         except BaseException as error:  # noqa: BLE001
             self._failure = error
         finally:
-            for one in sockets:
-                one.close()
+            for listener in sockets:
+                listener.close()
             self._is_ready.set()
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
@@ -132,10 +132,10 @@ class HttpServer:
         servers = [
             await loop.create_server(
                 lambda: Connection(config, self._state, most, loop),
-                sock=one,
+                sock=listener,
                 backlog=most,
             )
-            for one in sockets
+            for listener in sockets
         ]
         looking = loop.create_task(self._look_after())
         self._is_ready.set()
@@ -143,8 +143,8 @@ class HttpServer:
         for server in servers:
             server.close()
         while self._state.connections or self._state.tasks:
-            for one in self._open():  # those, too, that were just being taken
-                one.shutdown()
+            for connection in self._open():  # those, too, that were just being taken
+                connection.shutdown()
             await asyncio.sleep(_POLL_SECONDS)
         looking.cancel()
 
@@ -161,7 +161,11 @@ class HttpServer:
             await asyncio.sleep(min(1.0, patience / 4))
 
     def _open(self) -> list[Connection]:
-        return [one for one in self._state.connections if isinstance(one, Connection)]
+        return [
+            connection
+            for connection in self._state.connections
+            if isinstance(connection, Connection)
+        ]
 
 
 def _connections() -> int:
@@ -179,7 +183,7 @@ def _is_loopback(host: str) -> bool:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise InvalidInputError(f"{host} is no address of this machine.") from error
-    return all(ipaddress.ip_address(one[4][0]).is_loopback for one in found)
+    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in found)
 
 
 def listening(host: str, port: int, processes: int) -> list[socket.socket]:
@@ -201,8 +205,8 @@ def listening(host: str, port: int, processes: int) -> list[socket.socket]:
         for _ in range(processes):
             found.append(_listening(host, port, shares=True))  # noqa: PERF401 - see below
     except BaseException:
-        for one in found:
-            one.close()
+        for listener in found:
+            listener.close()
         raise
     return found
 

@@ -46,13 +46,14 @@ class MemoryBounds:
     @classmethod
     def parse(cls, settings: Sequence[str]) -> MemoryBounds:
         """From `name=MiB`, several times. Raises InvalidInputError."""
-        names = [one.name for one in fields(cls)]
+        names = [field.name for field in fields(cls)]
         found: dict[str, int] = {}
-        for one in settings:
-            name, _, mib = one.partition("=")
+        for setting in settings:
+            name, _, mib = setting.partition("=")
             if name not in names or not (mib.isascii() and mib.isdigit()):
                 raise InvalidInputError(
-                    f"Memory is bounded by NAME=MIB, NAME one of {', '.join(names)}; not {one!r}."
+                    f"Memory is bounded by NAME=MIB, NAME one of {', '.join(names)}; "
+                    f"not {setting!r}."
                 )
             found[name] = int(mib) * MIB
         return replace(cls(), **found)

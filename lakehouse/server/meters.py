@@ -117,10 +117,10 @@ class Meters:
     def planned(self, report: PlanReport | None) -> None:
         """A scan was planned; None: it was still in memory."""
         self._plans.labels("kept" if report is None else "planned").inc()
-        for one in () if report is None else (report.data_manifests, report.delete_manifests):
-            self._manifests.labels("cache").inc(one.read_cached)
-            self._manifests.labels("columnar").inc(one.read_columnar)
-            self._manifests.labels("avro").inc(one.read_bulk + one.read_slow)
+        for counts in () if report is None else (report.data_manifests, report.delete_manifests):
+            self._manifests.labels("cache").inc(counts.read_cached)
+            self._manifests.labels("columnar").inc(counts.read_columnar)
+            self._manifests.labels("avro").inc(counts.read_bulk + counts.read_slow)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it (`CONTENT_TYPE`)."""

@@ -62,8 +62,8 @@ class ReceivedAppend(Operation):
                     table=staged.table,
                     snapshot_id=one.append_id,
                 )
-        taken = {one.manifest_path for one in staged.producer.manifests(staged.head())}
-        for manifest in (one for part in self.parts for one in part.manifests):
+        taken = {manifest.manifest_path for manifest in staged.producer.manifests(staged.head())}
+        for manifest in (manifest for part in self.parts for manifest in part.manifests):
             if manifest.manifest_path in taken:
                 raise InvalidInputError(
                     f"Table {staged.table} has the manifest {manifest.manifest_path} already.",
@@ -85,7 +85,7 @@ class _Received(SnapshotPlan):
     def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written:
         """See SnapshotPlan."""
         kept = producer.manifests(base.head)
-        files = checked((one for part in self.parts for one in part.files), "Appends")
+        files = checked((file for part in self.parts for file in part.files), "Appends")
         added = [
             *producer.manifests_of_added(base, files),
             *(
@@ -102,16 +102,16 @@ class _Received(SnapshotPlan):
         )
 
     def _counts(self) -> SummaryBuilder:
-        manifests = [one for part in self.parts for one in part.manifests]
+        manifests = [manifest for part in self.parts for manifest in part.manifests]
         sizes = [part.summary.get(_SIZE, "") for part in self.parts if part.manifests]
         counts = {
-            "added-data-files": sum(one.added_files_count or 0 for one in manifests),
-            "added-records": sum(one.added_rows_count or 0 for one in manifests),
+            "added-data-files": sum(manifest.added_files_count or 0 for manifest in manifests),
+            "added-records": sum(manifest.added_rows_count or 0 for manifest in manifests),
         }
-        if all(one.isdigit() and len(one) < 19 for one in sizes):
+        if all(size.isdigit() and len(size) < 19 for size in sizes):
             counts[_SIZE] = sum(map(int, sizes))
         summary = SummaryBuilder(counts, None if manifests else set())
-        summary.add(one for part in self.parts for one in part.files)
+        summary.add(file for part in self.parts for file in part.files)
         return summary
 
     def _summary(self) -> dict[str, str]:
@@ -152,7 +152,7 @@ def check_append(metadata: TableMetadata, asked: PostedAppend) -> None:
     if ref is not None and ref.type != "branch":
         raise InvalidInputError(f"{asked.branch!r} is a tag: commits go to branches.")
     specs = metadata.specs()
-    unknown = next((one for one in asked.files if one.spec_id not in specs), None)
+    unknown = next((file for file in asked.files if file.spec_id not in specs), None)
     if unknown is not None:
         raise InvalidInputError(f"{metadata.location} has no partition spec {unknown.spec_id}.")
     for manifest in asked.manifests:

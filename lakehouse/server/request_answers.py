@@ -112,7 +112,7 @@ class RequestAnswers:
     async def _answer(self, operation: Operation, request: Request) -> Response:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
         status, caller = _CLIENT_LEFT, ANYONE
-        names = [unquote_plus(one) for one in request.path_params.values()]
+        names = [unquote_plus(param) for param in request.path_params.values()]
         is_read = False
         try:
             _check_not_scripted(request)
@@ -209,7 +209,7 @@ class RequestAnswers:
         if not operation.for_anybody:
             with before_the_swap():
                 asks = operation.asks(call)
-                names[:] = dict.fromkeys(dotted(one.path) for one in asks)
+                names[:] = dict.fromkeys(dotted(ask.path) for ask in asks)
                 if caller is not ANYONE:
                     check_asks(caller, asks)
                     served = served.for_caller(caller)

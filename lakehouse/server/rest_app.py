@@ -98,8 +98,12 @@ def rest_app(
     # they are tried one after the other: what is asked for most often comes first
     often = sorted(operations, key=lambda one: one.path != "/namespaces/{namespace}/tables/{table}")
     routes = [
-        Route(f"{one.root}{one.path}", answers.endpoint(one), methods=[one.method])
-        for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
+        Route(
+            f"{operation.root}{operation.path}",
+            answers.endpoint(operation),
+            methods=[operation.method],
+        )
+        for operation in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
     routed = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
     return RestApp(UndecodedPaths(routed), answers, doorkeeper)
@@ -142,10 +146,14 @@ def operations_of(
     plans: PlanBounds = DEFAULT_PLAN_BOUNDS,
 ) -> tuple[Operation, ...]:
     """Every operation of the specification, and ours; those are listed that the catalog has."""
-    together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
+    together = [
+        replace(operation, listed=catalog.commits_together) for operation in TRANSACTION_OPERATIONS
+    ]
     planning = ScanPlanning(memory.plans, plans).operations()
     # an append is recognised by the key of its request
-    appends = [replace(one, listed=catalog.requests is not None) for one in APPEND_OPERATIONS]
+    appends = [
+        replace(operation, listed=catalog.requests is not None) for operation in APPEND_OPERATIONS
+    ]
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
     others = (*access_operations(access), *SEMANTICS_OPERATIONS, *FUNCTION_OPERATIONS)
     return (*served, *planning, *together, *appends, *others)
@@ -171,7 +179,7 @@ def _store_of(catalog: Catalog) -> dict[str, str]:
 def _configuration(
     operations: Sequence[Operation], told: Mapping[str, str]
 ) -> Callable[[Served, Call], Answer]:
-    endpoints = [one.endpoint for one in operations if one.listed]
+    endpoints = [operation.endpoint for operation in operations if operation.listed]
 
     def configuration(served: Served, call: Call) -> Answer:
         wanted = call.query.get("warehouse", "")
@@ -199,6 +207,6 @@ async def _no_such_route(request: Request, error: Any) -> Response:
 
 def _methods(request: Request) -> str:
     """Those that the path of a request has (RFC 9110, 10.2.1)."""
-    routes = [one for one in request.app.routes if isinstance(one, Route)]
-    found = [one for one in routes if one.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for one in found for method in one.methods or ()}))
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in found for method in route.methods or ()}))

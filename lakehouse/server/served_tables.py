@@ -44,7 +44,7 @@ class _Known:
 
     def size(self) -> int:
         """Bytes that it takes, at most."""
-        told = sum(len(one) for one in self.bodies.values())
+        told = sum(len(body) for body in self.bodies.values())
         return _TABLE_BYTES + self.version.metadata.held_bytes() + told
 
 

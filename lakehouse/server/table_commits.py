@@ -76,7 +76,7 @@ class TableCommits:
             TableAlreadyExistsError: certainly not created: others were first.
         """
         with self._meters.commit(), self._catalog.turn(identifier):
-            if any(isinstance(one, AssertCreate) for one in requirements):
+            if any(isinstance(requirement, AssertCreate) for requirement in requirements):
                 done = self._create(identifier, requirements, updates)
                 self._tables.keep(done)
                 return done
@@ -88,10 +88,14 @@ class TableCommits:
         Raises what `commit` raises, and UnsupportedFeatureError where the catalog cannot, or where
         a table is to be created.
         """
-        if any(isinstance(one, AssertCreate) for each in asked for one in each.requirements):
+        if any(
+            isinstance(requirement, AssertCreate)
+            for each in asked
+            for requirement in each.requirements
+        ):
             raise UnsupportedFeatureError("Create tables first, each by itself.")
         with self._meters.commit(), ExitStack() as turns:
-            for name in sorted({one.identifier for one in asked}):
+            for name in sorted({commit.identifier for commit in asked}):
                 turns.enter_context(self._catalog.turn(name))
             return self._change(asked)
 
@@ -103,7 +107,7 @@ class TableCommits:
             if found is not None and was_created_by(found.metadata, updates):
                 return found
             check_requirements(None if found is None else found.metadata, requirements)
-            if not any(isinstance(one, SetLocation) for one in updates):
+            if not any(isinstance(update, SetLocation) for update in updates):
                 updates = [
                     SetLocation(self._catalog.default_location(identifier, staged=True)),
                     *updates,
@@ -120,7 +124,7 @@ class TableCommits:
     def _change(self, asked: Sequence[AskedCommit]) -> list[TableVersion]:
         for _ in range(_ATTEMPTS):
             with before_the_swap():
-                bases = [self._tables.newest(one.identifier) for one in asked]
+                bases = [self._tables.newest(commit.identifier) for commit in asked]
             if _were_committed(bases, asked):
                 return bases
             commits = [
@@ -132,7 +136,7 @@ class TableCommits:
             except CommitConflictError:
                 # a race that was lost is run again; what does not fit is refused
                 with before_the_swap():
-                    newest = [self._tables.newest(one.identifier) for one in asked]
+                    newest = [self._tables.newest(commit.identifier) for commit in asked]
                 if all(
                     one.metadata_location == base.metadata_location
                     for one, base in zip(newest, bases, strict=True)
@@ -143,7 +147,7 @@ class TableCommits:
                 for version in made:
                     self._tables.keep(version)
                 return made
-        names = ", ".join(str(one.identifier) for one in asked)
+        names = ", ".join(str(commit.identifier) for commit in asked)
         raise CommitConflictError(f"{names}: others committed first, {_ATTEMPTS} times. Try again.")
 
     def _swap(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
@@ -168,7 +172,7 @@ def holds_snapshots_of(metadata: TableMetadata, updates: Sequence[Update]) -> bo
 
     Ids are random: one that is there with the same manifest list was added by the same request.
     """
-    added = [one.snapshot for one in updates if isinstance(one, AddSnapshot)]
+    added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
     if not added:
         return False
     for snapshot in added:
@@ -180,8 +184,8 @@ def holds_snapshots_of(metadata: TableMetadata, updates: Sequence[Update]) -> bo
 
 def was_created_by(metadata: TableMetadata, updates: Sequence[Update]) -> bool:
     """Whether the table is what these updates created: it has their uuid and their snapshots."""
-    uuids = [one.uuid.lower() for one in updates if isinstance(one, AssignUUID)]
+    uuids = [update.uuid.lower() for update in updates if isinstance(update, AssignUUID)]
     if uuids != [metadata.table_uuid]:
         return False
-    adds = any(isinstance(one, AddSnapshot) for one in updates)
+    adds = any(isinstance(update, AddSnapshot) for update in updates)
     return holds_snapshots_of(metadata, updates) or not adds

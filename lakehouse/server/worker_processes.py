@@ -127,7 +127,7 @@ class WorkerProcesses:
         self._port = int(sockets[0].getsockname()[1])
         private = [socket.create_server(("127.0.0.1", 0)) for _ in sockets]
         resource_tracker.ensure_running()  # which unblocks signals that `_keep` blocks
-        ports = tuple(int(one.getsockname()[1]) for one in private)
+        ports = tuple(int(listener.getsockname()[1]) for listener in private)
         secret, folder = secrets.token_hex(32), Path(self._folder.name)
         for number, both in enumerate(zip(sockets, private, strict=True)):
             worker = _Worker(Siblings(number, ports, folder, secret), both)
@@ -137,7 +137,10 @@ class WorkerProcesses:
             keeper.start()
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ending.is_set() or None not in [one.follows for one in self._workers]
+                lambda: (
+                    self._ending.is_set()
+                    or None not in [worker.follows for worker in self._workers]
+                )
             )
             self._is_started.set()
         if self._ending.is_set():
@@ -173,7 +176,7 @@ class WorkerProcesses:
             self._tell((self._version, self._rules))
             version = self._version
             is_followed = self._changed.wait_for(
-                lambda: all(one.follows in (None, version) for one in self._workers),
+                lambda: all(worker.follows in (None, version) for worker in self._workers),
                 _FOLLOW_SECONDS,
             )
         if not is_followed:

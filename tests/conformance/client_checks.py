@@ -287,10 +287,10 @@ def reported(peer: Peer) -> None:
         commit_report(made.current_snapshot(), 3),
         scan_report(made.scan(where="id = 1").plan().report),
     ]
-    for one in reports:
+    for report in reports:
         answer = requests.post(
             f"{peer.url}/v1/namespaces/told/tables/t/metrics",
-            json={"table-name": "told.t", **one},
+            json={"table-name": "told.t", **report},
             timeout=30,
         )
         assert answer.status_code in (200, 204), answer.text

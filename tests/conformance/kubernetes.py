@@ -46,8 +46,8 @@ def closed(schema: Any) -> Any:
 def differences(resource: dict[str, Any], definitions: Sequence[dict[str, Any]]) -> Iterator[str]:
     """What a custom resource has that its definition does not know, or the other way round."""
     group, _, version = resource["apiVersion"].partition("/")
-    for one in definitions:
-        spec = one["spec"]
+    for definition in definitions:
+        spec = definition["spec"]
         if (spec["group"], spec["names"]["kind"]) == (group, resource["kind"]):
             for served in spec["versions"]:
                 if served["name"] == version and served["served"]:
@@ -137,11 +137,14 @@ def _missing(wanted: Any, found: Any, place: str) -> Iterator[str]:
 
 
 def main(chart_output: str, crds: str, *resources: str) -> int:
-    found = [f"{chart_output}: {one}" for one in instance_differences(_documents(chart_output))]
+    found = [
+        f"{chart_output}: {difference}"
+        for difference in instance_differences(_documents(chart_output))
+    ]
     definitions = _documents(crds)
     for path in resources:
         for resource in _documents(path):
-            found += [f"{path}: {one}" for one in differences(resource, definitions)]
+            found += [f"{path}: {difference}" for difference in differences(resource, definitions)]
     sys.stdout.write("\n".join(found or ["Dagster's settings, custom resources: no difference"]))
     sys.stdout.write("\n")
     return 1 if found else 0

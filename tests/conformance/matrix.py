@@ -246,12 +246,12 @@ def delete_by_position(table: lh.Table, ids: Sequence[int]) -> None:
 
 
 def _positions(table: lh.Table, ids: set[int]) -> Iterator[FileDeletes]:
-    for one in table.scan().plan().files:
-        filesystem, path = table.storage.filesystem(one.file_path)
+    for file in table.scan().plan().files:
+        filesystem, path = table.storage.filesystem(file.file_path)
         column = pq.read_table(path, filesystem=filesystem, columns=["id"])["id"].to_pylist()
         positions = [position for position, value in enumerate(column) if value in ids]
         if positions:
-            yield FileDeletes(one, np.array(positions))
+            yield FileDeletes(file, np.array(positions))
 
 
 def same_rows(got: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]) -> bool:

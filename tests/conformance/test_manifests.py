@@ -317,7 +317,7 @@ def with_fixed(row: ManifestEntry, value: bytes) -> ManifestEntry:
 
 @pytest.mark.parametrize("value", [b"\x01\x02\x03\x04\xff", b"\x0a\x02\x03\x04\x05", b"\x0a" * 5])
 def test_a_fixed_partition_value_with_its_length_is_told_from_one_without(value):
-    (row,) = [with_fixed(one, value) for one in example_entries()[:1]]
+    (row,) = [with_fixed(entry, value) for entry in example_entries()[:1]]
     spec = PartitionSpec(PartitionField(12, 1004, IdentityTransform(), "fx"), spec_id=2)
     file = dataclasses.replace(
         row.data_file, partition=(value,), column_sizes={}, split_offsets=None
@@ -577,7 +577,7 @@ def test_summaries_keep_the_sign_of_zero_and_ignore_nan():
             for value in values
         ]
         table = Entries.from_manifest_entries(
-            [ManifestEntry(status=STATUS_ADDED, data_file=one) for one in files], spec, TYPES
+            [ManifestEntry(status=STATUS_ADDED, data_file=file) for file in files], spec, TYPES
         )
         (found,) = manifest_file(
             table, manifest_path="m", manifest_length=1, snapshot_id=1

@@ -188,7 +188,7 @@ def refresh_beside_reads(folder: Path, url: str, refreshes: int, reads: int) -> 
                 reader.join()
     assert number == refreshes
     table = lake.load_table("raw.view")
-    assert [one.operation for one in table.metadata.snapshots] == ["overwrite"] * (
+    assert [snapshot.operation for snapshot in table.metadata.snapshots] == ["overwrite"] * (
         1 + refreshes // 2
     )
     return readers

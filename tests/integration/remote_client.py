@@ -55,7 +55,7 @@ def main(url: str) -> dict[str, Any]:
         ],
         "called": len(rows(spark.sql("CALL lake.system.ancestors_of(table => 'raw.t')"))),
         "error": error,
-        "modules": [one for one in sys.modules if one.split(".")[0] == "lakehouse"],
+        "modules": [module for module in sys.modules if module.split(".")[0] == "lakehouse"],
     }
 
 

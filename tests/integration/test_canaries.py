@@ -113,7 +113,7 @@ def test_catalog_url_and_storage_options(said, postgres_uri, s3_properties, tmp_
     fails(said, lambda: lake.load_table("raw.nothing"))
     fails(said, lambda: lake.create_table("raw.events", ROWS.schema))
     fails(said, lambda: lake.create_table("raw.out", ROWS.schema, location="s3://elsewhere/x"))
-    table.storage.delete([one.data_file.file_path for one in table.refresh().scan().plan().tasks])
+    table.storage.delete([task.data_file.file_path for task in table.refresh().scan().plan().tasks])
     fails(said, lambda: lake.load_table("raw.events").scan().to_arrow())
     content = written(table) | written(sink)
     assert len(content) > 10
@@ -180,7 +180,7 @@ def test_table_properties(said, tmp_path):
     table.compact()
     assert table.scan().to_arrow().num_rows == 2
     said += [repr(one) for one in objects(table)]
-    said += [*lines, *(json.dumps(one.summary) for one in table.refresh().snapshots())]
+    said += [*lines, *(json.dumps(snapshot.summary) for snapshot in table.refresh().snapshots())]
     base = table.catalog.load(table.identifier)
     table.append(ROWS)
     fails(

@@ -139,14 +139,14 @@ def test_a_run_has_the_image_network_and_folders_of_compose():
     binds = [one for option, one in pairwise(command) if option == "--bind"]
     named = {f"{volume['name']}:" for volume in whole["volumes"].values() if volume.get("name")}
     assert {
-        one.replace("${LANDING_FOLDER:-", "").replace("}", "").split("/")[0] for one in binds
+        mount.replace("${LANDING_FOLDER:-", "").replace("}", "").split("/")[0] for mount in binds
     } == named
     for name, (volume,) in (
         ("code", SERVICES["code"]["volumes"]),
         ("daemon", SERVICES["daemon"]["volumes"]),
     ):
         where = volume.split(":", 1)[1].split("}:")[-1]
-        assert any(one.endswith(where) for one in binds), name
+        assert any(mount.endswith(where) for mount in binds), name
 
 
 def test_a_line_of_python_installs_nothing_again():

@@ -59,7 +59,9 @@ def test_a_database_that_is_away_is_waited_for_in_one_line(server, tmp_path, cap
     table.append(ROWS)
     assert len(waiting.sleeps) == 3
     assert len({round(wait / 2**n, 3) for n, wait in enumerate(waiting.sleeps)}) == 3, "jitter"
-    told = [one.getMessage() for one in caplog.records if "Trying again" in one.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "Trying again" in record.getMessage()
+    ]
     assert len(told) == 1
     assert "for up to 60 s" in told[0]
     assert lake.load_table("raw.events").scan().count() == 3

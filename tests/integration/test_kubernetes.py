@@ -137,7 +137,7 @@ def test_pods_run_as_a_user_without_rights_within_limits(name):
     if "livenessProbe" in container:  # it asks the same, and is more patient
         probes = [container[f"{kind}Probe"] for kind in ("liveness", "readiness")]
         assert probes[0]["exec"] == probes[1]["exec"]
-        waits = [one["periodSeconds"] * one["failureThreshold"] for one in probes]
+        waits = [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes]
         assert waits[0] >= waits[1]
 
 

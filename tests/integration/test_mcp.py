@@ -37,11 +37,11 @@ async def call(client, tool, **arguments):
 async def use(client):
     """What a client that knows nothing of us does."""
     listed = await client.list_tools()
-    assert {one.name for one in listed.tools} == TOOLS
-    assert all(one.description and one.annotations.read_only_hint for one in listed.tools)
-    assert not [one.name for one in listed.tools if "  " in one.description]
+    assert {tool.name for tool in listed.tools} == TOOLS
+    assert all(tool.description and tool.annotations.read_only_hint for tool in listed.tools)
+    assert not [tool.name for tool in listed.tools if "  " in tool.description]
     resources = await client.list_resources()
-    assert [str(one.uri) for one in resources.resources] == ["lakehouse://map"]
+    assert [str(resource.uri) for resource in resources.resources] == ["lakehouse://map"]
     whole = await client.read_resource("lakehouse://map")
     assert "shop.orders snapshot=" in whole.contents[0].text
 
@@ -129,7 +129,7 @@ def test_what_another_process_commits_is_answered_within_two_seconds(tmp_path, k
                 snapshot = lake.load_table("shop.orders").metadata.current_snapshot_id
                 _, text = await call(client, "describe", table="shop.orders")
                 assert f"# shop.orders snapshot={snapshot} rows={number}" in text
-                (codes,) = [one for one in text.splitlines() if one.startswith("codes state")]
+                (codes,) = [line for line in text.splitlines() if line.startswith("codes state")]
                 assert "✗ CONTRADICTED" in codes
                 _, text = await call(client, "run_sql", sql="select count(*) from shop.orders")
                 assert json.loads(text)["rows"] == [[number]]

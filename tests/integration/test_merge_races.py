@@ -53,7 +53,7 @@ def rows_of_a_file() -> int:
 def race(uri: str, batches: list[list[list[int]]]) -> list[dict]:
     """What each process says of its merges; all begin at once."""
     script = str(ROOT / "tests/integration/merge_worker.py")
-    jobs = [json.dumps({"uri": uri, "batches": one}) for one in batches]
+    jobs = [json.dumps({"uri": uri, "batches": batch}) for batch in batches]
     with ExitStack() as running:
         processes = []
         for job in jobs:
@@ -83,14 +83,19 @@ def check(uri: str, version: int, batches: list[list[list[int]]]) -> list[dict]:
     there = range(FILES * rows_of_a_file())
     results = race(uri, batches)
     assert [one for result in results for one in result["failed"]] == []
-    wanted = dict.fromkeys(there, 0) | Counter(k for one in batches for keys in one for k in keys)
+    wanted = dict.fromkeys(there, 0) | Counter(
+        k for batch in batches for keys in batch for k in keys
+    )
     found = table.refresh().scan().to_arrow().to_pylist()
     assert len(found) == len(wanted)
     assert {one["id"]: one["v"] for one in found} == wanted
     if version >= 3:
         about = table.inspect.delete_files()["referenced_data_file"].to_pylist()
         assert len(about) == len(set(about))  # files of which every row was updated are gone
-    line = [one.snapshot_id for one in table.metadata.ancestors(table.metadata.current_snapshot_id)]
+    line = [
+        ancestor.snapshot_id
+        for ancestor in table.metadata.ancestors(table.metadata.current_snapshot_id)
+    ]
     place = {snapshot_id: number for number, snapshot_id in enumerate(reversed(line))}
     done = sorted(
         (one for each in results for one in each["done"]), key=lambda one: place[one["snapshot"]]
@@ -110,7 +115,7 @@ def check(uri: str, version: int, batches: list[list[list[int]]]) -> list[dict]:
         f"\nversion {version}: {len(batches)} x {len(batches[0])} merges, 0 lost, 0 failed, "
         f"{sum(one['retries'] for one in done)} retries, {sum(one['again'] > 0 for one in done)} "
         f"decided again, on {sum(one['rows_again'] for one in done)} of their rows, "
-        f"{max(one['seconds'] for one in results):.0f} s\n"
+        f"{max(result['seconds'] for result in results):.0f} s\n"
     )
     return done
 
@@ -134,7 +139,7 @@ def different_keys() -> list[list[list[int]]]:
 @pytest.mark.parametrize("version", [2, 3] if LARGE else [3])
 def test_merges_of_different_keys_of_the_same_files(tmp_path, version):
     batches = different_keys()
-    assert len({k for one in batches for keys in one for k in keys}) == FILES * rows_of_a_file()
+    assert len({k for batch in batches for keys in batch for k in keys}) == FILES * rows_of_a_file()
     done = check(f"file://{tmp_path}/warehouse", version, batches)
     assert sum(one["again"] for one in done) == 0
 
@@ -147,8 +152,8 @@ def test_merges_of_keys_that_overlap(tmp_path, version):
     batches = [
         [
             sorted({*keys, *rng.sample(shared, rng.randint(1, 3))}) if rng.random() < 0.34 else keys
-            for keys in one
+            for keys in batch
         ]
-        for one in different_keys()
+        for batch in different_keys()
     ]
     check(f"file://{tmp_path}/warehouse", version, batches)

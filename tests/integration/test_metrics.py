@@ -81,9 +81,9 @@ class Told:
 def samples(text: str) -> Told:
     told = Told()
     for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            told.values.setdefault(one.name, {})[tuple(one.labels.values())] = one.value
-            told.labels |= {(one.name, label) for label in one.labels}
+        for sample in family.samples:
+            told.values.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+            told.labels |= {(sample.name, label) for label in sample.labels}
     return told
 
 
@@ -222,7 +222,7 @@ def test_sparks_metrics_are_answered(tmp_path: Path) -> None:
     worker = ["worker", f"spark://127.0.0.1:{ports[0]}", "--host", "127.0.0.1", "--cores", "1"]
     worker += ["--memory", "1g", "--work-dir", str(tmp_path), "--webui-port", str(ports[2])]
     jobs = yaml.safe_load((WATCH / "prometheus.yml").read_text())["scrape_configs"]
-    paths = {one["job_name"]: one.get("metrics_path") for one in jobs}
+    paths = {job["job_name"]: job.get("metrics_path") for job in jobs}
     told = set()
     with (
         reaped(subprocess.Popen([*start, *master, "--webui-port", str(ports[1])], cwd=ROOT)),
@@ -232,6 +232,6 @@ def test_sparks_metrics_are_answered(tmp_path: Path) -> None:
             page = f"http://127.0.0.1:{port}{paths[name]}"
             eventually(lambda page=page: answer(page).startswith(SPARKS))
             told |= set(re.findall(rf"^{SPARKS}\w+", answer(page), re.MULTILINE))
-    asked = {one for text in (*PANELS, *ALERTS) for one in names(text) if one.startswith(SPARKS)}
+    asked = {name for text in (*PANELS, *ALERTS) for name in names(text) if name.startswith(SPARKS)}
     assert len(asked) >= 5
     assert asked <= told

@@ -110,7 +110,7 @@ def test_columns_have_the_ids_of_the_specification(lake, version):
     table = make(lake, version)
     location = local_path(table.compute_partition_statistics().location)
     schema = pyarrow_to_schema(pq.read_schema(location))
-    told = {one.field_id: (one.name, one.required) for one in schema.fields}
+    told = {field.field_id: (field.name, field.required) for field in schema.fields}
     expected = {
         field_id: (name, version == 3 if required is None else required)
         for field_id, (name, required) in FIELDS.items()
@@ -118,7 +118,7 @@ def test_columns_have_the_ids_of_the_specification(lake, version):
     }
     assert told == expected
     partition = schema.find_field(1).field_type
-    assert [(one.field_id, one.name, one.required) for one in partition.fields] == [
+    assert [(field.field_id, field.name, field.required) for field in partition.fields] == [
         (1000, "region", False),
         (1001, "id_bucket_2", False),
     ]
@@ -178,13 +178,13 @@ def test_a_dropped_field_of_version_1_keeps_its_type(lake, tmp_path):
     found = read(table, table.compute_partition_statistics())
     assert found["partition"].type.field("at_day").type == pa.date32()
     days = [one["at_day"] for one in found["partition"].to_pylist()]
-    assert [None if one is None else one.isoformat() for one in days] == [
+    assert [None if day is None else day.isoformat() for day in days] == [
         None,
         "1970-01-01",
         "1970-01-04",
     ]
     partitions = table.inspect.partitions()["partition"].to_pylist()
-    assert sorted(str(one["at_day"]) for one in partitions) == sorted(map(str, days))
+    assert sorted(str(partition["at_day"]) for partition in partitions) == sorted(map(str, days))
 
 
 def test_a_snapshot_keeps_its_file_and_expiry_takes_it_away(lake):

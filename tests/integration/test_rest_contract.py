@@ -56,7 +56,7 @@ def test_new_schemas_are_sent_with_the_last_column_id(server):
 
     def told():
         updates = server.changes()[-1].body["updates"]
-        return [one["last-column-id"] for one in updates if one["action"] == "add-schema"]
+        return [update["last-column-id"] for update in updates if update["action"] == "add-schema"]
 
     table = connect(server).create_table("m.t", ROWS.schema)
     with table.update_schema() as change:
@@ -142,7 +142,7 @@ def test_with_keys_a_change_is_sent_until_it_is_answered(server, status, lands):
     table = lake.create_table("m.t", ROWS.schema)
     server.policy.failures, server.policy.lands = [status], lands
     table.set_properties({"a": "b"})
-    keys = [one.headers["idempotency-key"] for one in server.changes()[1:]]
+    keys = [change.headers["idempotency-key"] for change in server.changes()[1:]]
     assert len(keys) == 2
     assert len(set(keys)) == 1
     assert uuid.UUID(keys[0]).version == 7

@@ -368,8 +368,8 @@ def test_threads_that_write_to_one_sqlite_file_queue_outside_it(opened):
             futures = [pool.submit(update, number) for number in range(together)]
             barrier.wait()
             most = max(connections() for _ in range(200) if not sleep(0.002))
-        for one in futures:
-            one.result()
+        for future in futures:
+            future.result()
     assert most == 1
     with database.read() as connection:
         counted = database.rows(connection, "SELECT count(*) FROM iceberg_namespace_properties")
@@ -424,7 +424,7 @@ def test_names_that_differ_in_case_or_normalization_get_folders_of_their_own(ope
         for one in ("raw.events", "raw.Events", "raw.caf\u00e9", "raw.cafe\u0301")
     ]
     locations = [create_table(catalog, name).metadata.location for name in names]
-    assert len({one.casefold() for one in locations}) == 4
+    assert len({location.casefold() for location in locations}) == 4
     assert [catalog.load(name).metadata.location for name in names] == locations
     assert catalog.list_tables(("raw",)) == sorted(names)
 

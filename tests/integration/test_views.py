@@ -142,7 +142,11 @@ def test_who_comes_second_changes_nothing(catalog):
     catalog.views.commit(base, (), replacing("SELECT 2"))
     if catalog.commits_to_newest:
         catalog.views.commit(base, (), replacing("SELECT 3"))
-        assert [one.version_id for one in catalog.views.load(SEEN).metadata.versions] == [1, 2, 3]
+        assert [version.version_id for version in catalog.views.load(SEEN).metadata.versions] == [
+            1,
+            2,
+            3,
+        ]
     else:
         with pytest.raises(CommitConflictError, match=r"raw\.seen"):
             catalog.views.commit(base, (), replacing("SELECT 3"))
@@ -264,7 +268,7 @@ def test_replacements_at_once_are_all_made(catalog):
     for one in threads:
         one.join()
     metadata = catalog.views.load(SEEN).metadata
-    texts = [one.dialects()["spark"].sql for one in metadata.versions]
+    texts = [version.dialects()["spark"].sql for version in metadata.versions]
     assert sorted(texts) == sorted(["SELECT 1", *(f"SELECT {n + 10}" for n in range(WRITERS))])
     assert [one.version_id for one in metadata.version_log] == [1, 2, 3, 4, 5]
 

@@ -136,13 +136,13 @@ class Model:
     @classmethod
     def of(cls, name: str, kinds: dict[str, str]) -> Model:
         columns = [Column(column, kind) for column, kind in kinds.items()]
-        return cls(name, columns, [], {one.name: one for one in columns})
+        return cls(name, columns, [], {column.name: column for column in columns})
 
     def schema(self) -> pa.Schema:
-        return pa.schema([(one.name, KINDS[one.kind]) for one in self.columns])
+        return pa.schema([(column.name, KINDS[column.kind]) for column in self.columns])
 
     def arrow(self, rows: list[dict[Column, Any]]) -> pa.Table:
-        plain = [{one.name: row.get(one) for one in self.columns} for row in rows]
+        plain = [{column.name: row.get(column) for column in self.columns} for row in rows]
         return pa.Table.from_pylist(plain, schema=self.schema())
 
     def has(self, *names: str) -> bool:
@@ -276,7 +276,7 @@ class World:
     def overwrite_some(self) -> bool:
         """One column of some rows, as an UPDATE does."""
         model, rng = self.models["orders"], self.rng
-        name = rng.choice([one for one in ORDERS if model.has(one)])
+        name = rng.choice([order for order in ORDERS if model.has(order)])
         column = model.first[name]
         rows = []
         for row in model.rows:
@@ -322,7 +322,7 @@ class World:
         if len(history) < 2:
             return False
         table.rollback_to(history[-2].snapshot_id)
-        names = {one.name: one for one in model.columns}
+        names = {column.name: column for column in model.columns}
         model.rows = [
             {names[key]: value for key, value in row.items()}
             for row in table.scan().to_arrow().to_pylist()
@@ -449,7 +449,7 @@ def _of(names: str, check: Callable[..., bool]) -> Callable[[Models], bool]:
 
 
 def _present(values: list[Any]) -> list[Any]:
-    return [one for one in values if one is not None]
+    return [value for value in values if value is not None]
 
 
 def _share(part: int, whole: int, low: float, high: float) -> bool:

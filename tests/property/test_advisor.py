@@ -107,9 +107,9 @@ def test_the_ranking_is_complete_ordered_and_says_what_happens(world):
     choices = rank(
         table([partition(name, sizes) for name, sizes in world.items()]), POLICY, now_ms=0
     )
-    assert sorted(one.partition for one in choices) == sorted(candidates(world))
-    ratios = [one.files_per_gb for one in choices]
+    assert sorted(choice.partition for choice in choices) == sorted(candidates(world))
+    ratios = [choice.files_per_gb for choice in choices]
     assert ratios == sorted(ratios, reverse=True)
-    for one in choices:
-        _, files, size = compacted(world[one.partition])
-        assert (one.files_removed, one.bytes) == (files, size)
+    for choice in choices:
+        _, files, size = compacted(world[choice.partition])
+        assert (choice.files_removed, choice.bytes) == (files, size)

@@ -62,7 +62,7 @@ def evolved_fields(draw, fields, ids):
 
     Some new ones between, often with an old name.
     """
-    kept = [one for one in fields if draw(st.integers(0, 3))]
+    kept = [field for field in fields if draw(st.integers(0, 3))]
     new = [draw(st.sampled_from([None, 7])) for _ in range(draw(st.integers(0 if kept else 1, 2)))]
     names = iter(draw(st.permutations(NAMES)))
     result = []
@@ -88,14 +88,16 @@ def project(value, old, new):
     if value is None:
         return None
     if isinstance(new, StructType):
-        by_id = {one.field_id: one for one in old.fields}
+        by_id = {field.field_id: field for field in old.fields}
         return {
-            one.name: project(
-                value[by_id[one.field_id].name], by_id[one.field_id].field_type, one.field_type
+            field.name: project(
+                value[by_id[field.field_id].name],
+                by_id[field.field_id].field_type,
+                field.field_type,
             )
-            if one.field_id in by_id
-            else one.initial_default
-            for one in new.fields
+            if field.field_id in by_id
+            else field.initial_default
+            for field in new.fields
         }
     if isinstance(new, ListType):
         return [(project(item, old.element_type, new.element_type),) for (item,) in value]
@@ -107,7 +109,7 @@ def project(value, old, new):
 
 
 def expected_rows(table, old, new):
-    names = [one.name for one in old.fields]
+    names = [field.name for field in old.fields]
     rows = [
         dict(zip(names, row, strict=True))
         for row in zip(*[plain(c) for c in table.columns], strict=True)
@@ -126,7 +128,7 @@ def test_columns_follow_their_ids(data):
         table, WriteRequest(schema=old, spec=spec, location="memory://t", write_id="w"), storage
     )
     got = read_table(
-        [FileScanTask(data_file=one) for one in files],
+        [FileScanTask(data_file=file) for file in files],
         ReadRequest(schema=new),
         storage,
     )
@@ -137,9 +139,9 @@ def test_columns_follow_their_ids(data):
 
 def mapping_of(fields):
     result = []
-    for one in fields:
-        item = {"field-id": one.field_id, "names": [one.name]}
-        children = children_of(one.field_type)
+    for field in fields:
+        item = {"field-id": field.field_id, "names": [field.name]}
+        children = children_of(field.field_type)
         if children:
             item["fields"] = mapping_of(children)
         result.append(item)

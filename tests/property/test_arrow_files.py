@@ -44,18 +44,18 @@ def test_rows_come_back(data):
     table = data.draw(tables(schema))
     storage = MemoryStorage()
     files = write_all(table, request(schema), storage)
-    assert sum(one.record_count for one in files) == table.num_rows
+    assert sum(file.record_count for file in files) == table.num_rows
     back = read_table(
-        [FileScanTask(data_file=one) for one in files],
+        [FileScanTask(data_file=file) for file in files],
         ReadRequest(schema=schema),
         storage,
     )
     back.validate(full=True)
     assert back.schema == table.schema
     assert rows_of(back) == rows_of(table)
-    for one in files:
-        raw = storage.read(one.file_path)
-        assert len(raw) == one.file_size_in_bytes
+    for file in files:
+        raw = storage.read(file.file_path)
+        assert len(raw) == file.file_size_in_bytes
         foreign = pq.read_table(io.BytesIO(raw), arrow_extensions_enabled=True)
         assert rows_of(foreign) == rows_of(table)
 
@@ -161,11 +161,11 @@ def test_every_column_of_a_file_has_its_id(data):
 def ids_in(fields):
     import pyarrow as pa
 
-    for one in fields:
-        yield int(one.metadata[b"PARQUET:field_id"])
-        if pa.types.is_struct(one.type):
-            yield from ids_in(one.type)
-        elif pa.types.is_list(one.type):
-            yield from ids_in([one.type.value_field])
-        elif pa.types.is_map(one.type):
-            yield from ids_in([one.type.key_field, one.type.item_field])
+    for field in fields:
+        yield int(field.metadata[b"PARQUET:field_id"])
+        if pa.types.is_struct(field.type):
+            yield from ids_in(field.type)
+        elif pa.types.is_list(field.type):
+            yield from ids_in([field.type.value_field])
+        elif pa.types.is_map(field.type):
+            yield from ids_in([field.type.key_field, field.type.item_field])

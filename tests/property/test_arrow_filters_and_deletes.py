@@ -125,9 +125,9 @@ def truth(node, row):
     if isinstance(node, IsNaN | NotNaN):
         return math.isnan(value) == isinstance(node, IsNaN)
     if isinstance(node, In | NotIn):
-        return any(ordered(value) == ordered(one.value) for one in node.literals) == isinstance(
-            node, In
-        )
+        return any(
+            ordered(value) == ordered(literal.value) for literal in node.literals
+        ) == isinstance(node, In)
     literal = node.literal.value
     if isinstance(node, StartsWith | NotStartsWith):
         return value.startswith(literal) == isinstance(node, StartsWith)
@@ -187,7 +187,7 @@ def shown(rows):
 def test_filter_and_projection(rows, where, columns):
     storage = MemoryStorage()
     files, _ = write(rows, storage)
-    tasks = [FileScanTask(data_file=one, residual=bind(where, SCHEMA)) for one in files]
+    tasks = [FileScanTask(data_file=file, residual=bind(where, SCHEMA)) for file in files]
     schema = Schema(*(SCHEMA.find_field(name) for name in columns))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=3), storage)
     expected = [{name: row[name] for name in columns} for row in rows if truth(where, row) is True]
@@ -199,7 +199,7 @@ def test_positional_deletes(rows, where, version, data):
     storage = MemoryStorage()
     files, request = write(rows, storage)
     gone = data.draw(st.sets(st.integers(0, len(rows) - 1))) if rows else set()
-    items = [FileDeletes(one, np.array(sorted(gone), dtype=np.int64)) for one in files]
+    items = [FileDeletes(file, np.array(sorted(gone), dtype=np.int64)) for file in files]
     deletes = write_deletes(
         items,
         WriteRequest(**{**request.__dict__, "format_version": version, "write_id": "d"}),
@@ -207,8 +207,8 @@ def test_positional_deletes(rows, where, version, data):
     )
     assert bool(deletes) == bool(gone)
     tasks = [
-        FileScanTask(data_file=one, deletes=tuple(deletes), residual=bind(where, SCHEMA))
-        for one in files
+        FileScanTask(data_file=file, deletes=tuple(deletes), residual=bind(where, SCHEMA))
+        for file in files
     ]
     schema = Schema(METADATA_COLUMNS["_pos"], SCHEMA.find_field("i"))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=4), storage)
@@ -248,7 +248,7 @@ def test_equality_deletes(rows, deleted, keys, other, columns):
         deletes += [
             equality(one, [SCHEMA.find_field(name).field_id for name in names]) for one in written
         ]
-    tasks = [FileScanTask(data_file=one, deletes=tuple(deletes)) for one in files]
+    tasks = [FileScanTask(data_file=file, deletes=tuple(deletes)) for file in files]
     schema = Schema(*(SCHEMA.find_field(name) for name in columns))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=7), storage)
     gone = [

@@ -66,10 +66,10 @@ class Replay:
         self.count = 0
 
     def rows_before(self, rows):
-        for one in rows:
+        for row in rows:
             self.db.execute(
                 "INSERT OR REPLACE INTO t VALUES (?, ?, NULL, NULL, ?, ?, NULL, 0, 0)",
-                [one["id"], one["region"], one["name"], one["amount"]],
+                [row["id"], row["region"], row["name"], row["amount"]],
             )
 
     def apply(self, change, sequence_by, names):
@@ -111,12 +111,12 @@ def plain(row, major_of):
 def to_arrow(changes, kind, with_later):
     arrow_type, make = MAJORS[kind]
     columns = {
-        name: pa.array([one[name] for one in changes], of)
+        name: pa.array([change[name] for change in changes], of)
         for name, of in TYPES.items()
         if name != "later" or with_later
     }
-    columns["major"] = pa.array([make(one["major"]) for one in changes], arrow_type)
-    if not any(abs(one["amount"] or 0) > 9 for one in changes):
+    columns["major"] = pa.array([make(change["major"]) for change in changes], arrow_type)
+    if not any(abs(change["amount"] or 0) > 9 for change in changes):
         columns["amount"] = columns["amount"].cast(pa.int16())
     return pa.table(columns)
 
@@ -187,9 +187,9 @@ def test_batches_leave_what_one_change_after_the_other_leaves(data):
                 assert table.metadata.current_snapshot_id == head
                 continue
             names = ["region", "major", "minor", "name", "amount", *(["later"] * with_later)]
-            for one in sorted(changes, key=lambda one: [one[name] for name in sequence_by]):
+            for change in sorted(changes, key=lambda one: [one[name] for name in sequence_by]):
                 replay.apply(
-                    {**one, "later": one["later"] if with_later else None}, sequence_by, names
+                    {**change, "later": change["later"] if with_later else None}, sequence_by, names
                 )
             new = replay.live()
             added = "later" in table.schema().column_names and not had_later
@@ -202,8 +202,8 @@ def test_batches_leave_what_one_change_after_the_other_leaves(data):
             assert done.rows_updated == sum(old[one][-1] != new[one][-1] for one in common)
             assert done.changes == len(changes)
             assert done.superseded == len(changes) - len(
-                {tuple(one[key] for key in keys) for one in changes}
+                {tuple(change[key] for key in keys) for change in changes}
             )
             acted = done.rows_inserted + done.rows_deleted + done.rows_updated
             absent = done.applied - acted
-            assert 0 <= absent <= sum(one["op"] == "d" for one in changes)
+            assert 0 <= absent <= sum(change["op"] == "d" for change in changes)

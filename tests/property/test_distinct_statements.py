@@ -33,7 +33,7 @@ LIMITS = [None, 0.5, 0.9, 1.0]
 
 def table_of(lake, kind, values):
     type_, made = TYPES[kind]
-    column = pa.array([None if one is None else made(one) for one in values], type_)
+    column = pa.array([None if value is None else made(value) for value in values], type_)
     data = pa.table({"c": column})
     if lake.table_exists("a.b"):
         lake.drop_table("a.b", purge=True)

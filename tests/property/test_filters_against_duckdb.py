@@ -113,7 +113,7 @@ VALUES = {
     "d": DAYS,
     "t": TIMES,
     "ts": MOMENTS,
-    "tz": [one.replace(tzinfo=UTC) for one in MOMENTS],
+    "tz": [moment.replace(tzinfo=UTC) for moment in MOMENTS],
     "ns": [pa.scalar(nanos, pa.timestamp("ns")) for nanos in (-1, 0, 1, NANOS, 10**18)],
     "bin": BYTES,
     "u": [one.bytes for one in UUIDS],
@@ -224,7 +224,7 @@ FLOAT_LITERALS = alike("-1.5", "0", "0.1", "1.5", "16777216", "16777217")
 TEXT_LITERALS = alike(*map(quoted, [*TEXTS, "ax", "xy"]))
 DAY_LITERALS = alike(*(quoted(day.isoformat()) for day in DAYS), "date '2020-03-01'")
 STAMP_LITERALS = alike(
-    *(quoted(one.isoformat(" ")) for one in MOMENTS),
+    *(quoted(moment.isoformat(" ")) for moment in MOMENTS),
     "timestamp '2020-02-29 00:00:00'",
     "timestamp '2020-02-01 00:00:00'",
     "timestamp '1969-12-29 00:00:00'",
@@ -237,7 +237,7 @@ KINDS = [
     (STRINGS, TEXT_LITERALS),
     (DATES, DAY_LITERALS),
     (STAMPS, STAMP_LITERALS),
-    (alike("tz"), alike(*(quoted(one.isoformat(" ") + "+00:00") for one in MOMENTS),
+    (alike("tz"), alike(*(quoted(moment.isoformat(" ") + "+00:00") for moment in MOMENTS),
         "timestamptz '2020-02-29 14:30:15.5+02:00'")),
     (alike("t"), alike(*(quoted(one.isoformat()) for one in TIMES), "time '12:30:15.5'")),
     (alike("ns"), [("'2020-02-29T00:00:00.000000001'",

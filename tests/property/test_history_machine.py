@@ -51,7 +51,7 @@ class History(RuleBasedStateMachine):
         self.rows: list[dict[Column, Any]] = []
         self.seen: dict[int, tuple[list[str], list[str]]] = {}
         self.names = itertools.count()
-        schema = pa.schema([(one.name, KINDS[one.kind]) for one in self.columns])
+        schema = pa.schema([(column.name, KINDS[column.kind]) for column in self.columns])
         properties = {"write.delete.mode": mode}
         name = f"raw.t{next(NUMBERS)}"
         self.table = catalog.create_table(
@@ -59,8 +59,10 @@ class History(RuleBasedStateMachine):
         )
 
     def shown(self) -> tuple[list[str], list[str]]:
-        names = [one.name for one in self.columns]
-        return names, sorted(repr([row.get(one) for one in self.columns]) for row in self.rows)
+        names = [column.name for column in self.columns]
+        return names, sorted(
+            repr([row.get(column) for column in self.columns]) for row in self.rows
+        )
 
     def note(self) -> None:
         snapshot = self.table.current_snapshot()
@@ -71,18 +73,21 @@ class History(RuleBasedStateMachine):
         rows = []
         for key, value in zip(keys, values, strict=False):
             row: dict[Column, Any] = {self.columns[0]: key}
-            for one in self.columns[1:]:
+            for column in self.columns[1:]:
                 if value is not None:
-                    row[one] = (
+                    row[column] = (
                         str(value)
-                        if one.kind == "string"
+                        if column.kind == "string"
                         else value / 2
-                        if one.kind in ("float", "double")
+                        if column.kind in ("float", "double")
                         else value
                     )
             rows.append(row)
-        arrays = [pa.array([row.get(one) for row in rows], KINDS[one.kind]) for one in self.columns]
-        return pa.table(arrays, names=[one.name for one in self.columns]), rows
+        arrays = [
+            pa.array([row.get(column) for row in rows], KINDS[column.kind])
+            for column in self.columns
+        ]
+        return pa.table(arrays, names=[column.name for column in self.columns]), rows
 
     @rule(
         keys=st.lists(KEYS, min_size=1, max_size=5),
@@ -114,7 +119,7 @@ class History(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(sorted(KINDS)), reuse=st.booleans())
     def add_column(self, kind, reuse):
         """Half of the time under a name that some column had once."""
-        taken = {one.name for one in self.columns}
+        taken = {column.name for column in self.columns}
         name = next((old for old in ("a", "b") if old not in taken), None) if reuse else None
         column = Column(name or f"c{next(self.names)}", kind)
         with self.table.update_schema() as schema:

@@ -121,7 +121,7 @@ class World:
     def upsert(self) -> None:
         there = self.oracle.execute("SELECT * FROM w ORDER BY id LIMIT 3").to_arrow_table()
         rows = pa.concat_tables([there.cast(SCHEMA), self.new(self.days(2))])
-        values = pa.array([one + 100 for one in rows["v"].to_pylist()])
+        values = pa.array([row + 100 for row in rows["v"].to_pylist()])
         rows = rows.set_column(2, "v", values)
         self.oracle.register("given", rows)
         self.oracle.execute("DELETE FROM w WHERE id IN (SELECT id FROM given)")
@@ -144,7 +144,7 @@ class World:
         execute_compaction(catalog, plan, environment=environment)
         after = self.table.refresh().metadata
         assert after.default_spec_id == before.default_spec_id
-        assert [str(one.transform) for one in after.spec().fields] == ["day", "bucket[4]"]
+        assert [str(field.transform) for field in after.spec().fields] == ["day", "bucket[4]"]
 
     def rows(self) -> Rows:
         return Counter(self.oracle.execute("SELECT id, epoch_us(ts), v FROM w").fetchall())
@@ -258,7 +258,7 @@ def test_files_are_where_the_age_of_their_period_says(today):
         (day, place(day) if periods[place(day)] > 1 else f"ts_day={day}") for day in days
     }
     assert len({file for *_, file in found}) == len(periods) == expected.expected_files
-    assert {one.partition for one in expected.partitions} == set(periods)
+    assert {partition.partition for partition in expected.partitions} == set(periods)
 
 
 def test_equality_deletes_of_others_keep_rows_where_they_are():

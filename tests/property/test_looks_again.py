@@ -32,15 +32,19 @@ def test_a_look_again_says_what_a_first_look_says(tmp_path, seed):
         seen, fresh = survey(world.lake, earlier=seen), survey(world.lake)
         where = f"seed {seed}, step {number}: {change}"
         assert seen.standings() == fresh.standings(), where
-        drafts = {one.statement_id: seen.draft(one) for one in seen.statements}
-        assert drafts == {one.statement_id: fresh.draft(one) for one in fresh.statements}, where
+        drafts = {statement.statement_id: seen.draft(statement) for statement in seen.statements}
+        assert drafts == {
+            statement.statement_id: fresh.draft(statement) for statement in fresh.statements
+        }, where
         found = catalog_map(seen, earlier=found)
         assert _texts(found) == _texts(catalog_map(fresh)), where
 
 
 def _reword(world: World, text: str) -> None:
     store = StatementStore(world.lake)
-    (one,) = [one for one in store.statements() if one.statement_id == "described"]
+    (one,) = [
+        statement for statement in store.statements() if statement.statement_id == "described"
+    ]
     if text.endswith("9"):
         store.remove([one.statement_id])
         store.put([one])
@@ -51,6 +55,10 @@ def _reword(world: World, text: str) -> None:
 def _texts(catalog: CatalogMap) -> list[str]:
     return [
         map_answer(catalog),
-        *(describe_answer(catalog, one, 4_000).text for one in catalog.tables.values()),
-        *(search_answer(catalog, one, budget).text for one in QUESTIONS for budget in (300, 1_500)),
+        *(describe_answer(catalog, table, 4_000).text for table in catalog.tables.values()),
+        *(
+            search_answer(catalog, question, budget).text
+            for question in QUESTIONS
+            for budget in (300, 1_500)
+        ),
     ]

@@ -140,7 +140,7 @@ def clauses_of(when, actions, conditions, values, alls):
     changing = st.builds(
         Clause,
         st.just(when),
-        st.sampled_from([one for one in actions if one != "delete"]),
+        st.sampled_from([action for action in actions if action != "delete"]),
         conditions,
         st.one_of(st.none(), assignments(values)) if alls else assignments(values),
     )
@@ -252,7 +252,7 @@ def a_world(draw, folder, modes=("merge-on-read", "copy-on-write")):
         elif step == "column" and "later" not in table.schema().column_names:
             with table.update_schema() as schema:
                 schema.add_column("later", "string")
-        elif step == "spec" and "s_bucket" not in {one.name for one in table.spec().fields}:
+        elif step == "spec" and "s_bucket" not in {field.name for field in table.spec().fields}:
             with table.update_partition_spec() as spec:
                 spec.add("bucket(2, s)", name="s_bucket")
     return world
@@ -281,14 +281,14 @@ def test_a_merge_does_what_it_does_in_duckdb(data):
             source = pa.Table.from_pylist(rows, schema=SOURCE)
             if not clauses:
                 continue
-            text = f"MERGE INTO t USING s ON {on} {' '.join(one.sql() for one in clauses)}"
+            text = f"MERGE INTO t USING s ON {on} {' '.join(clause.sql() for clause in clauses)}"
             before = world.peer.execute("SELECT count(*) FROM t").fetchone()[0]
             world.peer.register("s", source)
             changed = world.peer.execute(text).fetchone()[0]
             memory = data.draw(MEMORY)
             merge = world.table.merge(given_as(data.draw, source), on, memory_bytes=memory)
-            for one in clauses:
-                merge = one.add(merge)
+            for clause in clauses:
+                merge = clause.add(merge)
             done = merge.execute()
             world.check()
             after = world.peer.execute("SELECT count(*) FROM t").fetchone()[0]
@@ -322,7 +322,7 @@ def test_an_upsert_does_what_it_does_in_duckdb(data):
         kept = sorted({*keys, *data.draw(st.sets(st.sampled_from(TARGET.names)))})
         source = pa.Table.from_pylist(rows, schema=SOURCE).select(kept)
         world.peer.register("s", source)
-        on = " AND ".join(f"t.{one} = s.{one}" for one in keys)
+        on = " AND ".join(f"t.{key} = s.{key}" for key in keys)
         clauses = [
             Clause("matched", "update", None, {one: f"s.{one}" for one in kept}),
             Clause("not matched", "insert", None, {one: f"s.{one}" for one in kept}),
@@ -366,5 +366,5 @@ def test_two_source_rows_for_one_row_are_refused(rows, source, conditions, memor
             assert table.refresh().scan().to_arrow().to_pylist() == before
         else:
             assert merge.execute().rows_updated == sum(
-                acting[one] for one in rows if one is not None
+                acting[row] for row in rows if row is not None
             )

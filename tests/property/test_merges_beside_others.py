@@ -34,7 +34,7 @@ from tests.table_census import take_census
 EXAMPLES = int(os.environ.get("LAKEHOUSE_MERGE_EXAMPLES", "12"))
 FILTERS = ["n > 0", "s = 'a'", "id IN (1, 2, 3)", "d IS NULL", "f >= 0"]
 OF_ITS_KEYS = CLAUSES.map(
-    lambda clauses: [one for one in clauses if one.when != "not matched by source"]
+    lambda clauses: [clause for clause in clauses if clause.when != "not matched by source"]
 ).filter(bool)
 ON = st.sampled_from([*sorted(KEYS), *["t.id = s.id", "t.id IS NOT DISTINCT FROM s.id"] * 4])
 STEP = st.one_of(
@@ -81,12 +81,12 @@ def test_a_merge_that_others_overtake(data):
         table = world.table
         stale = Overtaken(table.catalog, table.version, table.environment)
         stale.others = [lambda steps=steps: commit(steps) for steps in rounds]
-        text = f"MERGE INTO t USING s ON {on} {' '.join(one.sql() for one in clauses)}"
+        text = f"MERGE INTO t USING s ON {on} {' '.join(clause.sql() for clause in clauses)}"
         found = []
         stale.looked = lambda: found.append(would_change(world, source, text))
         merge = stale.merge(source, on)
-        for one in clauses:
-            merge = one.add(merge)
+        for clause in clauses:
+            merge = clause.add(merge)
         done = merge.execute()
         if isolation == "snapshot" and done.decided_again < len(rounds):
             return  # rows that others added meanwhile may stay as they are
@@ -133,8 +133,8 @@ def act(world, kind, given_) -> None:
         rows = pa.Table.from_pylist(unique_by(given_, ["id"]), schema=TARGET)
         world.table.upsert(rows, ["id"])
         world.peer.register("more", rows)
-        listed = ", ".join(f"{one} = s.{one}" for one in TARGET.names)
-        values = ", ".join(f"s.{one}" for one in TARGET.names)
+        listed = ", ".join(f"{name} = s.{name}" for name in TARGET.names)
+        values = ", ".join(f"s.{name}" for name in TARGET.names)
         world.peer.execute(
             f"MERGE INTO t USING more AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {listed} "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(TARGET.names)}) VALUES ({values})"

@@ -152,7 +152,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "n.x": st.integers(-6, 6),
     "u": st.builds(
         lambda first, second: UUID(bytes=first + second),
-        *[st.sampled_from([bytes.fromhex(one) for one in HALVES])] * 2,
+        *[st.sampled_from([bytes.fromhex(half) for half in HALVES])] * 2,
     ),
     "fx": st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), min_size=3, max_size=3).map(bytes),
     "bin": st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), max_size=4).map(bytes),
@@ -487,7 +487,9 @@ EDGES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "transform"), [(name, one) for name in EDGES for one in TRANSFORMS[name]], ids=str
+    ("name", "transform"),
+    [(name, transform) for name in EDGES for transform in TRANSFORMS[name]],
+    ids=str,
 )
 @settings(max_examples=int(os.environ.get("PRUNING_EXAMPLES", "20")))
 @given(data=st.data())

@@ -175,7 +175,7 @@ def positions(world: World) -> None:
         return
     places = world.places()
     spec_id, partition, *_ = places[world.random.choice(sorted(world.rows))]
-    there = [one for one in world.rows if places[one][:2] == (spec_id, partition)]
+    there = [row for row in world.rows if places[row][:2] == (spec_id, partition)]
     ids = world.random.sample(there, min(len(there), 2))
     named = sorted(places[one][2:] for one in ids)
     columns = {

@@ -30,7 +30,10 @@ def test_what_became_untrue_is_found(tmp_path):
             truth = world.truth()
             where = f"seed {seed}, step {number}: {change}"
             seen = survey(world.lake)
-            by_metadata = {one.statement_id: seen.standing(one).state for one in seen.statements}
+            by_metadata = {
+                statement.statement_id: seen.standing(statement).state
+                for statement in seen.statements
+            }
             _judge_metadata(by_metadata, before, truth, where, counts)
             if not rows_changed:
                 _judge_same_rows(by_metadata, checked, truth, where, change)
@@ -46,7 +49,7 @@ def test_what_became_untrue_is_found(tmp_path):
 
 
 def _by_id(results):
-    return {one.statement.statement_id: one for one in results}
+    return {result.statement.statement_id: result for result in results}
 
 
 def _judge_same_rows(states, checked, truth, where, change):

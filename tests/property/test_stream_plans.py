@@ -184,7 +184,7 @@ def history(tmp_path):
 def test_limits_count_from_the_first_unit_and_admit_at_least_one(history):
     plan = history.plan()
     until = plan.head()
-    ids = [one.snapshot_id for one in history.table.refresh().metadata.snapshots]
+    ids = [snapshot.snapshot_id for snapshot in history.table.refresh().metadata.snapshots]
     assert plan.admitted(Position(), Limits(files=2), until) == Position(ids[1])
     assert plan.admitted(Position(), Limits(rows=1), until) == Position(ids[0])
     assert plan.admitted(Position(), Limits(bytes=1), until) == Position(ids[0])

@@ -130,7 +130,7 @@ def test_drop_is_a_privilege(server):
 
 def test_every_operation_is_a_case_or_open(server):
     """What nobody thought of asks for everything."""
-    unnamed = {one[:2] for one in CASES} | {("GET", "/namespaces")}
+    unnamed = {case[:2] for case in CASES} | {("GET", "/namespaces")}
     paths = {(m, p.replace("{ns}", "{namespace}")) for m, p in unnamed}
     paths = {(m, p.replace("/t/", "/{table}/").replace("/v/", "/{view}/")) for m, p in paths}
     paths = {(m, p.removesuffix("/t") + "/{table}" if p.endswith("/t") else p) for m, p in paths}
@@ -138,7 +138,7 @@ def test_every_operation_is_a_case_or_open(server):
     listed = {(one.method, one.path) for one in operations_of(server.lake.catalog) if one.listed}
     assert listed - paths == set()
     unsaid = Operation("GET", "/new", lambda *_: None)
-    assert [str(one) for one in unsaid.asks(None)] == ["manage the catalog"]
+    assert [str(ask) for ask in unsaid.asks(None)] == ["manage the catalog"]
 
 
 def test_who_does_not_say_who_they_are_gets_nothing(server):
@@ -174,7 +174,7 @@ def test_lists_show_what_the_caller_may_see(server):
     below = server.ask(bob, "GET", "/namespaces?parent=shared").json()["namespaces"]
     assert below == [["shared", "deep"]]
     tables = server.ask(bob, "GET", "/namespaces/shared%1Fdeep/tables").json()["identifiers"]
-    assert [one["name"] for one in tables] == ["t"]
+    assert [table["name"] for table in tables] == ["t"]
     assert server.ask(bob, "GET", "/namespaces/mine/tables").status_code == 403
     assert len(server.ask(root, "GET", "/namespaces").json()["namespaces"]) == 4
     # what is there and what is not looks the same where one may not look

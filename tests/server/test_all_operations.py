@@ -72,8 +72,10 @@ def test_each_has_a_row_in_the_docs_and_a_route(rest):
     assert len(specified) == 35
     assert rows == specified
     routes = {f"{one.method} {one.path}" for one in operations_of(rest.lake.catalog)}
-    routes |= {f"{one.method} {one.path}" for one in TOKEN_OPERATIONS} | {"GET /config"}
-    ours = {one for one in routes if "/semantics/" in one or one.endswith("/appends")}
+    routes |= {f"{operation.method} {operation.path}" for operation in TOKEN_OPERATIONS} | {
+        "GET /config"
+    }
+    ours = {route for route in routes if "/semantics/" in route or route.endswith("/appends")}
     plain = (one.replace("plan-id", "plan_id") for one in specified)
     assert {re.sub(r"/v1(/\{prefix\})?", "", one) for one in plain} == routes - ours
 

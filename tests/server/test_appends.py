@@ -66,7 +66,9 @@ def test_each_append_makes_a_snapshot_of_a_shared_version(rest, version):
     )
     made = append_all(rest, name)
     metadata = rest.lake.load_table(name).metadata
-    assert {one.snapshot_id for one in made} == {one.snapshot_id for one in metadata.snapshots}
+    assert {one.snapshot_id for one in made} == {
+        snapshot.snapshot_id for snapshot in metadata.snapshots
+    }
     assert len(metadata.snapshots) == len(line(metadata)) == WRITERS * EACH
     assert [one.sequence_number for one in line(metadata)] == list(range(1, WRITERS * EACH + 1))
     assert len(metadata.metadata_log) < WRITERS * EACH  # versions, of which some have several
@@ -87,19 +89,23 @@ def test_clients_that_say_so_share_a_snapshot(rest):
     metadata = rest.lake.load_table("shared.t").metadata
     snapshots = line(metadata)
     assert len(metadata.snapshots) == len(snapshots) < WRITERS * EACH
-    assert {one.snapshot_id for one in made} == {one.snapshot_id for one in snapshots}
+    assert {one.snapshot_id for one in made} == {snapshot.snapshot_id for snapshot in snapshots}
     numbers = [
         number
-        for one in snapshots
-        for number in one.summary.get("lakehouse.appends", str(one.snapshot_id)).split(",")
+        for snapshot in snapshots
+        for number in snapshot.summary.get("lakehouse.appends", str(snapshot.snapshot_id)).split(
+            ","
+        )
     ]
     assert len(numbers) == len(set(numbers)) == WRITERS * EACH
-    assert sum(int(one.summary["added-records"]) for one in snapshots) == WRITERS * EACH
+    assert sum(int(snapshot.summary["added-records"]) for snapshot in snapshots) == WRITERS * EACH
     found = RestCatalog("theirs", uri=rest.url).load_table("shared.t")
     assert found.scan().to_arrow().num_rows == WRITERS * EACH
     # files are of the snapshot that lists them, whatever id their writer had in mind
     entries = found.inspect.entries().to_pylist()
-    assert {one["snapshot_id"] for one in entries} == {one.snapshot_id for one in snapshots}
+    assert {entry["snapshot_id"] for entry in entries} == {
+        snapshot.snapshot_id for snapshot in snapshots
+    }
     # the server writes one manifest for all who share a snapshot
     written = list(
         Path(local_path(rest.lake.load_table("shared.t").metadata.location)).glob("metadata/*-m*")
@@ -131,8 +137,10 @@ def test_manifests_are_merged_and_deletes_keep_their_place(rest, version):
     assert sorted(scan.to_arrow()["id"].to_pylist()) == expected
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
     entries = table.inspect.entries().to_pylist()
-    by_snapshot = {one.snapshot_id: one.sequence_number for one in table.metadata.snapshots}
-    assert all(by_snapshot[one["snapshot_id"]] == one["sequence_number"] for one in entries)
+    by_snapshot = {
+        snapshot.snapshot_id: snapshot.sequence_number for snapshot in table.metadata.snapshots
+    }
+    assert all(by_snapshot[entry["snapshot_id"]] == entry["sequence_number"] for entry in entries)
     if version == 3:
         ids = table.scan(select=["_row_id"]).to_arrow()["_row_id"].to_pylist()
         assert len(set(ids)) == len(expected)
@@ -169,7 +177,7 @@ def test_files_that_the_server_lists_are_as_their_writer_would_list_them(rest, v
     def listed(table) -> list:
         dropped = {"snapshot_id", "file_path", "file_size_in_bytes", "column_sizes"}
         files = table.inspect.files().to_pylist()
-        found = [{k: v for k, v in one.items() if k not in dropped} for one in files]
+        found = [{k: v for k, v in file.items() if k not in dropped} for file in files]
         return sorted(map(repr, found))
 
     assert listed(tables["shared-snapshot"]) == listed(tables["commit"])
@@ -178,9 +186,9 @@ def test_files_that_the_server_lists_are_as_their_writer_would_list_them(rest, v
         for table in tables.values()
     ]
     assert repr(read[0].sort_by("small").to_pylist()) == repr(read[1].sort_by("small").to_pylist())
-    summaries = [dict(one.current_snapshot().summary) for one in tables.values()]
+    summaries = [dict(table.current_snapshot().summary) for table in tables.values()]
     size = {"added-files-size", "total-files-size"}
-    alike = [{k: v for k, v in one.items() if k not in size} for one in summaries]
+    alike = [{k: v for k, v in summary.items() if k not in size} for summary in summaries]
     assert alike[0] == alike[1]
 
 
@@ -301,11 +309,11 @@ def test_one_that_cannot_be_taken_fails_alone(rest):
     identifier = posting.table.identifier
     with ThreadPoolExecutor(6) as pool:
         with rest.lake.catalog.turn(identifier):  # the first waits, and the others gather
-            asked = [pool.submit(posting.post, one) for one in bodies]
+            asked = [pool.submit(posting.post, body) for body in bodies]
             eventually(lambda: requests_under_way() == 6)
         answers = [one.result() for one in asked]
-    statuses = [one.status_code for one in answers]
-    assert sorted(statuses) == [200] * 5 + [400], [one.text for one in answers]
+    statuses = [answer.status_code for answer in answers]
+    assert sorted(statuses) == [200] * 5 + [400], [answer.text for answer in answers]
     assert statuses[2] + statuses[3] == 600
     assert posting.ids() == [0, 1, 2, 4, 5]
     assert len(posting.table.metadata.snapshots) == 5
@@ -325,8 +333,8 @@ def test_a_key_that_comes_again_takes_effect_once(rest):
     body = posting.body(1)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: posting.post(body, key), range(4)))
-    assert [one.status_code for one in answers] == [200] * 4
-    assert {one.json()["snapshot"]["snapshot-id"] for one in answers} == {2}
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert {answer.json()["snapshot"]["snapshot-id"] for answer in answers} == {2}
     kind = "sqlite" if "sqlite" in rest.lake.catalog.uri else "filesystem"
     folder = rest.lake_folder() if kind == "sqlite" else Path(local_path(rest.lake.warehouse))
     with serve(open_lake(kind, folder)) as other:

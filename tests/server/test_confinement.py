@@ -313,11 +313,11 @@ def test_who_guesses_waits_behind_itself_and_few_of_its_guesses_do(server):
     with ThreadPoolExecutor(80) as pool:
         with hashed_secrets._turn:
             guesses = [pool.submit(guess, number) for number in range(80)]
-            eventually(lambda: sum(one.done() for one in guesses) >= 60)
-            assert {one.result() for one in guesses if one.done()} == {429}
+            eventually(lambda: sum(guess.done() for guess in guesses) >= 60)
+            assert {guess.result() for guess in guesses if guess.done()} == {429}
             first_login = pool.submit(server.token, "bob")
         assert first_login.result()
-        assert {one.result() for one in guesses} == {401, 429}
+        assert {guess.result() for guess in guesses} == {401, 429}
     assert server.token("ann")
 
 

@@ -115,8 +115,8 @@ def test_the_tag_of_a_table_saves_its_body(rest):
 def test_requests_that_come_together_are_answered_in_turn(rest):
     """Some where their headers are read, some by threads; one in many pieces."""
     targets = ["/v1/config", TABLE, f"{TABLE}?snapshots=refs", "/v1/namespaces", TABLE, "/none"] * 5
-    whole = "".join(f"GET {one} HTTP/1.1\r\nHost: x\r\n\r\n" for one in targets).encode()
-    expected = [asked(rest, one, "") for one in targets]
+    whole = "".join(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n" for target in targets).encode()
+    expected = [asked(rest, target, "") for target in targets]
     for size in (len(whole), 7, 61):
         with closing(connected(rest)) as one:
             file = one.makefile("rb")
@@ -131,7 +131,7 @@ def read_one(file):
     while (line := file.readline()) != b"\r\n":
         assert line
         lines.append(line.lower().strip())
-    named = dict(one.split(b": ", 1) for one in lines[1:])
+    named = dict(line.split(b": ", 1) for line in lines[1:])
     body = file.read(int(named.get(b"content-length", 0)))
     kept = {key: named[key] for key in (b"etag", b"content-type", b"retry-after") if key in named}
     return int(lines[0].split()[1]), kept, body

@@ -250,7 +250,7 @@ def test_a_secret_is_in_no_error(server, store, table, caplog):
     text = "".join(traceback.format_exception(caught.value)) + str(caught.value.context)
     secrets = {value for key, value in config.items() if "expires" not in key}
     secrets |= {store.keys["s3.secret-access-key"]}
-    assert not [one for one in secrets if one in text + caplog.text]
+    assert not [secret for secret in secrets if secret in text + caplog.text]
 
 
 @pytest.mark.slow

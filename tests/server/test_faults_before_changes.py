@@ -48,8 +48,8 @@ def test_a_fault_while_a_request_is_read_leaves_nothing_open(rest, monkeypatch, 
     monkeypatch.setattr(where, what, broken)
     answers = [rest.post(path, body) for path, body in asked.items()]
     monkeypatch.undo()
-    failed = [error(one) for one in answers if one.status_code == 500]
-    assert set(failed) == {(500, "InternalServerError")}, [one.text for one in answers]
+    failed = [error(answer) for answer in answers if answer.status_code == 500]
+    assert set(failed) == {(500, "InternalServerError")}, [answer.text for answer in answers]
 
 
 def test_a_fault_while_it_is_done_leaves_open_whether_it_was(rest, monkeypatch):

@@ -293,7 +293,7 @@ def test_a_large_filter_makes_small_pages(tmp_path, monkeypatch):
             told = answer.json()
             found += [one["data-file"]["file-path"] for one in told["file-scan-tasks"]]
             tokens = told.get("plan-tasks", ())
-            waiting += [rest.post(f"{plan[:-4]}tasks", {"plan-task": one}) for one in tokens]
+            waiting += [rest.post(f"{plan[:-4]}tasks", {"plan-task": token}) for token in tokens]
         assert sorted(found) == sorted(wide.inspect.files()["file_path"].to_pylist())
         assert largest < 4 * 20_000
         theirs = RestCatalog("c", uri=rest.url, **{"scan-planning-mode": "server"})
@@ -316,8 +316,8 @@ def test_a_line_of_the_log_names_so_many_tables(tmp_path, caplog):
     changes = [{"identifier": name, "requirements": [], "updates": []} for name in names]
     with serving(tmp_path) as rest, caplog.at_level("INFO", "lakehouse.server.watching.access_log"):
         assert rest.post("/transactions/commit", {"table-changes": changes}).status_code == 404
-        eventually(lambda: any("transactions" in one.getMessage() for one in caplog.records))
-    (line,) = [one.getMessage() for one in caplog.records]
+        eventually(lambda: any("transactions" in record.getMessage() for record in caplog.records))
+    (line,) = [record.getMessage() for record in caplog.records]
     assert (len(json.loads(line)["names"]), json.loads(line)["more_names"]) == (100, 4900)
 
 

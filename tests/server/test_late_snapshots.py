@@ -51,8 +51,8 @@ def test_history_is_all_there(tables):
     assert table.scan(snapshot_id=first).count() == 3
     assert asked.count("all") == 1
     assert table.metadata == home.metadata
-    assert [one.snapshot_id for one in table.snapshots()] == [
-        one.snapshot_id for one in home.snapshots()
+    assert [snapshot.snapshot_id for snapshot in table.snapshots()] == [
+        snapshot.snapshot_id for snapshot in home.snapshots()
     ]
     assert asked.count("all") == 1
     assert pickle.loads(pickle.dumps(table.metadata)) == home.metadata  # noqa: S301

@@ -71,7 +71,7 @@ def test_clients_find_each_name_and_no_other(rest, our):
             lh.load_catalog(rest.url).create_table(where, ROWS.schema, properties={"n": str(n)})
         else:
             client.create_table((top, name, name), ROWS.schema, properties={"n": str(n)})
-    listed = {tuple(one) for one in client.list_namespaces((top,))}
+    listed = {tuple(namespace) for namespace in client.list_namespaces((top,))}
     assert listed == {(top, name) for name in NAMES}
     places = set()
     for n, name in enumerate(NAMES):
@@ -165,7 +165,7 @@ def test_the_page_of_a_table_and_the_log(rest, caplog):
         eventually(lambda: len(caplog.records) == 2)  # a line is written behind its answer
     assert page.status_code == 200
     assert "seen\\.by.a/b\\.c" in page.text
-    lines = [json.loads(one.getMessage())["names"] for one in caplog.records]
+    lines = [json.loads(record.getMessage())["names"] for record in caplog.records]
     assert lines == [["seen\\.by.a/b\\.c"], ["\ufffd"]]
 
 

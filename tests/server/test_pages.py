@@ -204,7 +204,7 @@ def test_a_sample_shows_no_row_that_is_deleted(lake, version):
     table.delete("id < 1005 or id = 1020")
     assert table.inspect.delete_files().num_rows
     with browsing(lake) as browser:
-        shown = {one for one in browser.page("/tables/a/t/sample").texts if one.isdecimal()}
+        shown = {text for text in browser.page("/tables/a/t/sample").texts if text.isdecimal()}
         # of a table with more deletes than a page reads, none is shown
         for one in range(3):
             table.append(numbers(2000 + one))
@@ -294,7 +294,7 @@ def test_statements_about_too_many_files_are_not_judged(lake, monkeypatch):
     table = lake.create_table("shop.orders", NUMBERS)
     table.append(numbers(1))
     names = {"shop.orders": table_names(table)}
-    StatementStore(lake).put([bind(one, names, 0) for one in parse_statements(SAID)])
+    StatementStore(lake).put([bind(statement, names, 0) for statement in parse_statements(SAID)])
     monkeypatch.setattr(table_pages, "JUDGED_FILES_MAX", 0)
     with browsing(lake) as browser:
         shown = browser.words("/tables/shop/orders")
@@ -333,27 +333,29 @@ def test_lists_come_in_pages_that_miss_and_repeat_nothing(lake, monkeypatch):
             page = browser.page(path)
             assert len(loaded) <= most
             yield page
-            after = [one for one in page.links if "after=" in one or "from=" in one]
+            after = [link for link in page.links if "after=" in link or "from=" in link]
             path = "" if not after else after[0] if after[0][0] == "/" else base + after[0]
 
     def tables(page):
-        return [one for one in page.texts if one[:1] == "t" and one[1:].isdecimal()]
+        return [text for text in page.texts if text[:1] == "t" and text[1:].isdecimal()]
 
     with browsing(lake) as browser:
         listed = list(pages(browser, "/", 3))
-        assert [one for page in listed for one in tables(page)] == [
+        assert [table for page in listed for table in tables(page)] == [
             name.split(".")[1] for name in names
         ]
-        found = [one for page in pages(browser, "/?q=amount", 2) for one in page.texts]
+        found = [text for page in pages(browser, "/?q=amount", 2) for text in page.texts]
         assert [one for one in found if one in names] == ["b.t3", "d.t3", "f.t3"]
         named = list(pages(browser, "/?q=t1+d.", 3))
-        assert [one for page in named for one in page.texts if one in names] == ["d.t1"]
-        readers = [one for page in pages(browser, "/tables/b/t0/lineage", 5) for one in page.texts]
-        assert [one for one in readers if one in names[1:]] == [
+        assert [text for page in named for text in page.texts if text in names] == ["d.t1"]
+        readers = [
+            text for page in pages(browser, "/tables/b/t0/lineage", 5) for text in page.texts
+        ]
+        assert [reader for reader in readers if reader in names[1:]] == [
             name for name in names[1:] if not name.endswith("3")
         ]
         kept = [str(one.snapshot_id) for one in source.history()]
-        told = [one for page in pages(browser, "/tables/b/t0/snapshots", 1) for one in page.texts]
+        told = [text for page in pages(browser, "/tables/b/t0/snapshots", 1) for text in page.texts]
         assert sorted(one for one in told if one in kept) == sorted(kept)
         assert "no snapshots here" in browser.words("/tables/b/t0/snapshots?from=99")
 
@@ -372,7 +374,7 @@ def test_who_may_not_read_a_table_is_told_nothing_of_it(tmp_path):
         )
         bob, creator = Browser(server.url, "bob"), Browser(server.url, "create")
         path = "/tables/shared%1Fdeep/t"
-        for page in ("/", "/?q=hush", "/?q=source", "/?q=id", *(path + one for one in PAGES)):
+        for page in ("/", "/?q=hush", "/?q=source", "/?q=id", *(path + page for page in PAGES)):
             text = bob.text(page)
             for told in ("secret", "hush" if "hush" not in page else "\0", "mine"):
                 assert told not in text, page

@@ -269,7 +269,9 @@ def test_others_are_served_while_a_reader_plans(tmp_path, monkeypatch):
         # 4 are worked on, 32 wait, the others are told to come again
         eventually(lambda: len(answers) == 24)
         eventually(lambda: len(began) == 4)
-        assert {(one.status_code, one.headers["Retry-After"]) for one in answers} == {(429, "1")}
+        assert {(answer.status_code, answer.headers["Retry-After"]) for answer in answers} == {
+            (429, "1")
+        }
         assert "Principal bob may have 4" in answers[0].json()["error"]["message"]
         for n in range(40):
             server.token("ann")
@@ -286,7 +288,7 @@ def test_others_are_served_while_a_reader_plans(tmp_path, monkeypatch):
         go.set()
         for one in asked:
             one.result(600)
-        assert sorted(one.status_code for one in answers) == [200] * 36 + [429] * 24
+        assert sorted(answer.status_code for answer in answers) == [200] * 36 + [429] * 24
 
 
 def test_our_client_asks_for_no_more_than_servers_read(tmp_path, monkeypatch):

@@ -95,8 +95,8 @@ def test_of_many_files_there_are_several_answers(tables, monkeypatch):
     served, ours = tables
     monkeypatch.setattr(scan_operations, "TASKS_MAX", 4)
     plan = served.scan(where="id > 1").plan()
-    assert {one.file_path for one in plan.files} == {
-        one.file_path for one in ours.scan(where="id > 1").plan().files
+    assert {file.file_path for file in plan.files} == {
+        file.file_path for file in ours.scan(where="id > 1").plan().files
     }
     assert sorted(served.scan().to_arrow()["id"].to_pylist()) == LIVE["id"].to_pylist()
 

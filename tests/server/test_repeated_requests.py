@@ -42,7 +42,7 @@ def test_a_success_is_answered_again_and_not_repeated(kept):
     same = key()
     body = {"namespace": ["once"], "properties": {"a": "b"}}
     answers = [kept.post("/namespaces", body, **same) for _ in range(3)]
-    assert [one.status_code for one in answers] == [200] * 3
+    assert [answer.status_code for answer in answers] == [200] * 3
     assert answers[0].json() == answers[2].json() == body
     same = key()
     table = {"name": "t", "schema": SCHEMA}

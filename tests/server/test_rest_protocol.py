@@ -219,7 +219,7 @@ def test_lists_of_structs_without_fields(rest):
     table = rest.lake.load_table("hollow.t")
     with table.update_schema() as update:
         update.add_column("n", "long")
-    assert [one.name for one in table.refresh().schema().fields] == ["l", "n"]
+    assert [field.name for field in table.refresh().schema().fields] == ["l", "n"]
 
 
 def test_what_is_registered_has_to_be_of_a_known_version(rest):

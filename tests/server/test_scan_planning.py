@@ -145,7 +145,7 @@ def test_history(rest, planned):
 
     def rows(**body):
         tasks = rest.post(path, body).json()["file-scan-tasks"]
-        return sum(one["data-file"]["record-count"] for one in tasks)
+        return sum(task["data-file"]["record-count"] for task in tasks)
 
     assert rows(**{"snapshot-id": first}) == 20
     assert rows(**{"snapshot-id": third}) == 60

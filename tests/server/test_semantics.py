@@ -206,7 +206,7 @@ def test_a_statement_of_two_tables_is_told_to_those_alone_who_may_read_both(tmp_
             ]
             if all_of_them:
                 answers.append(server.ask(token, "POST", where, {}))
-            assert all(one.status_code == 200 for one in answers)
+            assert all(answer.status_code == 200 for answer in answers)
             return answers
 
         def told_nothing():

@@ -66,12 +66,14 @@ def test_every_change_that_was_asked_for_happened_once(tmp_path, catalog):
                 for number in range(CLIENTS)
             ]
             kills = 0
-            while kills == 0 or (kills < KILLS and any(one.poll() is None for one in clients)):
+            while kills == 0 or (
+                kills < KILLS and any(client.poll() is None for client in clients)
+            ):
                 time.sleep(KILL_SECONDS)
                 server.kill()
                 server.start()
                 kills += 1
-            told = [json.loads(one.communicate(timeout=1200)[0]) for one in clients]
+            told = [json.loads(client.communicate(timeout=1200)[0]) for client in clients]
             for late in proxy.late:
                 late.join()
             proxy.shutdown()
@@ -82,7 +84,9 @@ def test_every_change_that_was_asked_for_happened_once(tmp_path, catalog):
     assert sum(proxy.faults.values()) > CLIENTS * APPENDS / 2
 
     appended = lake.load_table("ns.t").metadata
-    numbers = [one.summary["number"] for one in appended.ancestors(appended.current_snapshot_id)]
+    numbers = [
+        ancestor.summary["number"] for ancestor in appended.ancestors(appended.current_snapshot_id)
+    ]
     expected = {str(c * 1000 + n + 1) for c in range(CLIENTS) for n in range(APPENDS)}
     assert len(numbers) == len(appended.snapshots)  # nothing beside the line of parents
     assert (len(numbers), set(numbers)) == (len(expected), expected)

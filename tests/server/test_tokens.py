@@ -347,7 +347,7 @@ def test_no_secret_is_in_logs_errors_or_metadata(tmp_path):
         assert said[0].split(".")[2] not in text
     commits = [json.loads(line) for line in written.splitlines()]
     assert [
-        (one["principal"], one["names"], one["status"])
-        for one in commits
-        if one["operation"].startswith("POST /v1/{prefix}/namespaces/{namespace}/tables/{table}")
+        (commit["principal"], commit["names"], commit["status"])
+        for commit in commits
+        if commit["operation"].startswith("POST /v1/{prefix}/namespaces/{namespace}/tables/{table}")
     ] == [("ann", ["ann.t"], 200)]

@@ -142,4 +142,4 @@ def test_clients_over_rest_set_what_their_engine_goes_by(rest, caplog):
     path = "/namespaces/foreign/tables/t"
     assert rest.post(path, change).status_code == 200
     assert (foreign | more).items() <= rest.get(path).json()["metadata"]["properties"].items()
-    assert not [one for one in caplog.records if "nothing here" in one.getMessage()]
+    assert not [record for record in caplog.records if "nothing here" in record.getMessage()]

@@ -45,9 +45,9 @@ def samples(rest: Rest) -> dict[tuple[str, ...], float]:
     told = rest.session.get(f"{rest.url}/metrics", timeout=30)
     assert told.status_code == 200
     return {
-        (one.name, *one.labels.values()): one.value
+        (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(told.text)
-        for one in family.samples
+        for sample in family.samples
     }
 
 
@@ -191,7 +191,7 @@ def test_a_table_page_shows_snapshots_and_what_is_said(tmp_path):
         table.append(pa.table({"id": [n]}))
     table.create_tag("first", table.history()[0].snapshot_id)
     names = {seen.name: seen for seen in (table_names(table),)}
-    statements = [bind(one, names, 0) for one in parse_statements(SAID)]
+    statements = [bind(statement, names, 0) for statement in parse_statements(SAID)]
     StatementStore(lake).put(statements)
     accept(lake, statements, "Ann")
     with serve(lake) as server, requests.Session() as session:
@@ -201,7 +201,7 @@ def test_a_table_page_shows_snapshots_and_what_is_said(tmp_path):
         assert "first" in shown.texts
         assert "the <b>number</b>" in shown.texts
         # the one was read by a person; the bounds of three ids refute the other
-        assert [one for one in shown.texts if one in STATES] == ["verified", "contradicted"]
+        assert [text for text in shown.texts if text in STATES] == ["verified", "contradicted"]
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
@@ -234,11 +234,11 @@ def test_each_request_is_a_line_of_json_without_secrets(tmp_path):
         assert server.stop() == 0
     text = log.read_text()
     lines = [json.loads(line) for line in text.splitlines()][-2:]
-    assert [(one["operation"], one["names"], one["status"]) for one in lines] == [
+    assert [(line["operation"], line["names"], line["status"]) for line in lines] == [
         ("POST /v1/{prefix}/namespaces", ["ns"], 200),
         ("GET /v1/{prefix}/namespaces/{namespace}/tables/{table}", ["ns.t"], 404),
     ]
-    assert all(one["ms"] > 0 and one["at"].startswith("20") for one in lines)
+    assert all(line["ms"] > 0 and line["at"].startswith("20") for line in lines)
     assert "hunter2" not in text
 
 

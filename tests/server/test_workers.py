@@ -184,10 +184,10 @@ def test_a_request_that_both_were_sent_takes_effect_once(two):
         for number in many:
             key = str(uuid.uuid4())
             answers = list(pool.map(create, separate, [number] * 2, [key] * 2))
-            told = [one for one in answers if one.status_code == 200]
-            assert told, [one.text for one in answers]
+            told = [answer for answer in answers if answer.status_code == 200]
+            assert told, [answer.text for answer in answers]
             # whoever cannot know yet says so, and is asked again
-            assert {one.status_code for one in answers} <= {200, 409, 500, 503}
+            assert {answer.status_code for answer in answers} <= {200, 409, 500, 503}
             again = [
                 one.ask(
                     "POST", "/namespaces/ns/tables", created(number), **{"Idempotency-Key": key}
@@ -220,7 +220,7 @@ def test_a_refusal_is_told_again_by_the_other(two):
 @pytest.mark.slow
 def test_one_that_is_killed_is_started_again_and_nothing_is_lost(two):
     server, rests = two
-    plans = [one.post(f"{TABLE}/plan", {}).json()["plan-id"] for one in rests]
+    plans = [rest.post(f"{TABLE}/plan", {}).json()["plan-id"] for rest in rests]
     counted = answered(rests[0])
     pids = dict(server._workers[0].siblings.processes())
     os.kill(pids[1], signal.SIGKILL)

@@ -115,7 +115,9 @@ class SimulatedDisk:
             as_it_is = same or rng.random() < 0.5
             if (as_it_is and now) or (not as_it_is and then):
                 survivors[name] = self.names_[name] if as_it_is else self.durable[name]
-        for file in {id(one): one for one in survivors.values() if one is not None}.values():
+        for file in {
+            id(survivor): survivor for survivor in survivors.values() if survivor is not None
+        }.values():
             if file.content != file.synced:
                 file.content = (
                     file.content[: rng.randrange(len(file.content) + 1)]

@@ -251,12 +251,12 @@ class Model:
     def _check_once(self, version: TableVersion, snapshot: Snapshot, op: str) -> None:
         """I15: an operation, and a commit id, is there once in a history."""
         name = snapshot.summary.get(COMMIT_ID)
-        for one in version.metadata.ancestors(snapshot.snapshot_id):
-            if one.snapshot_id == snapshot.snapshot_id:
+        for ancestor in version.metadata.ancestors(snapshot.snapshot_id):
+            if ancestor.snapshot_id == snapshot.snapshot_id:
                 continue
-            if one.summary.get(OP) == op or (name and one.summary.get(COMMIT_ID) == name):
+            if ancestor.summary.get(OP) == op or (name and ancestor.summary.get(COMMIT_ID) == name):
                 raise InvariantBrokenError(
-                    f"I15: {op} ({name}) is visible twice: {one.snapshot_id} and "
+                    f"I15: {op} ({name}) is visible twice: {ancestor.snapshot_id} and "
                     f"{snapshot.snapshot_id}"
                 )
 
@@ -348,7 +348,7 @@ class Model:
                 .to_manifest_entries()
             )
             self._entries[key] = [
-                (one.data_file, one.status, one.sequence_number or 0) for one in entries
+                (entry.data_file, entry.status, entry.sequence_number or 0) for entry in entries
             ]
         return self._entries[key]
 
@@ -360,12 +360,14 @@ class Model:
         if before == now or before is None:
             return
         if now is not None and any(
-            one.snapshot_id == before for one in version.metadata.ancestors(now)
+            ancestor.snapshot_id == before for ancestor in version.metadata.ancestors(now)
         ):
             return
         targets = {intent.target for intent in self.intents.values() if intent.kind == "rollback"}
         line = (
-            {now} if now is None else {one.snapshot_id for one in version.metadata.ancestors(now)}
+            {now}
+            if now is None
+            else {ancestor.snapshot_id for ancestor in version.metadata.ancestors(now)}
         )
         if not targets & line:
             raise InvariantBrokenError(f"I1: main went from {before} to {now}: commits were lost")

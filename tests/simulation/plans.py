@@ -133,7 +133,7 @@ def plan_of(seed: int) -> Plan:
         plan = replace(plan, kinds=kinds, faults=plan.faults - {"power"})
     if rng.random() < 0.5:  # few kinds meet each other more often
         some = {"append", *rng.sample(sorted(set(plan.kinds)), rng.randint(2, 5))}
-        plan = replace(plan, kinds=tuple(one for one in plan.kinds if one in some))
+        plan = replace(plan, kinds=tuple(kind for kind in plan.kinds if kind in some))
     if rng.random() < 0.1:
         mode = rng.choice(("merge-on-read", "merge-on-read", "copy-on-write"))
         plan = replace(plan, kinds=MERGE_KINDS, real_rows=False, merging=True, row_mode=mode)

@@ -166,7 +166,9 @@ class Actor:
 
     def pick(self, op: str, base: TableVersion) -> None:
         """Apply onto main what some snapshot appended."""
-        appended = [one for one in base.metadata.snapshots if one.operation == "append"]
+        appended = [
+            snapshot for snapshot in base.metadata.snapshots if snapshot.operation == "append"
+        ]
         if not appended:
             self.append(op, base)
             return
@@ -268,7 +270,7 @@ class Actor:
 
     def rollback(self, op: str, base: TableVersion) -> None:
         head = base.metadata.current_snapshot_id
-        line = [one.snapshot_id for one in base.metadata.ancestors(head)]
+        line = [ancestor.snapshot_id for ancestor in base.metadata.ancestors(head)]
         if len(line) < 2 or self.rng.random() < 0.5:
             return
         intent = Intent(op, "rollback", target=self.rng.choice(line[1:]))
@@ -363,8 +365,8 @@ class Actor:
     ) -> None:
         """Commit deletes of a row of each file, in the form of the table."""
         chosen = {
-            one.file_path: frozenset({self.rng.choice(sorted(found.live[one.file_path]))})
-            for one in targets
+            target.file_path: frozenset({self.rng.choice(sorted(found.live[target.file_path]))})
+            for target in targets
         }
         if data_files:
             intent.moved = chosen
@@ -372,13 +374,15 @@ class Actor:
         if base.metadata.format_version >= 3:
             path = f"{base.metadata.location}/data/{op}-deletes.puffin"
             files = [_vector(path, number, one) for number, one in enumerate(targets)]
-            superseded = [old for one in targets for old in found.deletes.get(one.file_path, ())]
+            superseded = [
+                old for target in targets for old in found.deletes.get(target.file_path, ())
+            ]
         elif self.world.plan.granularity == "file":
             path = f"{base.metadata.location}/data/{op}-deletes"
             files = [_deletes(f"{path}-{number}", one) for number, one in enumerate(targets)]
         else:
             files = [_deletes(f"{base.metadata.location}/data/{op}-deletes", *targets)]
-        self.storage.write_new({one.file_path: b"deletes" for one in files})
+        self.storage.write_new({file.file_path: b"deletes" for file in files})
         for number, one in enumerate(files):
             about = targets if len(files) < len(targets) else [targets[number]]
             intent.deletes[_key(one)] = {
@@ -402,9 +406,9 @@ class Actor:
     ) -> frozenset[int]:
         """Positions of the vectors that a new one replaces."""
         positions: frozenset[int] = frozenset()
-        for one in deletes:
-            if one in superseded:
-                positions |= self.model.positions_of(one)[target.file_path]
+        for delete in deletes:
+            if delete in superseded:
+                positions |= self.model.positions_of(delete)[target.file_path]
         return positions
 
     def _read(self, base: TableVersion) -> Partition:
@@ -432,7 +436,7 @@ class Actor:
             for intent in self.model.intents.values()
             for path, (_, rows) in intent.adds.items()
         }
-        live = {one.file_path: dict(enumerate(adds[one.file_path])) for one in files}
+        live = {file.file_path: dict(enumerate(adds[file.file_path])) for file in files}
         about: dict[str, list[DataFile]] = {}
         for delete, number in deletes:
             for target, positions in self.model.positions_of(delete).items():
@@ -462,7 +466,7 @@ def _data_file(path: str, partition: str, rows: int, content: bytes) -> DataFile
 
 def _deletes(path: str, *targets: DataFile) -> DataFile:
     """A position delete file about one data file, or several, of which bounds are known."""
-    paths = sorted(one.file_path.encode() for one in targets)
+    paths = sorted(target.file_path.encode() for target in targets)
     return DataFile(
         content=CONTENT_POSITION_DELETES,
         file_path=f"{path}.parquet",

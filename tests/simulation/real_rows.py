@@ -106,7 +106,7 @@ def note_deletes(intent: Intent, live: dict[str, dict[int, int]], done: RowChang
         kept = {path: one for path, one in told.items() if path not in intent.removes}
         intent.deletes[intent.op, None] = kept
         return
-    paths = {one.path for one in done.rows}
+    paths = {row.path for row in done.rows}
     for one in done.deletes:
         intent.deletes[one.file_path, one.content_offset] = {
             path: positions

@@ -241,7 +241,7 @@ class RowWriter(Actor):
         rows = read_table(tasks, ReadRequest.of(metadata, schema), storage)
         added = write_data_files(rows, replace(request, schema=schema), storage)
         transaction = self._transaction(base)
-        transaction.rewrite_files([one.data_file for one in tasks], added)
+        transaction.rewrite_files([task.data_file for task in tasks], added)
         self._commit(op, transaction, RowIntent(op, "compact"))
 
     def _write(

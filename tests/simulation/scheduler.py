@@ -81,7 +81,7 @@ class Scheduler:
 
     def step(self) -> bool:
         """Let one process go on to its next pause; False when none is left."""
-        waiting = [one for one in self.processes if not one.done]
+        waiting = [process for process in self.processes if not process.done]
         if not waiting:
             return False
         self.steps += 1

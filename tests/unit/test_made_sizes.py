@@ -228,8 +228,8 @@ def test_history_takes_no_more_than_is_counted():
     def looked_at():
         found = metadata_json.parse(text, "here")
         assert len(list(found.snapshots)) == found.snapshots.ids()[-1]
-        for one in snapshots:
-            assert found.snapshots.find(one["snapshot-id"])
+        for snapshot in snapshots:
+            assert found.snapshots.find(snapshot["snapshot-id"])
         return found
 
     for make in (lambda: metadata_json.parse(text, "here"), looked_at):

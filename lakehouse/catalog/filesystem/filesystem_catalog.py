@@ -299,35 +299,36 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         Other engines see the tables change one after the other, see `recorded_transactions`.
         """
         transaction, marked = self._environment.new_uuid().hex, []
+        names = ", ".join(str(commit.identifier) for commit in commits)
         with before_the_swap():
             check_distinct(commits)
-            for one in sorted(commits, key=lambda commit: str(commit.identifier)):
+            for commit in sorted(commits, key=lambda commit: str(commit.identifier)):
                 now_ms = self._environment.now_ms()
-                new = next_metadata(one.base, one.requirements, one.updates, now_ms)
-                new = self._freed(one.base, new)
+                new = next_metadata(commit.base, commit.requirements, commit.updates, now_ms)
+                new = self._freed(commit.base, new)
                 check_locations(new, allowed_roots(self._warehouse, self._properties))
-                mark = self._recorded.prepare(transaction, one.base, new)
+                mark = self._recorded.prepare(transaction, commit.base, new)
                 # a mark that is left by an error is withdrawn by whoever writes next
-                marked.append(self._commit(one.identifier, one.base, mark))
+                marked.append(self._commit(commit.identifier, commit.base, mark))
         try:
             is_committed = self._recorded.decide(transaction, committed=True)
         except StorageError as error:
             if error.context.get("outcome") == "failed":
                 raise
             raise CommitStateUnknownError(
-                f"{', '.join(str(one.identifier) for one in commits)}: whether they were committed "
+                f"{names}: whether they were committed "
                 f"together is not known ({error.message}). Nothing was deleted. Load them again.",
             ) from error
         if not is_committed:
             raise CommitConflictError(
-                f"{', '.join(str(one.identifier) for one in commits)} were not committed together: "
+                f"{names} were not committed together: "
                 "somebody else wrote to one of them. Load them again and repeat it."
             )
-        done = {one.identifier: self.load(one.identifier) for one in commits}
-        marks = {one.metadata_location for one in marked}
-        if not any(one.metadata_location in marks for one in done.values()):
+        done = {commit.identifier: self.load(commit.identifier) for commit in commits}
+        marks = {version.metadata_location for version in marked}
+        if not any(version.metadata_location in marks for version in done.values()):
             after_the_swap("Deleting a decision", lambda: self._recorded.forget(transaction))
-        return [done[one.identifier] for one in commits]
+        return [done[commit.identifier] for commit in commits]
 
     def _freed(self, base: TableVersion, new: TableMetadata) -> TableMetadata:
         """The metadata without the mark of a transaction, which does not happen any more."""
@@ -440,9 +441,9 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 and not in_own_folder_below(info.location, location)
             ]
         failed = dict(self._store.delete(doomed).failed)
-        for one in versions:
+        for version_file in versions:
             if not failed:
-                failed |= self._store.delete([one]).failed
+                failed |= self._store.delete([version_file]).failed
         if failed:
             raise StorageError(
                 f"Table {identifier} is dropped, but {len(failed)} of its files could not be "

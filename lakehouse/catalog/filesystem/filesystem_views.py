@@ -64,7 +64,7 @@ class FilesystemViews:
         """Sorted identifiers of the namespace's views."""
         folder = self._namespaces.require(namespace)
         found = (Identifier(namespace, name) for name in self._store.list_folders(folder))
-        return [one for one in found if self.exists(one)]
+        return [view for view in found if self.exists(view)]
 
     def exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find it."""

@@ -173,7 +173,7 @@ def plain_folder(warehouse: str, levels: Sequence[str]) -> str:
     folders, so that nothing can be written differently there.
     """
     for level in levels:
-        found = next((one for one in level if one in "./"), None)
+        found = next((character for character in level if character in "./"), None)
         if found is not None:
             raise InvalidIdentifierError(
                 f"Name {level!r} holds the character {found!r}, which is not allowed in names of "

@@ -224,7 +224,7 @@ class RestCatalog(BaseCatalog):
         found = self._session.pages(
             "namespaces", "namespaces", dotted(parent) or self._name, NAMESPACE, query
         )
-        return sorted(tuple(require_list(one, "namespaces")) for one in found)
+        return sorted(tuple(require_list(listed, "namespaces")) for listed in found)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
         """The namespace's properties."""
@@ -247,10 +247,10 @@ class RestCatalog(BaseCatalog):
         found = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
         return sorted(
             Identifier(
-                tuple(require_list(one.get("namespace"), "identifiers.namespace")),
-                require_str(one, "name", "identifiers"),
+                tuple(require_list(listed.get("namespace"), "identifiers.namespace")),
+                require_str(listed, "name", "identifiers"),
             )
-            for one in found
+            for listed in found
         )
 
     def table_exists(self, identifier: Identifier) -> bool:
@@ -430,7 +430,7 @@ class RestCatalog(BaseCatalog):
 
     def _commit_refused(self, bases: Sequence[TableVersion], answer: Response) -> LakehouseError:
         """Why a commit certainly did not happen."""
-        names = ", ".join(str(one.identifier) for one in bases)
+        names = ", ".join(str(base.identifier) for base in bases)
         reason = told(answer)[1]
         if answer.status_code == 409:
             return CommitConflictError(

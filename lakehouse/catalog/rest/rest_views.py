@@ -53,10 +53,10 @@ class RestViews:
         found = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
         return sorted(
             Identifier(
-                tuple(require_list(one.get("namespace"), "identifiers.namespace")),
-                require_str(one, "name", "identifiers"),
+                tuple(require_list(view.get("namespace"), "identifiers.namespace")),
+                require_str(view, "name", "identifiers"),
             )
-            for one in found
+            for view in found
         )
 
     def exists(self, identifier: Identifier) -> bool:

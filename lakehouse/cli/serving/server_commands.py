@@ -107,7 +107,7 @@ def serve(
     )
     app: Any = load_module("lakehouse.server.rest_app", "server")
     options = {
-        "config": dict(_told(one) for one in tell or ()),
+        "config": dict(_told(setting) for setting in tell or ()),
         "access": access and app.AccessRules(*access),
         "memory": app.MemoryBounds.parse(memory or ()),
         "dagster_url": dagster_url,
@@ -211,7 +211,7 @@ def spark_connect(
         host=host,
         port=port,
         master=master,
-        config=dict(_setting(one) for one in spark_config or ()),
+        config=dict(_setting(setting) for setting in spark_config or ()),
     )
     with server:
         signal.signal(signal.SIGINT, lambda *_: ended.set())  # PySpark's own raises

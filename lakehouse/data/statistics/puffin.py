@@ -114,7 +114,7 @@ def parse_footer(data: bytes, location: str) -> list[Blob]:
     if flags & _COMPRESSED_FOOTER:
         raise CorruptMetadataError(f"{location}: its footer is compressed", location=location)
     try:
-        return [_from_json(load) for load in orjson.loads(text)["blobs"]]
+        return [_from_json(blob) for blob in orjson.loads(text)["blobs"]]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptMetadataError(f"{location}: its footer is damaged: {error!r}") from error
 

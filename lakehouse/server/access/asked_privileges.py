@@ -23,9 +23,9 @@ def check_asks(caller: Caller, asks: Sequence[Ask]) -> None:
 
     Names decide, not what is there: nobody learns what exists where they may not look.
     """
-    for one in asks:
-        if not caller.has(one):
-            raise HttpError(403, "ForbiddenException", f"{caller.name} may not {one}.")
+    for ask in asks:
+        if not caller.has(ask):
+            raise HttpError(403, "ForbiddenException", f"{caller.name} may not {ask}.")
 
 
 def path_of(identifier: Identifier) -> Path:
@@ -130,17 +130,20 @@ def signed(updates: Sequence[Update], caller: Caller) -> list[Update]:
         return list(updates)
     return [
         replace(
-            one,
+            update,
             snapshot=replace(
-                one.snapshot, summary={**one.snapshot.summary, PRINCIPAL: caller.name}
+                update.snapshot, summary={**update.snapshot.summary, PRINCIPAL: caller.name}
             ),
         )
-        if isinstance(one, AddSnapshot)
-        else one
-        for one in updates
+        if isinstance(update, AddSnapshot)
+        else update
+        for update in updates
     ]
 
 
 def _creates(call: Call, document: Any) -> bool:
     requirements = call.read(lambda: optional_list(document, "requirements", "body"))
-    return any(isinstance(one, dict) and one.get("type") == "assert-create" for one in requirements)
+    return any(
+        isinstance(requirement, dict) and requirement.get("type") == "assert-create"
+        for requirement in requirements
+    )

@@ -133,7 +133,7 @@ class BearerTokens:
         return self._verified(principal, told.split() if isinstance(told, str) else told, claims)
 
     def _verified(self, name: str, told: Iterable[object], claims: dict[str, Any]) -> Verified:
-        roles = tuple(str(one) for one in told)
+        roles = tuple(str(role) for role in told)
         caller = self._rules.caller(name, roles or self._rules.roles_of.get(name, ()))
         return Verified(caller, roles, int(claims["exp"]) * 1000)
 

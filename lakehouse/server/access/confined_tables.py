@@ -54,14 +54,14 @@ def check_updates(
 
     Raises InvalidLocationError; HttpError, 403.
     """
-    moved = [one.location for one in updates if isinstance(one, SetLocation)]
+    moved = [update.location for update in updates if isinstance(update, SetLocation)]
     named = [*moved, *_paths(updates)]
     own: Sequence[str] = ()
     if base is not None:
         own = certain_folders(base)
         if caller.name is not None:  # what the metadata file says may be anybody's word
             named += [base.metadata.location, metadata_folder(base.metadata)]
-    new = [one for one in named if not any(is_within(one, folder) for folder in own)]
+    new = [location for location in named if not any(is_within(location, folder) for folder in own)]
     is_bound = not caller.may(Privilege.MANAGE, ())
     if is_bound:  # first: what is elsewhere is not told
         for one in new:
@@ -70,7 +70,7 @@ def check_updates(
             if one not in new and leads_elsewhere(catalog, one):
                 raise _forbidden(caller, f"put {identifier} at {one}, behind a link")
     # where a new table may lie the catalog sees to when it creates it
-    elsewhere = [one for one in new if base is not None or not _within(one, moved)]
+    elsewhere = [location for location in new if base is not None or not _within(location, moved)]
     if elsewhere:
         others = list(_folders_of_others(catalog, tables, identifier))
         for one in elsewhere:
@@ -129,15 +129,15 @@ def _check_lists(
     caller: Caller, identifier: Identifier, snapshot: Snapshot, is_own: Callable[[str], bool]
 ) -> None:
     lists = snapshot.manifests or (snapshot.manifest_list,)
-    for one in lists:
-        if not is_own(one):
-            raise _forbidden(caller, f"use {one}, outside the folders of {identifier}")
+    for manifest_list in lists:
+        if not is_own(manifest_list):
+            raise _forbidden(caller, f"use {manifest_list}, outside the folders of {identifier}")
 
 
 def _paths(updates: Sequence[Update]) -> Iterator[str]:
-    for one in updates:
-        if isinstance(one, SetProperties):
-            yield from (one.updates[key] for key in _PATHS if key in one.updates)
+    for update in updates:
+        if isinstance(update, SetProperties):
+            yield from (update.updates[key] for key in _PATHS if key in update.updates)
 
 
 def _within(location: str, folders: Iterable[str]) -> bool:

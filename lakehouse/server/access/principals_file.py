@@ -132,7 +132,7 @@ def read_rules(file: File) -> Rules:
     _check_roles(file, document)
     return Rules(
         roles={
-            name: tuple(Grant(one.path, one.may) for one in grants)
+            name: tuple(Grant(grant.path, grant.may) for grant in grants)
             for name, grants in document.roles.items()
         },
         secrets={name: one.secret for name, one in document.principals.items()},
@@ -158,8 +158,8 @@ def _document(file: File) -> _Document:
         raise InvalidInputError(f"{file} is no YAML that can be read.") from None
     except ValidationError as error:
         told = [
-            f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}"
-            for one in error.errors(include_input=False, include_context=False)
+            f"{'.'.join(map(str, problem['loc'])) or 'it'}: {problem['msg']}"
+            for problem in error.errors(include_input=False, include_context=False)
         ]
         raise InvalidInputError(f"{file}: {'; '.join(told)}") from None
 

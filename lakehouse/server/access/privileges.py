@@ -49,7 +49,7 @@ class Grant:
     def gives(self, privilege: Privilege, path: Path) -> bool:
         """Whether it allows that there."""
         return path[: len(self.path)] == self.path and any(
-            privilege in _GIVES[one] for one in self.privileges
+            privilege in _GIVES[given] for given in self.privileges
         )
 
 

@@ -109,7 +109,7 @@ class FileAccess:
 
         Raises StorageError: the credentials cannot be had.
         """
-        ways = {one.strip() for one in (wanted or "").split(",")}
+        ways = {way.strip() for way in (wanted or "").split(",")}
         if parse(metadata.location).scheme not in _S3:
             return None
         if VENDED in ways and self._rules.role is not None:
@@ -199,7 +199,7 @@ def _listed(metadata: TableMetadata, session: SessionKeys) -> list[dict[str, Any
 
 
 def _path(name: Identifier) -> str:
-    namespace = _SEPARATOR.join(quote(one, safe="") for one in name.namespace)
+    namespace = _SEPARATOR.join(quote(level, safe="") for level in name.namespace)
     return f"v1/namespaces/{namespace}/tables/{quote(name.name, safe='')}"
 
 
@@ -222,9 +222,10 @@ def session_policy(folders: Sequence[str], *, writes: bool, partition: str = "aw
         writes: whether objects may be put and deleted.
         partition: of Amazon's resource names.
     """
-    parsed = [parse(one) for one in folders]
+    parsed = [parse(folder) for folder in folders]
     objects = [
-        f"arn:{partition}:s3:::{one.authority}/{_literal(one.path.rstrip('/'))}/*" for one in parsed
+        f"arn:{partition}:s3:::{folder.authority}/{_literal(folder.path.rstrip('/'))}/*"
+        for folder in parsed
     ]
     statements: list[dict[str, Any]] = [
         {
@@ -233,10 +234,12 @@ def session_policy(folders: Sequence[str], *, writes: bool, partition: str = "aw
             "Resource": sorted(objects),
         }
     ]
-    for bucket in sorted({one.authority for one in parsed}):
+    for bucket in sorted({folder.authority for folder in parsed}):
         resource = f"arn:{partition}:s3:::{bucket}"
         prefixes = sorted(
-            f"{_literal(one.path.rstrip('/'))}/*" for one in parsed if one.authority == bucket
+            f"{_literal(folder.path.rstrip('/'))}/*"
+            for folder in parsed
+            if folder.authority == bucket
         )
         statements.append(
             {

@@ -109,8 +109,8 @@ def check_signable(
         _check_own(f"s3://{bucket}/{prefix}x", is_own)
     elif request.method == "POST":
         _check_parameters(query, _DELETION)
-        for one in _deleted_keys(request.body):
-            _check_own(f"s3://{bucket}/{one}", is_own)
+        for deleted in _deleted_keys(request.body):
+            _check_own(f"s3://{bucket}/{deleted}", is_own)
     else:
         raise _refused("a bucket")
 
@@ -152,7 +152,7 @@ def _key(raw: str) -> str:
         raise _bad_key() from None
     for _ in range(_DECODED_TIMES):
         # some servers leave out what follows a semicolon
-        segments = [one.partition(";")[0] for one in text.split("/")]
+        segments = [segment.partition(";")[0] for segment in text.split("/")]
         if _CONTROL.search(text) or "" in segments[:-1] or {".", ".."} & {*segments}:
             raise _bad_key()
         following = unquote(text, errors="replace")
@@ -193,7 +193,7 @@ def _check_headers(request: SignRequest, endpoint: Endpoint) -> None:
             raise _refused(f"control characters in the header {name[:80]!r}")
     hosts = request.headers.get("host", ())
     netloc = urlsplit(request.uri).netloc
-    if any(one != netloc for one in hosts):
+    if any(host != netloc for host in hosts):
         raise _refused(f"another host than {endpoint.host}")
 
 
@@ -215,7 +215,7 @@ def _deleted_keys(body: str | None) -> list[str]:
         kind = node.tag.rpartition("}")[2]
         if kind == "Quiet":
             continue
-        named = [one.text or "" for one in node if one.tag.rpartition("}")[2] == "Key"]
+        named = [child.text or "" for child in node if child.tag.rpartition("}")[2] == "Key"]
         if kind != "Object" or len(named) != 1:
             raise _refused("a body that names something else than objects")
         keys.append(_checked_key(named[0]))

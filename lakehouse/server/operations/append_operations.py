@@ -71,16 +71,18 @@ def _check_files(
             raise InvalidInputError(f"{file.file_path} is outside the folders of {identifier}.")
     folders = [metadata.location, metadata_folder(metadata)]
     storage = served.catalog.storage(metadata.location)
-    for one in asked.manifests:
-        if not any(lies_within(one.manifest_path, folder) for folder in folders):
-            raise InvalidInputError(f"{one.manifest_path} is outside the folders of {identifier}.")
-        try:
-            size = storage.size(one.manifest_path)
-        except NoSuchFileError as error:
-            raise InvalidInputError(f"There is no manifest {one.manifest_path}.") from error
-        if size != one.manifest_length:
+    for manifest in asked.manifests:
+        if not any(lies_within(manifest.manifest_path, folder) for folder in folders):
             raise InvalidInputError(
-                f"{one.manifest_path} has {size} bytes, not {one.manifest_length}."
+                f"{manifest.manifest_path} is outside the folders of {identifier}."
+            )
+        try:
+            size = storage.size(manifest.manifest_path)
+        except NoSuchFileError as error:
+            raise InvalidInputError(f"There is no manifest {manifest.manifest_path}.") from error
+        if size != manifest.manifest_length:
+            raise InvalidInputError(
+                f"{manifest.manifest_path} has {size} bytes, not {manifest.manifest_length}."
             )
 
 

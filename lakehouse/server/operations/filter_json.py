@@ -121,7 +121,7 @@ def _name(term: Any, where: str) -> str:
 def _values(values: Any, where: str) -> list[Any]:
     if isinstance(values, dict):
         values = values.get("values")  # with their type
-    return [_value(one, where) for one in require_list(values, f"{where}.values")]
+    return [_value(literal, where) for literal in require_list(values, f"{where}.values")]
 
 
 def _value(value: Any, where: str) -> Any:

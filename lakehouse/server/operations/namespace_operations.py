@@ -19,9 +19,15 @@ def list_namespaces(served: Served, call: Call) -> Answer:
     """Directly below `parent`, or at the top."""
     given = call.query.get("parent", "")
     parent = parse_namespace(tuple(given.split(SEPARATOR))) if given else ()
-    names = [one for one in served.catalog.list_namespaces(parent) if served.caller.sees(one)]
+    names = [
+        namespace
+        for namespace in served.catalog.list_namespaces(parent)
+        if served.caller.sees(namespace)
+    ]
     shown, token = page(call, names)
-    return json_answer({"namespaces": [list(one) for one in shown], "next-page-token": token})
+    return json_answer(
+        {"namespaces": [list(namespace) for namespace in shown], "next-page-token": token}
+    )
 
 
 def create_namespace(served: Served, call: Call) -> Answer:
@@ -76,7 +82,7 @@ def update_properties(served: Served, call: Call) -> Answer:
         )
     before = served.catalog.namespace_properties(namespace)
     served.catalog.update_namespace_properties(namespace, updates, removals)
-    return _updated(updates, removals, [one for one in removals if one not in before])
+    return _updated(updates, removals, [removal for removal in removals if removal not in before])
 
 
 def properties_were_updated(_served: Served, call: Call) -> Answer:
@@ -87,7 +93,7 @@ def properties_were_updated(_served: Served, call: Call) -> Answer:
 def _changed(call: Call) -> tuple[dict[str, str], list[str]]:
     document = call.document()
     removals = call.read(lambda: optional_list(document, "removals", "body"))
-    if not all(isinstance(one, str) for one in removals):
+    if not all(isinstance(removal, str) for removal in removals):
         raise InvalidInputError("body.removals: expected a list of strings.")
     return call.read(lambda: string_map(document.get("updates"), "body.updates")), removals
 

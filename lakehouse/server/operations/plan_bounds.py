@@ -44,7 +44,7 @@ class PlanBounds:
     @classmethod
     def parse(cls, settings: Sequence[str]) -> PlanBounds:
         """From `name=number`, several times. Raises InvalidInputError."""
-        names = [one.name.replace("_", "-") for one in fields(cls)]
+        names = [field.name.replace("_", "-") for field in fields(cls)]
         found: dict[str, int] = {}
         for setting in settings:
             name, _, number = setting.partition("=")

@@ -103,7 +103,7 @@ class _Planners:
         with self._lock:
             own = self._waiting.setdefault(principal, deque())
             # those that nobody wants any more keep no place
-            alive = sum(not one.result.cancelled() for one in own)
+            alive = sum(not plan.result.cancelled() for plan in own)
             free = self._bounds.at_once - self._running[principal]
             if alive >= self._bounds.waiting + max(free, 0):
                 raise self._bounds.too_many(principal)

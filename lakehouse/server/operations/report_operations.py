@@ -70,7 +70,7 @@ def scan_report(document: Mapping[str, Any]) -> PlanReport:
         raise CorruptMetadataError("body.filter: expected a filter, found nothing.")
     where = document["filter"]
     names = require_list(document.get("projected-field-names"), "projected-field-names")
-    if not all(isinstance(one, str) for one in names):
+    if not all(isinstance(name, str) for name in names):
         raise CorruptMetadataError("projected-field-names: expected a list of strings.")
     for one in require_list(document.get("projected-field-ids"), "projected-field-ids"):
         as_int(one, "projected-field-ids")

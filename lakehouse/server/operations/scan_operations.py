@@ -154,7 +154,7 @@ class ScanPlanning:
         owner = None if siblings is None else siblings.owner(plan_id)
         if siblings is None or owner is None:
             return None
-        names = [quote(call.names[one], safe="") for one in ("namespace", "table", "plan_id")]
+        names = [quote(call.names[part], safe="") for part in ("namespace", "table", "plan_id")]
         target = "/v1/namespaces/{}/tables/{}/plan/{}".format(*names)
         seconds = self._bounds.seconds + 2 * PATIENCE_SECONDS  # its own are over before
         try:
@@ -194,8 +194,8 @@ class ScanPlanning:
         # whoever gave a token may say any version: what is planned now is of the newest
         newest = replace(asked, metadata_location=version.metadata_location)
         reads_all = served.caller.may(Privilege.MANAGE, ())
-        for one in dict.fromkeys((asked, newest)):
-            known = self._plans.get((one, reads_all))
+        for question in dict.fromkeys((asked, newest)):
+            known = self._plans.get((question, reads_all))
             if known is not None:
                 served.meters.planned(None)
                 return known
@@ -247,7 +247,7 @@ class _Page:
         following = replace(self, begin=rest[0], is_linked=True).token()
         if self.is_linked or len(following) * len(rest) > PAGE_BYTES:
             return [following]
-        return [replace(self, begin=one).token() for one in rest]
+        return [replace(self, begin=begin).token() for begin in rest]
 
 
 def _page(plan: ScanPlan, version: TableVersion, asked: _Page) -> bytes:
@@ -269,7 +269,7 @@ def _page(plan: ScanPlan, version: TableVersion, asked: _Page) -> bytes:
     for task in plan.tasks[asked.begin : asked.begin + asked.plan.files_max()]:
         item: dict[str, Any] = {"data-file": file_to_json(task.data_file, types)}
         if task.deletes:
-            item["delete-file-references"] = [reference(one) for one in task.deletes]
+            item["delete-file-references"] = [reference(delete) for delete in task.deletes]
         if whole is not None:
             item["residual-filter"] = whole
         tasks.append(item)
@@ -339,7 +339,7 @@ def _request(
 
 def _names(document: Mapping[str, Any], key: str) -> list[str]:
     found = optional_list(document, key, "body")
-    if not all(isinstance(one, str) for one in found):
+    if not all(isinstance(column, str) for column in found):
         raise InvalidInputError(f"{key} must be names of columns.")
     return found
 

@@ -62,13 +62,13 @@ def change_statements(served: Served, call: Call) -> Answer:
     written = call.read(lambda: optional_list(document, "statements", "body"))
     removals = call.read(lambda: optional_list(document, "removals", "body"))
     expected = call.read(lambda: optional_str(document, "digest", "body"))
-    if not all(isinstance(one, str) for one in removals):
+    if not all(isinstance(removal, str) for removal in removals):
         raise InvalidInputError("body.removals: expected a list of ids.")
     if len(written) > STATEMENTS_MAX:
         raise InvalidInputError(f"At most {STATEMENTS_MAX} statements in one request.")
-    drafts = call.read(lambda: [_draft(served, one, table.name) for one in written])
+    drafts = call.read(lambda: [_draft(served, statement, table.name) for statement in written])
     names, now_ms = _Readable(served), served.environment.now_ms()
-    bound = [bind(one, names, now_ms) for one in drafts]
+    bound = [bind(draft, names, now_ms) for draft in drafts]
     StatementStore(served.lake).change(table, bound, removals, expected=expected)
     accept(served.lake, bound, _UNNAMED)
     results, _ = check(survey(served.lake, [table.name]), run_evidence=False)
@@ -86,7 +86,7 @@ def _answer(served: Served, name: str, as_of_ms: int | None) -> Answer:
             "table-uuid": table.metadata.table_uuid,
             "snapshot-id": snapshot_id,
             "digest": table_digest(seen.statements, table.metadata.table_uuid),
-            "statements": [one.to_json() for one in results],
+            "statements": [result.to_json() for result in results],
         }
     )
 

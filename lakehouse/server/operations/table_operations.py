@@ -81,7 +81,7 @@ def list_tables(served: Served, call: Call) -> Answer:
     """Of one namespace."""
     namespace = call.namespace()
     found = served.catalog.list_tables(namespace)
-    names = [(one.name,) for one in found if served.caller.sees(path_of(one))]
+    names = [(table.name,) for table in found if served.caller.sees(path_of(table))]
     shown, token = page(call, names)
     listed = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
     return json_answer({"identifiers": listed, "next-page-token": token})
@@ -173,7 +173,7 @@ def _loaded(
 ) -> Answer:
     # what was handed out before is good while the tag is the same
     tag = etag(version, snapshots if access is None else f"{snapshots} {access.epoch}")
-    if tag in (one.strip() for one in call.headers.get("if-none-match", "").split(",")):
+    if tag in (candidate.strip() for candidate in call.headers.get("if-none-match", "").split(",")):
         return Answer(304, headers={"ETag": tag})
     if access is not None:
         body = access.spliced(body)
@@ -381,7 +381,7 @@ def commit_transaction(served: Served, call: Call) -> Answer:
     """Of all tables or of none."""
     document = call.document()
     asked = call.read(lambda: require_list(document.get("table-changes"), "table-changes"))
-    served.commits.commit_all([_asked(served, call, one) for one in asked])
+    served.commits.commit_all([_asked(served, call, commit) for commit in asked])
     return Answer()
 
 

@@ -62,7 +62,7 @@ def list_views(served: Served, call: Call) -> Answer:
     """Of one namespace."""
     namespace = call.namespace()
     found = served.catalog.views.names(namespace)
-    names = [(one.name,) for one in found if served.caller.sees(path_of(one))]
+    names = [(view.name,) for view in found if served.caller.sees(path_of(view))]
     shown, token = page(call, names)
     listed = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
     return json_answer({"identifiers": listed, "next-page-token": token})
@@ -113,13 +113,15 @@ def replace_view(served: Served, call: Call) -> Answer:
         raise InvalidInputError(f"The body names another view than the path, {identifier}.")
     asked = call.read(lambda: optional_list(document, "requirements", "body"))
     wanted = call.read(lambda: require_list(document.get("updates"), "updates"))
-    requirements = call.read(lambda: [view_requirement_from_json(one) for one in asked])
-    updates = call.read(lambda: [view_update_from_json(one) for one in wanted])
-    for one in updates:
-        if isinstance(one, SetLocation):
-            check_location(served.catalog, served.caller, identifier, one.location)
-        if isinstance(one, SetProperties):
-            _check_path(served, identifier, one.updates)
+    requirements = call.read(
+        lambda: [view_requirement_from_json(requirement) for requirement in asked]
+    )
+    updates = call.read(lambda: [view_update_from_json(update) for update in wanted])
+    for update in updates:
+        if isinstance(update, SetLocation):
+            check_location(served.catalog, served.caller, identifier, update.location)
+        if isinstance(update, SetProperties):
+            _check_path(served, identifier, update.updates)
     return _answer(_change(served, identifier, requirements, updates))
 
 

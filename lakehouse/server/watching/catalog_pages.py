@@ -60,7 +60,7 @@ def catalog_page(served: Served, call: Call) -> Answer:
         left -= len(taken)
         is_first = after is None or namespace > after[0] or not after[1]
         views = view_names(served, namespace)[:VIEWS_MAX] if is_first else []
-        shown: list[Row] = [{"name": one.name, "path": view_path(one)} for one in views]
+        shown: list[Row] = [{"name": view.name, "path": view_path(view)} for view in views]
         spaces.append((dotted(namespace), _rows(served, taken), shown))
         if len(taken) < len(names):
             following = _next(taken[-1])
@@ -80,18 +80,18 @@ def catalog_page(served: Served, call: Call) -> Answer:
 
 def _search_page(served: Served, text: str, words: Sequence[str], after: Position | None) -> Answer:
     every = _every_table(served)
-    named = [one for one in every if _has_all(str(one), words)]
+    named = [name for name in every if _has_all(str(name), words)]
     first = [] if after else list(islice(named, TABLES_MAX))
     rest = [
-        one
-        for one in every
-        if _may_read(served, one) and (after is None or (one.namespace, one.name) > after)
+        name
+        for name in every
+        if _may_read(served, name) and (after is None or (name.namespace, name.name) > after)
     ]
     looked = rest[:SEARCHED_MAX]
     known = set(named)
     found = [
         {**_row(served, name, version), "places": places}
-        for name, version in versions(served, [one for one in looked if one not in known])
+        for name, version in versions(served, [name for name in looked if name not in known])
         if isinstance(version, TableVersion)
         and (places := _places(version.metadata, str(name), words))
     ]
@@ -127,8 +127,8 @@ def _places(metadata: TableMetadata, name: str, words: Sequence[str]) -> list[tu
         schema = metadata.schema()
         docs = {field.field_id: field.doc or "" for field in schema.fields}
         texts += [
-            ("column", f"{schema.find_column_name(one)} {docs.get(one, '')}".strip())
-            for one in schema.field_ids
+            ("column", f"{schema.find_column_name(field_id)} {docs.get(field_id, '')}".strip())
+            for field_id in schema.field_ids
         ]
     return _with_words(name, texts, words)
 
@@ -138,13 +138,15 @@ def _with_words(
 ) -> list[tuple[str, str]]:
     if not _has_all(" ".join([name, *(f"{what} {text}" for what, text in texts)]), words):
         return []
-    places = [(what, text) for what, text in texts if any(one in text.casefold() for one in words)]
+    places = [
+        (what, text) for what, text in texts if any(word in text.casefold() for word in words)
+    ]
     return [(what, text[:200]) for what, text in places[:_PLACES_MAX]] or [("name", name)]
 
 
 def _has_all(text: str, words: Iterable[str]) -> bool:
     folded = text.casefold()
-    return all(one in folded for one in words)
+    return all(word in folded for word in words)
 
 
 def _namespaces(served: Served, after: Position | None) -> Iterator[tuple[str, ...]]:
@@ -159,21 +161,21 @@ def _tables(served: Served, namespace: tuple[str, ...], after: Position | None) 
     except NoSuchNamespaceError:  # dropped meanwhile
         return []
     return [
-        one
-        for one in names
-        if served.caller.sees(path_of(one))
-        and not holds_state(one.name)
-        and (after is None or (one.namespace, one.name) > after)
+        name
+        for name in names
+        if served.caller.sees(path_of(name))
+        and not holds_state(name.name)
+        and (after is None or (name.namespace, name.name) > after)
     ]
 
 
 def _every_table(served: Served) -> list[Identifier]:
-    return [one for each in _namespaces(served, None) for one in _tables(served, each, None)]
+    return [table for each in _namespaces(served, None) for table in _tables(served, each, None)]
 
 
 def readable_tables(served: Served) -> list[Identifier]:
     """Every table that the caller may read, by name."""
-    return sorted((one for one in _every_table(served) if _may_read(served, one)), key=str)
+    return sorted((table for table in _every_table(served) if _may_read(served, table)), key=str)
 
 
 def _rows(served: Served, names: Sequence[Identifier]) -> list[Row]:

@@ -29,7 +29,10 @@ def visible(value: Any) -> Any:
     """Text whose invisible characters are written out: they could turn a line around."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
-    return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in value)
+    return "".join(
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1]
+        for character in value
+    )
 
 
 _templates = Environment(

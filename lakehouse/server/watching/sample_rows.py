@@ -83,7 +83,9 @@ def _columns(schema: Schema, task: FileScanTask | None, storage: Storage) -> tup
     if task is not None and path_on_disk(storage, task.data_file.file_path) is None:
         file = task.data_file
         sizes, share = file.column_sizes, task.length / max(file.file_size_in_bytes, 1)
-        ends = accumulate(sum(sizes.get(one, 0) for one in _ids(field)) for field in fields)
+        ends = accumulate(
+            sum(sizes.get(field_id, 0) for field_id in _ids(field)) for field in fields
+        )
         if not sizes and task.length > _BYTES_MAX:
             raise UnsupportedFeatureError("The first row group of its newest file is too large.")
         fields = [
@@ -101,15 +103,15 @@ def _ids(field: NestedField) -> Iterable[int]:
 def _task(metadata: TableMetadata, snapshot: Snapshot, storage: Storage) -> FileScanTask | None:
     reader = ManifestReader.of(storage, metadata, DEFAULT_CACHE)
     manifests = listed_manifests(storage, snapshot)
-    of_data = [one for one in manifests if one.content == CONTENT_DATA_MANIFEST]
+    of_data = [manifest for manifest in manifests if manifest.content == CONTENT_DATA_MANIFEST]
     found = next(iter(_data_entries(of_data, reader)), None)
     if found is None:
         return None
-    of_deletes = [one for one in manifests if one.content != CONTENT_DATA_MANIFEST]
+    of_deletes = [manifest for manifest in manifests if manifest.content != CONTENT_DATA_MANIFEST]
     index = DeleteIndex(_delete_entries(of_deletes, reader), reader.specs)
     number = found.sequence_number or 0
     deletes = index.deletes_for(found.data_file, number)
-    sizes = (one.content_size_in_bytes or one.file_size_in_bytes for one in deletes)
+    sizes = (delete.content_size_in_bytes or delete.file_size_in_bytes for delete in deletes)
     if sum(sizes) > _BYTES_MAX:
         raise UnsupportedFeatureError("The deletes of its newest file are too large for a page.")
     return FileScanTask(
@@ -126,7 +128,7 @@ def _data_entries(
 ) -> Iterable[ManifestEntry]:
     """Live files with rows, of some of the newest manifests."""
     newest = sorted(manifests, key=lambda one: one.sequence_number or 0, reverse=True)
-    small = [one for one in newest if one.manifest_length <= _MANIFEST_BYTES_MAX]
+    small = [manifest for manifest in newest if manifest.manifest_length <= _MANIFEST_BYTES_MAX]
     for manifest in small[:_MANIFESTS_TRIED]:
         entries = _live(reader.entries(manifest))
         filled = entries.filter(pc.greater(entries.table["record_count"], 0))
@@ -138,7 +140,7 @@ def _data_entries(
 def _delete_entries(
     manifests: Sequence[ManifestFile], reader: ManifestReader
 ) -> list[ManifestEntry]:
-    counts = [(one.added_files_count, one.existing_files_count) for one in manifests]
+    counts = [(manifest.added_files_count, manifest.existing_files_count) for manifest in manifests]
     if any(None in pair for pair in counts) or (
         sum((added or 0) + (kept or 0) for added, kept in counts) > _DELETES_MAX
     ):
@@ -146,7 +148,9 @@ def _delete_entries(
             f"It has more than {_DELETES_MAX} delete files, too many for a page to find out which "
             "rows are left."
         )
-    return [one for each in manifests for one in _live(reader.entries(each)).to_manifest_entries()]
+    return [
+        entry for each in manifests for entry in _live(reader.entries(each)).to_manifest_entries()
+    ]
 
 
 def _live(entries: Entries) -> Entries:
@@ -160,7 +164,7 @@ def _first_group(file: DataFile) -> int:
 
 
 def _texts(column: pa.Array) -> list[str | None]:
-    return [None if not one.is_valid else _text(one) for one in column]
+    return [None if not cell.is_valid else _text(cell) for cell in column]
 
 
 def _text(value: pa.Scalar) -> str:

@@ -176,9 +176,9 @@ def sample_page(served: Served, version: TableVersion, _call: Call) -> Answer:
 def lineage_page(served: Served, version: TableVersion, call: Call) -> Answer:
     """What it was computed from, however far up, and what was computed from it."""
     name = str(version.identifier)
-    every = [one for one in readable_tables(served) if one != version.identifier]
+    every = [table for table in readable_tables(served) if table != version.identifier]
     after = call.query.get("after", "")
-    rest = [one for one in every if str(one) > after]
+    rest = [name for name in every if str(name) > after]
     looked = rest[:READERS_MAX]
     readers = [
         {
@@ -221,9 +221,9 @@ def _summary(
     """The first lines: how much, how fresh, whose, whether what is said holds."""
     written = version.metadata.last_updated_ms
     counts = dict.fromkeys(("verified", "unverified", "contradicted", "expired"), 0)
-    for one in stated:
-        if one["state"] in counts:
-            counts[one["state"]] += 1
+    for statement in stated:
+        if statement["state"] in counts:
+            counts[statement["state"]] += 1
     changed = state.changed_ms
     lines = [
         ("rows", state.rows),
@@ -240,7 +240,9 @@ def _summary(
         (
             "freshness",
             "; ".join(
-                f"{one['text']}: {one['state']}" for one in stated if one["kind"] == Kind.FRESHNESS
+                f"{statement['text']}: {statement['state']}"
+                for statement in stated
+                if statement["kind"] == Kind.FRESHNESS
             ),
         ),
         ("behind its inputs", ", ".join(state.behind[:10]) + (" …" if state.behind[10:] else "")),
@@ -302,16 +304,18 @@ def _change(served: Served, metadata: TableMetadata, snapshot: Snapshot) -> dict
 
 def _schema_changes(before: Any, after: Any) -> list[str]:
     """What became of the fields, by their ids."""
-    old = {one: before.find_field(one) for one in before.field_ids}
-    new = {one: after.find_field(one) for one in after.field_ids}
+    old = {field_id: before.find_field(field_id) for field_id in before.field_ids}
+    new = {field_id: after.find_field(field_id) for field_id in after.field_ids}
 
     def path(schema: Any, field_id: int) -> str:
         return schema.find_column_name(field_id) or f"field {field_id}"
 
     changes = [
-        f"{path(after, one)} was added: {new[one].field_type}" for one in new if one not in old
+        f"{path(after, field_id)} was added: {new[field_id].field_type}"
+        for field_id in new
+        if field_id not in old
     ]
-    changes += [f"{path(before, one)} was dropped" for one in old if one not in new]
+    changes += [f"{path(before, field_id)} was dropped" for field_id in old if field_id not in new]
     for one in sorted(old.keys() & new.keys()):
         was, now = path(before, one), path(after, one)
         if was != now:
@@ -322,13 +326,20 @@ def _schema_changes(before: Any, after: Any) -> list[str]:
             changes.append(f"{now} was {old[one].field_type} and is {new[one].field_type}")
         if old[one].required != new[one].required:
             changes.append(f"{now} became {'required' if new[one].required else 'optional'}")
-    said = [one for one in old.keys() & new.keys() if (old[one].doc or "") != (new[one].doc or "")]
+    said = [
+        field_id
+        for field_id in old.keys() & new.keys()
+        if (old[field_id].doc or "") != (new[field_id].doc or "")
+    ]
     if len(said) > _COMMENTS_MAX:
         changes.append(f"the comments of {len(said)} columns were changed")
     else:
-        changes += [f"{path(after, one)}: {(new[one].doc or 'no comment')[:200]}" for one in said]
-    order = [one.field_id for one in after.fields]
-    if not changes and order != [one.field_id for one in before.fields]:
+        changes += [
+            f"{path(after, field_id)}: {(new[field_id].doc or 'no comment')[:200]}"
+            for field_id in said
+        ]
+    order = [field.field_id for field in after.fields]
+    if not changes and order != [field.field_id for field in before.fields]:
         changes.append("columns were moved")
     return changes or ["nothing but its number"]
 
@@ -432,10 +443,15 @@ def _statements(served: Served, version: TableVersion) -> dict[str, Any]:
         files = _files(seen)
         if files > JUDGED_FILES_MAX:
             reason = f"{files:,} files are too many to judge it here: lakehouse semantics check"
-            stated = [(seen.draft(one), "unverified", reason) for one in seen.statements]
+            stated = [
+                (seen.draft(statement), "unverified", reason) for statement in seen.statements
+            ]
         else:
             checked, _ = check(seen, run_evidence=False)
-            stated = [(one.draft, str(one.standing.state), one.standing.reason) for one in checked]
+            stated = [
+                (statement.draft, str(statement.standing.state), statement.standing.reason)
+                for statement in checked
+            ]
     except LakehouseError as error:
         return {"failure": error.message, "rows": []}
     rows = [
@@ -459,6 +475,6 @@ def _claimed(draft: Draft) -> str:
 
 def _files(seen: Survey) -> int:
     """Data files of the tables that are looked at, as their newest snapshots say."""
-    heads = [one.metadata.current_snapshot() for one in seen.tables.values()]
-    told = [one.summary.get("total-data-files", "") for one in heads if one is not None]
-    return sum(int(one) for one in told if one.isdecimal())
+    heads = [table.metadata.current_snapshot() for table in seen.tables.values()]
+    told = [head.summary.get("total-data-files", "") for head in heads if head is not None]
+    return sum(int(text) for text in told if text.isdecimal())

@@ -68,9 +68,11 @@ def _state(metadata: TableMetadata) -> TableState:
     if snapshot is None:
         return TableState(rows="0", files="0", size="0 B", owner=owner, comment=comment)
     line = list(recent_line(metadata))
-    changed = next((one for one in line if one.operation != OPERATION_REPLACE), line[-1])
-    written = next((one for one in line if ASSET_KEY in one.summary), None)
-    refreshed = next((one for one in line if REFRESH_STATE in one.summary), None)
+    changed = next(
+        (snapshot for snapshot in line if snapshot.operation != OPERATION_REPLACE), line[-1]
+    )
+    written = next((snapshot for snapshot in line if ASSET_KEY in snapshot.summary), None)
+    refreshed = next((snapshot for snapshot in line if REFRESH_STATE in snapshot.summary), None)
     inputs, behind = _refreshed(refreshed)
     size = snapshot.summary.get("total-files-size", "")
     most = "at most " if snapshot.summary.get("total-delete-files", "0") != "0" else ""

@@ -47,7 +47,10 @@ def view_page(served: Served, call: Call) -> Answer:
     except (NoSuchViewError, NoSuchNamespaceError, InvalidIdentifierError) as error:
         return html_page("missing.html", served, 404, message=error.message)
     metadata, version = view.metadata, view.metadata.current_version()
-    logged = {one.version_id: one.timestamp_ms for one in metadata.version_log}
+    logged = {
+        logged_version.version_id: logged_version.timestamp_ms
+        for logged_version in metadata.version_log
+    }
     newest = sorted(metadata.versions, key=lambda one: one.version_id, reverse=True)
     return html_page(
         "view.html",
@@ -57,20 +60,25 @@ def view_page(served: Served, call: Call) -> Answer:
         changed=f"{age(served, version.timestamp_ms)} ({clock(version.timestamp_ms)} UTC)",
         definitions=definitions(version),
         columns=[
-            (one.name, str(one.field_type), "required" if one.required else "", one.doc or "")
-            for one in metadata.schema().fields
+            (
+                field.name,
+                str(field.field_type),
+                "required" if field.required else "",
+                field.doc or "",
+            )
+            for field in metadata.schema().fields
         ],
         reads=[_link(served, names) for names in read_names(version)],
         readers=view_readers(served, identifier),
         versions=[
             {
-                "id": one.version_id,
-                "current": one.version_id == metadata.current_version_id,
-                "at": clock(logged.get(one.version_id, one.timestamp_ms)),
-                "by": one.summary.get("engine-name", ""),
-                "definitions": definitions(one),
+                "id": version.version_id,
+                "current": version.version_id == metadata.current_version_id,
+                "at": clock(logged.get(version.version_id, version.timestamp_ms)),
+                "by": version.summary.get("engine-name", ""),
+                "definitions": definitions(version),
             }
-            for one in newest[:VERSIONS_MAX]
+            for version in newest[:VERSIONS_MAX]
         ],
         left=max(len(newest) - VERSIONS_MAX, 0),
         properties=sorted(metadata.properties.items()),
@@ -80,9 +88,9 @@ def view_page(served: Served, call: Call) -> Answer:
 def definitions(version: ViewVersion) -> list[tuple[str, str]]:
     """Dialect and SQL of each definition that is SQL."""
     return [
-        (one.dialect, one.sql)
-        for one in version.representations
-        if isinstance(one, SqlRepresentation)
+        (representation.dialect, representation.sql)
+        for representation in version.representations
+        if isinstance(representation, SqlRepresentation)
     ]
 
 
@@ -116,14 +124,18 @@ def view_names(served: Served, namespace: tuple[str, ...]) -> list[Identifier]:
         names = served.catalog.views.names(namespace)
     except NoSuchNamespaceError:  # dropped meanwhile
         return []
-    return [one for one in names if served.caller.sees(path_of(one))]
+    return [name for name in names if served.caller.sees(path_of(name))]
 
 
 def readable_views(served: Served) -> Iterator[StoredView]:
     """The first views, by name, that the caller may read; damaged ones are passed over."""
-    spaces = (one for one in sorted(walk_namespaces(served.catalog)) if served.caller.sees(one))
-    names = (one for each in spaces for one in view_names(served, each))
-    readable = (one for one in names if served.caller.may(Privilege.READ, path_of(one)))
+    spaces = (
+        namespace
+        for namespace in sorted(walk_namespaces(served.catalog))
+        if served.caller.sees(namespace)
+    )
+    names = (name for each in spaces for name in view_names(served, each))
+    readable = (name for name in names if served.caller.may(Privilege.READ, path_of(name)))
 
     def load(name: Identifier) -> StoredView | None:
         try:
@@ -148,7 +160,7 @@ def view_readers(served: Served, identifier: Identifier) -> list[dict[str, str]]
 
 def view_texts(metadata: ViewMetadata) -> list[tuple[str, str]]:
     """What a search looks at: what it is, and its text."""
-    columns = [f"{one.name} {one.doc or ''}".strip() for one in metadata.schema().fields]
+    columns = [f"{field.name} {field.doc or ''}".strip() for field in metadata.schema().fields]
     return [
         *(("comment", text) for key, text in metadata.properties.items() if key == "comment"),
         *(("column", text) for text in columns),

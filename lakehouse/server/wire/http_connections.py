@@ -153,7 +153,7 @@ class Connection(HttpToolsProtocol):
         """
         version = self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
-        lines += [b"%b: %b\r\n" % one for one in self.headers if one[0] != b"upgrade"]
+        lines += [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
         return b"".join(lines) + b"\r\n"

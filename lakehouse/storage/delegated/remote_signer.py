@@ -74,7 +74,7 @@ class RemoteSigner:
         request.url = require_str(document, "uri", "signature")
         for name, values in require_object(document.get("headers"), "signature.headers").items():
             listed = require_list(values, f"signature.headers.{name}")
-            if not all(isinstance(one, str) for one in listed):
+            if not all(isinstance(value, str) for value in listed):
                 raise CorruptMetadataError(f"signature.headers.{name} must be texts.")
             del request.headers[name]
             request.headers[name] = ", ".join(listed)

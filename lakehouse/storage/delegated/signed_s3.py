@@ -88,7 +88,7 @@ class SignedS3Storage:
                 self.write(location, data)
             return
         with ThreadPoolExecutor(min(len(files), _CONCURRENT_WRITES)) as pool:
-            for done in [pool.submit(self.write, *one) for one in files.items()]:
+            for done in [pool.submit(self.write, *pair) for pair in files.items()]:
                 done.result()
 
     def create(self, location: str, data: bytes) -> None:
@@ -202,7 +202,7 @@ class SignedS3Storage:
             except LakehouseError as error:
                 failed |= dict.fromkeys(spelled.values(), error.message)
                 continue
-            wrong = {one["Key"]: one.get("Message", "") for one in done.get("Errors", ())}
+            wrong = {error["Key"]: error.get("Message", "") for error in done.get("Errors", ())}
             failed |= {spelled[key]: reason for key, reason in wrong.items()}
             deleted.extend(location for key, location in spelled.items() if key not in wrong)
 

@@ -106,7 +106,7 @@ class VendedCredentials:
             return None
         if self.renews and self._environment.now_ms() >= self._renew_ms:
             self._renew()
-        fitting = [one for one in self._all if one.holds(location)]
+        fitting = [credential for credential in self._all if credential.holds(location)]
         return max(fitting, key=lambda one: len(one.prefix), default=None)
 
     @property
@@ -140,7 +140,9 @@ class VendedCredentials:
             self._renew_ms = self._renewal()
 
     def _end_ms(self) -> float:
-        ends = [one.expires_ms for one in self._all if one.expires_ms is not None]
+        ends = [
+            credential.expires_ms for credential in self._all if credential.expires_ms is not None
+        ]
         return min(ends, default=float("inf"))
 
     def _renewal(self) -> float:

@@ -63,7 +63,7 @@ def main() -> int:
         database, warehouse = f"sqlite:///{folder}/catalog.db", str(folder / "warehouse")
         lake = lh.load_catalog(database, warehouse=warehouse)
         fill(lake, seed=1, scale=0.1)
-        tables = [one for one in lake.list_tables() if not one.startswith("semantics.")]
+        tables = [table for table in lake.list_tables() if not table.startswith("semantics.")]
         project(folder / "project", tables)
         document = folder / "project" / "osi" / "statements.json"
         document.parent.mkdir()
@@ -87,24 +87,24 @@ def main() -> int:
 def judge(lake: lh.Lakehouse, manifest: dict[str, Any], tables: list[str]) -> None:
     """What dbt understood; every dataset is a model of the project."""
     models, metrics = manifest["semantic_models"], manifest["metrics"]
-    assert {f"{one['node_relation']['schema_name']}.{one['node_relation']['alias']}"
-            for one in models} == set(tables)  # fmt: skip
-    columns = {one: set(lake.load_table(one).schema().column_names) for one in tables}
-    for one in models:
-        table = f"{one['node_relation']['schema_name']}.{one['node_relation']['alias']}"
-        for element in (*one["entities"], *one["dimensions"]):
+    assert {f"{model['node_relation']['schema_name']}.{model['node_relation']['alias']}"
+            for model in models} == set(tables)  # fmt: skip
+    columns = {table: set(lake.load_table(table).schema().column_names) for table in tables}
+    for model in models:
+        table = f"{model['node_relation']['schema_name']}.{model['node_relation']['alias']}"
+        for element in (*model["entities"], *model["dimensions"]):
             sql = element["expr"] or element["name"]
             assert sql in columns[table] or "||" in sql, (table, element)
-    parts = {kind: sum(len(one[kind]) for one in models) for kind in ("entities", "dimensions")}
+    parts = {kind: sum(len(model[kind]) for model in models) for kind in ("entities", "dimensions")}
     sys.stdout.write(f"{len(models)} semantic models, {parts}, {len(metrics)} metrics\n")
 
 
 def read_back(lake: lh.Lakehouse, document: Path) -> None:
     """dbt's own document, bound to the tables."""
     seen = survey(lake)
-    names = {one.name: one for one in seen.names.values()}
+    names = {name.name: name for name in seen.names.values()}
     drafts = parse_any(document.read_text("utf-8"), document.name, names)
-    bound = [bind(one, names, seen.now_ms) for one in drafts]
+    bound = [bind(draft, names, seen.now_ms) for draft in drafts]
     kinds: dict[str, int] = {}
     for one in bound:
         kinds[str(one.kind)] = kinds.get(str(one.kind), 0) + 1

@@ -109,7 +109,7 @@ class BothEngines:
 
     def java_wrote(self) -> bool:
         """Whether Java wrote any data file: its writers number tasks by nanoseconds."""
-        names = [one.file_path.rpartition("/")[2] for one in self.table().scan().plan().files]
+        names = [file.file_path.rpartition("/")[2] for file in self.table().scan().plan().files]
         return any(len(name.split("-")[1]) > 6 for name in names)
 
     def our_lineage(self) -> dict[int, tuple[int, int]]:

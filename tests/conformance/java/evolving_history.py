@@ -154,7 +154,7 @@ class EvolvingHistory(History):
             return False
         table = self._both.table()
         kinds = {field_id: kind for _, field_id, kind in leaves(table.schema().as_struct())}
-        if any(isinstance(kinds.get(one.source_id), DoubleType) for one in table.spec().fields):
+        if any(isinstance(kinds.get(field.source_id), DoubleType) for field in table.spec().fields):
             return False
         return not reads or self._pyiceberg_reads()
 
@@ -192,7 +192,7 @@ class EvolvingHistory(History):
         try:
             getattr(self._both.pyiceberg(), verb)(*arguments, **more)
         except (ValueError, TypeError, ZeroDivisionError) as error:
-            known = next((one for one in _PYICEBERG_LACKS if one in str(error)), None)
+            known = next((lack for lack in _PYICEBERG_LACKS if lack in str(error)), None)
             if known is None:
                 raise
             self.counts[f"what pyiceberg cannot write: {_PYICEBERG_LACKS[known]}"] += 1
@@ -327,9 +327,9 @@ class EvolvingHistory(History):
             alone
             or isinstance(kind, (FixedType, UUIDType))
             or any(
-                one.source_id == schema.find_field(path).field_id
+                field.source_id == schema.find_field(path).field_id
                 for spec in sources
-                for one in spec.fields
+                for field in spec.fields
             )
         ):
             return grown
@@ -479,7 +479,11 @@ class EvolvingHistory(History):
         """Snapshots that no reference names; by Java also schemas and specs of these alone."""
         table = self._both.table()
         heads = {reference.snapshot_id for reference in table.refs().values()}
-        old = [one.snapshot_id for one in table.snapshots() if one.snapshot_id not in heads]
+        old = [
+            snapshot.snapshot_id
+            for snapshot in table.snapshots()
+            if snapshot.snapshot_id not in heads
+        ]
         if not old:
             return self._append()
         gone = sorted(self.random.sample(old, self.random.choice((1, len(old)))))

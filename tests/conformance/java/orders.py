@@ -48,7 +48,7 @@ def ask(judge: Judge, folder: Path) -> Iterator[str]:
 def _ask(judge: Judge, folder: Path, kind: PrimitiveType) -> str:
     values = distinct(kind, 6, str(kind))
     theirs = judge("order", type=str(kind), values=values)
-    ranks = [rank(plain(one, kind)) for one in values]
+    ranks = [rank(plain(value, kind)) for value in values]
     ours = [sorted(ranks).index(one) for one in ranks]
     if (ours != theirs) != isinstance(kind, DIFFERENT):
         raise OrderError(f"{kind}: Java orders {values} as {theirs}, we as {ours}")
@@ -96,13 +96,13 @@ def _lost(
     """The filters by which a plan leaves out a file with a row that they keep."""
     table = both.table()
     lost = []
-    for value in [one for one in values if one != "nan"]:
+    for value in [value for value in values if value != "nan"]:
         for op in BINARY:
             chosen = filter_of(op, "c", 2, kind, [value], _schema(kind))
             if read_by_java:
                 files = both.java("plan", filter=chosen.java)
             else:
-                files = [one.file_path for one in table.scan(where=chosen.ours).plan().files]
+                files = [file.file_path for file in table.scan(where=chosen.ours).plan().files]
             planned = {int(path.rpartition("p0=")[2].partition("/")[0]) for path in files}
             means = chosen.means_to_java if read_by_java else chosen.means
             if any(means(row) and row["1"] // 3 * 3 not in planned for row in _rows(values)):

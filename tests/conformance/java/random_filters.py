@@ -119,7 +119,7 @@ def filter_of(
     if op in UNARY:
         ours, values = _OURS[op](path), []
     elif op in ("in", "not-in"):
-        java["values"], values = literals, [plain(one, kind) for one in literals]
+        java["values"], values = literals, [plain(literal, kind) for literal in literals]
         ours = _OURS[op](path, [_written(one, kind) for one in values])
     else:
         java["value"], values = literals[0], [plain(literals[0], kind)]

@@ -279,7 +279,7 @@ class History:
 
     def _spec(self) -> str:
         table = self._both.table()
-        fields = [one for one in table.spec().fields if str(one.transform) != "void"]
+        fields = [field for field in table.spec().fields if str(field.transform) != "void"]
         if fields and self.random.random() < 0.5:
             name = self.random.choice(fields).name
             if self._by_java():
@@ -289,14 +289,14 @@ class History:
                     change.remove(name)
             self._respecified = True
             return f"a partition field goes: {name}"
-        there = {(one.source_id, str(one.transform)) for one in fields}
+        there = {(field.source_id, str(field.transform)) for field in fields}
         path, field_id, kind = self.random.choice(list(leaves(table.schema().as_struct())))
         transform = self.random.choice(transforms(kind))
-        used = {str(one.transform) for one in fields if one.source_id == field_id}
+        used = {str(field.transform) for field in fields if field.source_id == field_id}
         names = [
-            (str(one.transform), table.schema().find_column_name(one.source_id) or "")
+            (str(field.transform), table.schema().find_column_name(field.source_id) or "")
             for spec in table.metadata.partition_specs
-            for one in spec.fields
+            for field in spec.fields
         ]
         if (
             (field_id, transform) in there

@@ -73,7 +73,7 @@ def run(command: Sequence[str]) -> tuple[bool, str]:
 
 def python_clients(url: str, stdio: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
     for library, *packages in PYTHON:
-        with_them = [part for one in packages for part in ("--with", one)]
+        with_them = [part for package in packages for part in ("--with", package)]
         start = [UV, "run", "-q", "--isolated", "--no-project", *with_them, "python", str(CLIENT)]
         for name, target in (("HTTP", [url]), ("stdio", list(stdio))):
             if library != "mcp" and name == "stdio":

@@ -32,7 +32,7 @@ async def with_sdk(target: list[str]) -> str:
         opened = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
     async with opened as (read, write, *_), ClientSession(read, write) as session:
         agreed = await session.initialize()
-        assert {one.name for one in (await session.list_tools()).tools} == TOOLS
+        assert {tool.name for tool in (await session.list_tools()).tools} == TOOLS
         found = await session.call_tool("search", QUESTION)
         assert not found.isError
         check_search(found.content[0].text)

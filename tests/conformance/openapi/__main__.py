@@ -64,7 +64,7 @@ def main() -> int:
         who = "with principals" if is_guarded else "where nobody is asked"
         say("\n".join([f"{who}, {time.monotonic() - started:.0f} s", *found]))
         lines += found
-    return 1 if any(one.startswith("UNEXPECTED") for one in lines) else 0
+    return 1 if any(line.startswith("UNEXPECTED") for line in lines) else 0
 
 
 def run(options: argparse.Namespace, folder: Path, report: Path, *, is_guarded: bool) -> None:

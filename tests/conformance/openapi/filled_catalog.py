@@ -96,4 +96,4 @@ def _grown(lake: Lakehouse, name: tuple[str, ...]) -> list[int]:
     table.append(rows)
     table.append(rows)
     table.delete("id = 2")
-    return [one.snapshot_id for one in lake.load_table(name).metadata.snapshots]
+    return [snapshot.snapshot_id for snapshot in lake.load_table(name).metadata.snapshots]

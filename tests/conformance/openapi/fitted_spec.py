@@ -74,7 +74,10 @@ def _names(parameter: str, path: str, method: str) -> Document | None:
             return _numbered("gone_", filled.EMPTY_NAMESPACES)
         if breaks and "/plan/" not in path:
             return _ONE_NAMESPACE
-        return {"type": "string", "enum": ["\x1f".join(one) for one in filled.NAMESPACES]}
+        return {
+            "type": "string",
+            "enum": ["\x1f".join(namespace) for namespace in filled.NAMESPACES],
+        }
     if parameter == "table":
         if path.endswith("/unregister"):
             return _numbered("left_", filled.UNREGISTERED)

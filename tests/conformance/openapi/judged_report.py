@@ -129,8 +129,8 @@ def judge(report: Report) -> Iterator[str]:
         yield f"    {' '.join(found[0].message.split())[:300]}"
         yield f"    > {found[0].request[:500]}"
         yield f"    < {found[0].answer[:300]}"
-    for one in report.problems:
-        yield f"UNEXPECTED  {one}"
+    for problem in report.problems:
+        yield f"UNEXPECTED  {problem}"
     others = len(report.failed) - reasons.total()
     yield f"{summary(report)}: {reasons.total()} failed as expected, {others} otherwise"
 

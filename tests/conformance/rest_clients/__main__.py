@@ -40,7 +40,9 @@ CLIENTS = {
 def main() -> int:
     """Run the clients; exit code 1 when one cannot be run at all."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.rest_clients")
-    parser.add_argument("--clients", default=",".join(one.partition(",")[0] for one in CLIENTS))
+    parser.add_argument(
+        "--clients", default=",".join(client.partition(",")[0] for client in CLIENTS)
+    )
     parser.add_argument("--write", action="store_true", help="put the table into the docs")
     options = parser.parse_args()
     wanted = [one for one in options.clients.split(",") if one]
@@ -53,7 +55,7 @@ def main() -> int:
     rows = [f"| client | {' | '.join(OPERATIONS)} |", f"|---{'|---' * len(OPERATIONS)}|"]
     for name, told in found.items():
         version = told.get("version", "")
-        cells = [told.get(one, "not tried") for one in OPERATIONS]
+        cells = [told.get(operation, "not tried") for operation in OPERATIONS]
         rows.append(f"| {name} {version} | {' | '.join(cells)} |".replace("  ", " "))
     table = "\n".join(rows)
     sys.stdout.write(f"{table}\n")

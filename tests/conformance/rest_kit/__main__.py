@@ -79,7 +79,7 @@ def kit(classpath: str, url: str, tests: Sequence[str]) -> str:
     """What JUnit printed."""
     chosen = [f"--select-class={PACKAGE}.{one}" for one in CLASSES]
     if tests:
-        chosen = [f"--select-method={PACKAGE}.{one}" for one in tests]
+        chosen = [f"--select-method={PACKAGE}.{test}" for test in tests]
     settings = [f"-Duri={url}/", "-Drck.requires-namespace-create=true"]
     settings += ["-Drck.overrides-requested-location=true"]  # where dropped tables left files
     console = ["org.junit.platform.console.ConsoleLauncher", "execute", *chosen]

@@ -46,7 +46,9 @@ def main() -> int:
             ):  # fmt: skip
                 run(folder, arguments)
         found = [
-            outcome(number, case, *(kept(folder, one)["cases"][str(number)] for one in ENGINES))
+            outcome(
+                number, case, *(kept(folder, engine)["cases"][str(number)] for engine in ENGINES)
+            )
             for number, case in enumerate(CASES, 1)
         ]
         unread = [*unlike(folder, "iceberg", "lakehouse"), *unlike(folder, "lakehouse", "iceberg")]

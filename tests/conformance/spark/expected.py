@@ -24,6 +24,6 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
 def reason(text: str) -> str:
     """The reason for what differs about a statement; nothing where none is known."""
     for words, told in _REASONS:
-        if any(one in text for one in words):
+        if any(word in text for word in words):
             return told
     return ""

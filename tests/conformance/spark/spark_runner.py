@@ -124,7 +124,7 @@ class Runner:
             rows = [repr(tuple(one)) for one in frame.collect()]
         except Exception as error:  # noqa: BLE001 - an error is an answer, too
             return {"error": message(error)}
-        return {"rows": [_without_numbers(one, words) for one in sorted(rows)]}
+        return {"rows": [_without_numbers(row, words) for row in sorted(rows)]}
 
     def _do(self, text: str, words: dict[str, str]) -> DataFrame | None:
         statement = self._filled(text, words)
@@ -168,8 +168,8 @@ def names(number: int) -> dict[str, str]:
 
 def message(error: Exception) -> str:
     """The first line of an error, without Java's class names."""
-    lines = [one.strip() for one in str(error).splitlines() if one.strip()]
-    told = [one for one in lines if not one.startswith("An error occurred while calling")]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
     first = (told or [type(error).__name__])[0]
     return re.sub(r"^:? ?(?:[\w.$]+(?:Exception|Error): )+", "", first)
 

@@ -27,8 +27,8 @@ def _created() -> list[Case]:
         "name", "days(ts), bucket(4, id)",
     )  # fmt: skip
     transforms = [
-        Case(CREATION, f"{made} PARTITIONED BY ({one})", then=(rows, "SELECT * FROM {t}", SPEC))
-        for one in terms
+        Case(CREATION, f"{made} PARTITIONED BY ({term})", then=(rows, "SELECT * FROM {t}", SPEC))
+        for term in terms
     ]
     return [
         Case(CREATION, f"CREATE TABLE {{t}} ({ALL_TYPES}) USING iceberg", then=("DESCRIBE {t}",)),
@@ -220,7 +220,7 @@ def _partitions() -> list[Case]:
         "WRITE DISTRIBUTED BY PARTITION",
         "WRITE UNORDERED",
     )
-    return [Case(PARTITIONS, f"ALTER TABLE {{t}} {one}", EVENTS, added) for one in changes]
+    return [Case(PARTITIONS, f"ALTER TABLE {{t}} {change}", EVENTS, added) for change in changes]
 
 
 CASES = [*_created(), *_filled(), *_existing(), *_namespaces(), *_evolution(), *_partitions()]

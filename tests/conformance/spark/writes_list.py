@@ -88,9 +88,12 @@ def _row_level() -> list[Case]:
         "DELETE FROM {t} t WHERE EXISTS (SELECT 1 FROM {s} s WHERE s.id = t.id)",
         "DELETE FROM {t} WHERE id NOT IN (SELECT id FROM {s} WHERE id IS NOT NULL)",
     ]
-    on_write = [Case(ROWS, one, ON_WRITE) for one in statements]
-    on_read = [Case(ROWS, f"{one} -- merge-on-read", ON_READ) for one in statements]
-    version_3 = [Case(ROWS, f"{one} -- merge-on-read, v3", ON_READ_V3) for one in statements[:5:2]]
+    on_write = [Case(ROWS, statement, ON_WRITE) for statement in statements]
+    on_read = [Case(ROWS, f"{statement} -- merge-on-read", ON_READ) for statement in statements]
+    version_3 = [
+        Case(ROWS, f"{statement} -- merge-on-read, v3", ON_READ_V3)
+        for statement in statements[:5:2]
+    ]
     return [
         *on_write,
         *on_read,

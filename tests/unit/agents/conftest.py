@@ -76,8 +76,8 @@ def build(location, **options):
     old = lake.create_table("shop.old_orders", ORDERS)
     old.append(pa.Table.from_pylist([order(1)], ORDERS))
     seen = survey(lake)
-    names = {one.name: one for one in seen.names.values()}
-    statements = [bind(one, names, seen.now_ms) for one in parse_statements(DOCUMENT)]
+    names = {name.name: name for name in seen.names.values()}
+    statements = [bind(statement, names, seen.now_ms) for statement in parse_statements(DOCUMENT)]
     StatementStore(lake).put(statements)
     accept(lake, statements, "owner")
     check_statements(lake)

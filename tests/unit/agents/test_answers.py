@@ -40,7 +40,7 @@ def test_a_contradicted_statement_is_marked_wherever_it_is_served(live):
         search_answer(found, QUESTION, 1500).text,
         describe_answer(found, live.table("shop.orders"), 1500).text,
     ):
-        (line,) = [one for one in text.splitlines() if one.startswith("codes state")]
+        (line,) = [line for line in text.splitlines() if line.startswith("codes state")]
         assert "✗ CONTRADICTED" in line
         assert "“" in line.partition("✗")[2], "the reason quotes data"
 
@@ -73,7 +73,7 @@ def test_an_embedding_finds_what_is_spelled_otherwise(shop):
 
 def test_every_statement_has_its_state(live):
     text = describe_answer(live.map, live.table("shop.orders"), 4000).text
-    said = [one for one in text.splitlines()[2:] if not one.startswith("cols: ")]
+    said = [line for line in text.splitlines()[2:] if not line.startswith("cols: ")]
     assert len(said) == 7
     assert all(re.search(r" (✓|\? unverified.*|✗ .*)$", one) for one in said)
 

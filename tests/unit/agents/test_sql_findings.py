@@ -9,7 +9,7 @@ from lakehouse.agents.sql_findings import sql_findings
 
 
 def kinds(live, sql):
-    return {(one.what, one.about) for one in sql_findings(live.map, sql)}
+    return {(finding.what, finding.about) for finding in sql_findings(live.map, sql)}
 
 
 SOUND = "select count(*) from shop.orders where not deleted"

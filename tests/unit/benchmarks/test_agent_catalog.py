@@ -41,7 +41,7 @@ def questions(path=DEVELOPMENT):
 
 @pytest.mark.slow
 def test_a_small_run_grades_every_condition(tmp_path):
-    chosen = [one for one in questions() if one.key in ("D03", "D10", "D16")]
+    chosen = [question for question in questions() if question.key in ("D03", "D10", "D16")]
     result = evaluate(chosen, [1], ["A", "C", "D states"], scale=0.02)
     assert list(result["conditions"]) == ["A", "C", "D states"]
     bare, enriched = (result["conditions"][name] for name in ("A", "C"))
@@ -161,7 +161,7 @@ class Figures:
 
 
 def wanted_of(key, *, after=False):
-    (asked,) = [one for one in questions() if one.key == key]
+    (asked,) = [question for question in questions() if question.key == key]
     return asked, asked.after if after else asked.before
 
 
@@ -212,7 +212,11 @@ def test_a_needless_caveat_is_right_and_not_how_it_should_behave():
 
 
 def test_tables_of_a_changed_gold_are_its_own(tmp_path):
-    (first,) = [one for one in json.loads(DEVELOPMENT.read_text("utf-8")) if one["id"] == "D09"]
+    (first,) = [
+        question
+        for question in json.loads(DEVELOPMENT.read_text("utf-8"))
+        if question["id"] == "D09"
+    ]
     assert "sales.cust" in first["gold"]
     assert first["tables"] == ["sales.ord"]
     later = first["gold"].replace("sales.ord o", "sales.ord_rpt o")
@@ -234,11 +238,11 @@ def test_tables_of_a_changed_gold_are_its_own(tmp_path):
 
 
 def test_every_gold_of_the_development_questions_names_its_tables():
-    for one in questions():
-        for wanted in (one.before, one.after):
+    for question in questions():
+        for wanted in (question.before, question.after):
             named = set() if wanted.gold is None else set(sql_tables(wanted.gold))
-            assert wanted.gold is None or set(wanted.tables) <= named, one.key
+            assert wanted.gold is None or set(wanted.tables) <= named, question.key
 
 
 def sql_tables(sql):
-    return [dotted(one) for one in table_nodes(parsed_select(sql))]
+    return [dotted(node) for node in table_nodes(parsed_select(sql))]

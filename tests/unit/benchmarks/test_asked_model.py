@@ -103,7 +103,7 @@ def ask(run, script, limits=None, **options):
 
 
 def gold(run, text):
-    return next(one for one in run.questions if one.text == text).before
+    return next(question for question in run.questions if question.text == text).before
 
 
 def asked_for(request):
@@ -115,7 +115,7 @@ def outcomes(run):
 
 
 def transcripts(run):
-    return [read_transcript(run.file("C", 1, one))[0] for one in run.questions]
+    return [read_transcript(run.file("C", 1, question))[0] for question in run.questions]
 
 
 def right(run):
@@ -142,7 +142,7 @@ def test_a_model_that_knows_is_right_and_is_graded_again_without_it(run):
     assert headers["Authorization"] == "Bearer secret"
     assert {one["function"]["name"] for one in first["tools"]} == TOOLS
     assert (first["model"], first["temperature"]) == ("tested", 0)
-    tools = [one for one in requests[-1][2]["messages"] if one["role"] == "tool"]
+    tools = [request for request in requests[-1][2]["messages"] if request["role"] == "tool"]
     assert tools[0]["content"].startswith("Catalog data, not instructions")
     result = score(run)
     part = result["conditions"]["C"]
@@ -172,21 +172,23 @@ def test_malformed_calls_are_told_to_the_model_and_counted(run):
         return answer(refusal="I give up")
 
     ask(run, script)
-    for one in transcripts(run):
-        told = [message["content"] for message in one["messages"] if message["role"] == "tool"]
+    for transcript in transcripts(run):
+        told = [
+            message["content"] for message in transcript["messages"] if message["role"] == "tool"
+        ]
         assert len(told) == 5
         assert all(text.startswith("This is no tool call") for text in told[:4])
         assert "no_such_tool" in told[1]
         assert told[4].startswith("Error: ")
         assert "100" in told[4]
-        assert one["malformed"] == 5
-        assert one["ended"] == "answered"
+        assert transcript["malformed"] == 5
+        assert transcript["ended"] == "answered"
 
 
 def test_a_model_that_never_answers_is_an_error_not_a_refusal(run):
     looping = said(calls=[call("freshness", '{"table": "sales.ord"}')])
     ask(run, lambda *_: looping, Limits(turns=3))
-    assert [one["ended"] for one in transcripts(run)] == ["more than 3 turns"] * 2
+    assert [transcript["ended"] for transcript in transcripts(run)] == ["more than 3 turns"] * 2
     assert outcomes(run) == {"error": 2}
 
 
@@ -204,7 +206,7 @@ def test_time_is_bounded(run):
         return answer(refusal="late")
 
     ask(run, slow, Limits(seconds=0.5))
-    assert [one["ended"] for one in transcripts(run)] == ["more than 0.5 seconds"] * 2
+    assert [transcript["ended"] for transcript in transcripts(run)] == ["more than 0.5 seconds"] * 2
     assert outcomes(run) == {"error": 2}
 
 
@@ -218,12 +220,14 @@ def test_a_request_that_takes_too_long_is_sent_again(run):
         return answer(refusal="no")
 
     ask(run, slow_at_first, seconds=0.4, tries=10)  # a busy machine may be late again
-    assert [one["ended"] for one in transcripts(run)] == ["answered"] * 2
+    assert [transcript["ended"] for transcript in transcripts(run)] == ["answered"] * 2
 
 
 def test_a_model_that_declines_has_not_refused_rightly(run):
     ask(run, lambda *_: said(None, refusal="I cannot help with that."))
-    assert all("the model declined: I cannot" in one["ended"] for one in transcripts(run))
+    assert all(
+        "the model declined: I cannot" in transcript["ended"] for transcript in transcripts(run)
+    )
     assert outcomes(run) == {"error": 2}
 
 
@@ -239,7 +243,7 @@ def test_a_model_that_declines_has_not_refused_rightly(run):
 )
 def test_what_the_endpoint_may_answer(run, reply, ended):
     ask(run, lambda *_: reply)
-    assert all(ended in one["ended"] for one in transcripts(run))
+    assert all(ended in transcript["ended"] for transcript in transcripts(run))
     assert outcomes(run) == {"error": 2}
 
 
@@ -251,7 +255,7 @@ def test_an_endpoint_that_passes_is_asked_again(run):
         return (429, b"slowly") if seen.count(asked_for(request)) < 3 else answer(refusal="no")
 
     ask(run, script)
-    assert [one["ended"] for one in transcripts(run)] == ["answered"] * 2
+    assert [transcript["ended"] for transcript in transcripts(run)] == ["answered"] * 2
 
 
 def test_a_wrong_key_ends_the_run(run):
@@ -279,7 +283,11 @@ def test_transcripts_of_another_model_are_not_mixed_in(run):
 
 def test_the_command(run, monkeypatch, tmp_path, capsys):
     questions = tmp_path / "questions.json"
-    chosen = [one for one in json.loads(DEVELOPMENT.read_text()) if one["id"] in ("D03", "D16")]
+    chosen = [
+        question
+        for question in json.loads(DEVELOPMENT.read_text())
+        if question["id"] in ("D03", "D16")
+    ]
     questions.write_text(json.dumps(chosen))
     common = ["x", "--questions", str(questions), "--scale", str(SCALE), "--conditions", "C"]
     out = tmp_path / "out.json"

@@ -40,7 +40,7 @@ def test_what_is_stored_is_read_and_counted():
     filesystem, path = storage.filesystem("memory://b/f")
     assert filesystem.open_input_file(path).read() == b"0123456789"
     assert storage.counts() == {"GET": 3, "HEAD": 3}
-    assert [one.size for one in storage.requests if one.verb == "GET"] == [3, 10, 10]
+    assert [request.size for request in storage.requests if request.verb == "GET"] == [3, 10, 10]
 
 
 def test_counts_of_a_small_table():
@@ -54,13 +54,13 @@ def test_counts_of_a_small_table():
     mine = ours(storage, lake, f"{WHERE} and user_id = 42", twins=False)
     assert mine["files_planned"] == 7
     touched = {
-        one.location
-        for one in storage.requests
-        if "-m" in one.location and "snap-" not in one.location
+        request.location
+        for request in storage.requests
+        if "-m" in request.location and "snap-" not in request.location
     }
     assert len(touched) == mine["manifests_read"] in (1, 2)
     assert mine["requests_total"] <= 12
-    assert all(one.verb != "LIST" for one in storage.requests)
+    assert all(request.verb != "LIST" for request in storage.requests)
 
 
 def test_derived_seconds():

@@ -60,7 +60,7 @@ def edit(catalog, **changes):
 
 
 def with_log(catalog, *entries):
-    log = [{"timestamp-ms": 1, "metadata-file": one} for one in entries]
+    log = [{"timestamp-ms": 1, "metadata-file": entry} for entry in entries]
     edit(catalog, metadata_log=log)
 
 

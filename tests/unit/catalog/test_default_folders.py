@@ -42,7 +42,7 @@ def test_folders_stay_where_their_namespace_is(namespace, name):
     # as many folders below the warehouse as there are levels, none hidden or leading upwards
     folders = parse(place).path.removeprefix("/lake/").split("/")
     assert len(folders) == len(namespace) + 1
-    assert not any(one.startswith(".") for one in folders)
+    assert not any(folder.startswith(".") for folder in folders)
 
 
 def test_plain_names_are_their_folders():

@@ -69,11 +69,11 @@ def test_every_spelling_of_a_folder_is_one_uri(tmp_path, monkeypatch, given):
         LakehouseResource(catalog=uri).lake(),
         LakehouseResource(catalog=database, warehouse=uri).lake(),
     ]
-    assert {one.warehouse for one in doors} == {wanted}
+    assert {door.warehouse for door in doors} == {wanted}
     table = doors[1].create_table("a.t", ROWS.schema, partition_by=["p"])
     table.append(ROWS)
     table.compute_statistics()
-    assert all(one.startswith(f"{wanted}/a/t") for one in locations(table.refresh()))
+    assert all(location.startswith(f"{wanted}/a/t") for location in locations(table.refresh()))
     view = doors[0].create_view("a.v", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
     assert view.metadata_location.startswith(f"{wanted}/a/v")
 
@@ -96,7 +96,9 @@ def test_a_path_is_a_uri_wherever_it_is_given(tmp_path):
     landed.parent.mkdir()
     pq.write_table(NEW, landed)
     table.add_files([str(landed)])
-    assert {one.partition("/w/")[0] for one in locations(table.refresh())} == {f"file://{tmp_path}"}
+    assert {location.partition("/w/")[0] for location in locations(table.refresh())} == {
+        f"file://{tmp_path}"
+    }
     assert ids(table) == [*range(8), *range(100, 104)]
     with pytest.raises(lh.InvalidInputError, match="already"):
         table.add_files([f"file:{landed}"])
@@ -147,7 +149,9 @@ def test_a_warehouse_of_paths_is_kept_by_code_that_writes_uris(tmp_path, kind, v
         old.append(ROWS.set_column(0, "id", pa.array(range(10, 18), pa.int64())))
         old.delete("id IN (1, 12)")
         old.compute_statistics()
-        assert all(one.startswith(f"{tmp_path}/w/a/t") for one in locations(old.refresh()))
+        assert all(
+            location.startswith(f"{tmp_path}/w/a/t") for location in locations(old.refresh())
+        )
     expected = [one for one in [*range(8), *range(10, 18)] if one not in (1, 12)]
     table = opened().load_table("a.t")
     known = set(locations(table))

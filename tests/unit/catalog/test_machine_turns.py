@@ -56,8 +56,8 @@ def test_threads_of_a_process_wait_behind_one_that_looks_at_the_file():
             for _ in range(100):
                 opened.append(turn_files() - before)
                 time.sleep(0.002)
-        for one in futures:
-            one.result()
+        for future in futures:
+            future.result()
     assert max(opened) == 1
     assert most_inside == [1] * 8
 
@@ -115,7 +115,7 @@ def test_turns_leave_no_files_and_are_one_at_a_time(tmp_path):
             command = [sys.executable, "-c", TAKES, key, str(tmp_path / f"inside-{key}")]
             taker = subprocess.Popen(command, env=environment)
             takers.append(processes.enter_context(reaped(taker)))
-        assert [one.wait(PATIENCE_SECONDS) for one in takers] == [0] * 4
+        assert [taker.wait(PATIENCE_SECONDS) for taker in takers] == [0] * 4
     assert [*folder.iterdir()] == []
 
 

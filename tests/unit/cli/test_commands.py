@@ -110,7 +110,7 @@ def test_analyze_first_shows_what_it_would_read(run, table):
     plan = run("analyze", "raw.events", "--column=region", "--dry-run", "--json").json
     files = table.scan().plan().files
     assert (plan["columns"], plan["files"], plan["rows"]) == (["region"], len(files), 60)
-    assert plan["bytes"] == sum(one.file_size_in_bytes for one in files)
+    assert plan["bytes"] == sum(file.file_size_in_bytes for file in files)
     assert "nothing was changed" in run("analyze", "raw.events", "--dry-run").out
     assert table.refresh().metadata_location == version
     assert run("analyze", "raw.events", "--column=nope", "--dry-run").code != 0
@@ -128,7 +128,7 @@ def test_describe_shows_schema_partitioning_and_refs(run, table):
 def test_history_is_newest_first(run, table):
     found = run("history", "raw.events", "--json").json
     assert [line["snapshot_id"] for line in found] == [
-        one.snapshot_id for one in reversed(table.snapshots())
+        snapshot.snapshot_id for snapshot in reversed(table.snapshots())
     ]
     assert found[0]["refs"] == ["main"]
     assert found[0]["operation"] == "append"

@@ -33,12 +33,12 @@ def write(path, rows):
     elif kind == ".arrow":
         pyarrow.feather.write_feather(rows, path)
     else:
-        path.write_text("".join(json.dumps(one, default=str) + "\n" for one in rows.to_pylist()))
+        path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows.to_pylist()))
     return path
 
 
 def content(rows):
-    return sorted(tuple(one.values()) for one in rows.to_pylist())
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
 def merged(table, rows, statement=EVERY):
@@ -94,16 +94,16 @@ CLAUSES = [
 
 def test_clauses_are_those_of_sql(run, table, tmp_path):
     path = write(tmp_path / "rows.parquet", ROWS)
-    whens = " ".join(f"WHEN {one.removeprefix('WHEN ')}" for one in CLAUSES)
+    whens = " ".join(f"WHEN {clause.removeprefix('WHEN ')}" for clause in CLAUSES)
     peers = whens.replace('t."at" =', '"at" =')  # DuckDB takes no alias there
     wanted = merged(table, ROWS, f"MERGE INTO t USING s ON t.id = s.id {peers}")
-    given = [argument for one in CLAUSES for argument in ("--when", one)]
+    given = [argument for clause in CLAUSES for argument in ("--when", clause)]
     merge = ("merge", "raw.events", path, "--on", "t.id = s.id", *given)
     plan = run(*merge, "--dry-run", "--json").json
     done = run(*merge, "--json").json
     assert content(table.refresh().scan().to_arrow()) == wanted
     counts = ("rows_inserted", "rows_updated", "rows_deleted")
-    assert [done[one] for one in counts] == [plan[one] for one in counts] == [2, 10, 2]
+    assert [done[count] for count in counts] == [plan[count] for count in counts] == [2, 10, 2]
 
 
 def test_branch_summary_and_commit_id(run, table, tmp_path):

@@ -138,11 +138,11 @@ def test_what_dbt_takes_is_read_back_and_what_it_does_not_take_is_told(shop):
     (model,) = json.loads(out.read_text())["semantic_model"]
     datasets = {one["source"]: one for one in model["datasets"]}
     roles = {}
-    for one in datasets.values():
-        key = one.get("primary_key", [])
-        assert key in ([], [one["name"]])
-        references = {r["to"] for r in model["relationships"] if r["from"] == one["name"]}
-        for field in one.get("fields", ()):
+    for dataset in datasets.values():
+        key = dataset.get("primary_key", [])
+        assert key in ([], [dataset["name"]])
+        references = {r["to"] for r in model["relationships"] if r["from"] == dataset["name"]}
+        for field in dataset.get("fields", ()):
             entity = field["name"] in {*key, *references}
             assert roles.setdefault(field["name"], entity) == entity, "one name, one role"
     assert datasets.keys() == {"wh.shop.orders", "wh.shop.customers"}

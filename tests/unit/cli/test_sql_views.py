@@ -137,7 +137,7 @@ def test_the_list_has_them(lake, tmp_path):
     lake.create_view("raw.seen", "SELECT id FROM events", IDS)
     command = Command(str(tmp_path / "lake"))
     rows = command("tables", "--json").json
-    assert [one["name"] for one in rows] == ["raw.events", "raw.seen"]
+    assert [row["name"] for row in rows] == ["raw.events", "raw.seen"]
     assert rows[1] == {"name": "raw.seen", "type": "view"}
     assert "raw.seen" in command("tables").out
     told = command("describe", "raw.seen", "--json").json

@@ -45,7 +45,7 @@ SCHEMA = pa.schema([("code", pa.string()), ("box", pa.struct([("size", pa.int32(
 
 
 def rows(codes, size=5):
-    return pa.Table.from_pylist([{"code": one, "box": {"size": size}} for one in codes], SCHEMA)
+    return pa.Table.from_pylist([{"code": code, "box": {"size": size}} for code in codes], SCHEMA)
 
 
 @pytest.fixture
@@ -59,21 +59,24 @@ def lake(tmp_path):
 def put(lake, document, **options):
     names = {t.name: table_names(t) for t in map(lake.load_table, lake.list_tables())}
     now = lake.environment.now_ms()
-    statements = [bind(one, names, now) for one in parse_statements(document)]
+    statements = [bind(statement, names, now) for statement in parse_statements(document)]
     snapshot = StatementStore(lake).put(statements, **options)
     accept(lake, statements, "Ann")
     return snapshot
 
 
 def states(lake, **options):
-    return {one.statement.statement_id: one for one in check_statements(lake, **options)}
+    return {
+        statement.statement.statement_id: statement
+        for statement in check_statements(lake, **options)
+    }
 
 
 def test_states_move_with_the_data(lake):
-    assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
+    assert {state.standing.state for state in states(lake).values()} == {State.VERIFIED}
     lake.load_table("raw.events").append(rows("C"))
     seen = survey(lake)
-    before = {one.statement_id: seen.standing(one) for one in seen.statements}
+    before = {statement.statement_id: seen.standing(statement) for statement in seen.statements}
     assert before["codes"].state is State.UNVERIFIED  # bounds of text may be cut
     assert before["form"].state is State.UNVERIFIED
     assert before["form"].since == lake.load_table("raw.events").metadata.current_snapshot_id
@@ -135,10 +138,10 @@ def test_what_was_said_at_a_time_is_still_there(lake):
     store = StatementStore(lake)
     first = lake.load_table(STATEMENTS).current_snapshot().timestamp_ms
     put(lake, SAID % "Clicks.")
-    assert [one.draft.text for one in store.statements() if one.statement_id == "said"] == [
-        "Clicks."
-    ]
-    then = {one.statement_id: one for one in store.statements(first)}
+    assert [
+        statement.draft.text for statement in store.statements() if statement.statement_id == "said"
+    ] == ["Clicks."]
+    then = {statement.statement_id: statement for statement in store.statements(first)}
     assert then["said"].draft.text == "Events."
     assert store.statements(first - 1_000_000) == []
 
@@ -157,7 +160,7 @@ def test_statements_are_an_open_table_and_their_digest_is_on_theirs(lake):
 
 def test_replace_takes_back_what_a_document_says_no_more(lake):
     put(lake, SAID % "Events.", replace=True)
-    assert [one.statement_id for one in StatementStore(lake).statements()] == ["said"]
+    assert [statement.statement_id for statement in StatementStore(lake).statements()] == ["said"]
 
 
 def test_acceptance_is_of_a_wording(lake):
@@ -278,8 +281,8 @@ def test_a_check_that_backs_several_statements_contradicts_what_it_is_about(
     lake, now, contradicted, analyzed
 ):
     put(lake, SHARED)
-    ids = {one.statement_id for one in parse_statements(SHARED)}
-    assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
+    ids = {statement.statement_id for statement in parse_statements(SHARED)}
+    assert {state.standing.state for state in states(lake).values()} == {State.VERIFIED}
     table = lake.load_table("raw.events")
     table.overwrite(now)
     if analyzed:
@@ -293,7 +296,7 @@ def test_a_check_that_backs_several_statements_contradicts_what_it_is_about(
     assert {k for k, one in found.items() if one.state is State.UNVERIFIED} == doubted
     assert all("fails by what another statement claims" in found[one].reason for one in doubted)
     table.overwrite(rows("AB"))
-    assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
+    assert {state.standing.state for state in states(lake).values()} == {State.VERIFIED}
 
 
 def test_a_check_that_is_about_none_of_its_statements_contradicts_all(lake):

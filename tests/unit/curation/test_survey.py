@@ -59,9 +59,9 @@ def lake(request, tmp_path, clock):
         lake = lh.load_catalog(uri, warehouse=where, environment=environment)
     for name in ("raw.a", "raw.b"):
         lake.create_table(name, SCHEMA).append(rows())
-    names = {one.name: one for one in survey(lake).names.values()}
+    names = {name.name: name for name in survey(lake).names.values()}
     drafts = parse_statements(DOCUMENT)
-    StatementStore(lake).put([bind(one, names, clock()) for one in drafts])
+    StatementStore(lake).put([bind(draft, names, clock()) for draft in drafts])
     check_statements(lake)
     return lake
 
@@ -109,7 +109,7 @@ def test_tables_come_and_go(lake):
     lake.create_table("raw.c", SCHEMA)
     lake.drop_table("raw.b")
     seen = survey(lake, earlier=before)
-    assert {one.name for one in seen.tables.values()} == {"raw.a", "raw.c"}
+    assert {table.name for table in seen.tables.values()} == {"raw.a", "raw.c"}
     assert seen.standings()["fixed"].state is State.CONTRADICTED
     lake.create_table("raw.b", SCHEMA)  # another one of the same name
     seen = survey(lake, earlier=seen)
@@ -120,7 +120,7 @@ def test_what_is_said_and_seen_is_read_again(lake):
     seen = survey(lake)
     StatementStore(lake).remove(["fixed"])
     seen = survey(lake, earlier=seen)
-    assert {one.statement_id for one in seen.statements} == {"fresh", "until"}
+    assert {statement.statement_id for statement in seen.statements} == {"fresh", "until"}
     lake.drop_table("semantics.verifications")
     lake.drop_table("semantics.statements")
     seen = survey(lake, earlier=seen)
@@ -154,7 +154,7 @@ def test_what_is_said_meanwhile_of_a_new_table_is_not_contradicted(lake, tmp_pat
         lake.catalog = catalog
         lake.create_table("raw.new", SCHEMA).append(rows())
         told = survey(lake)
-        names = {one.name: one for one in told.names.values()}
+        names = {name.name: name for name in told.names.values()}
         (draft,) = parse_statements(
             "{table: raw.a, statements: [{id: pair, kind: warning, text: As many., "
             "evidence: {check: row_ratio, to: raw.new, min: 1, max: 1}}]}"
@@ -163,7 +163,7 @@ def test_what_is_said_meanwhile_of_a_new_table_is_not_contradicted(lake, tmp_pat
 
     lake.catalog = Interrupted(catalog, meanwhile)
     found = survey(lake, earlier=seen)
-    assert State.CONTRADICTED not in {one.state for one in found.standings().values()}
+    assert State.CONTRADICTED not in {standing.state for standing in found.standings().values()}
     after = survey(lake, earlier=found)
     assert after.standings()["pair"].state is State.VERIFIED
 

@@ -50,9 +50,9 @@ def written(lake):
 def accepted(lake):
     """As `suggest` prints it and `import` reads it."""
     seen = survey(lake)
-    names = {one.name: one for one in seen.names.values()}
+    names = {name.name: name for name in seen.names.values()}
     text = write_statements(written_comments(seen, lake.list_tables()))
-    statements = [bind(one, names, seen.now_ms) for one in parse_statements(text)]
+    statements = [bind(statement, names, seen.now_ms) for statement in parse_statements(text)]
     return keep_statements(lake, statements, "Ann", replace=False)
 
 
@@ -82,6 +82,10 @@ def test_a_comment_that_became_a_statement_is_contradicted_with_its_column(lake,
         update.rename_column("amount", "total")
         update.delete_column("place")
     seen = survey(lake)
-    states = {seen.draft(one).column: one for one in seen.statements if one.subject.field_id}
+    states = {
+        seen.draft(statement).column: statement
+        for statement in seen.statements
+        if statement.subject.field_id
+    }
     assert seen.standing(states["total"]).state is not State.CONTRADICTED
     assert seen.standing(states["place.zip"]).state is State.CONTRADICTED

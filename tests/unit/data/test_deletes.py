@@ -54,10 +54,10 @@ def data_files(storage):
 def test_position_delete_files_are_sorted_partitioned_and_bounded():
     storage = MemoryStorage()
     files = data_files(storage)
-    items = [FileDeletes(one, np.array([1, 0, 1])) for one in reversed(files)]
+    items = [FileDeletes(file, np.array([1, 0, 1])) for file in reversed(files)]
     by_partition = request(2, properties={"write.delete.granularity": "partition"})
     written = write_deletes(items, by_partition, storage, task="3")
-    assert {one.partition for one in written} == {one.partition for one in files}
+    assert {one.partition for one in written} == {file.partition for file in files}
     for one in written:
         mine = sorted(f.file_path for f in files if f.partition == one.partition)
         table = pq.read_table(io.BytesIO(storage.read(one.file_path)))
@@ -82,14 +82,16 @@ def test_each_data_file_has_its_own_position_delete_file_by_default():
         pa.table({"id": [1], "region": ["eu"]}), request(2, write_id="again"), storage
     )
     files = [*data_files(storage), *again]
-    written = write_deletes([FileDeletes(one, np.array([0])) for one in files], request(2), storage)
+    written = write_deletes(
+        [FileDeletes(file, np.array([0])) for file in files], request(2), storage
+    )
     assert sorted(one.referenced_data_file for one in written) == sorted(
-        one.file_path for one in files
+        file.file_path for file in files
     )
     assert (
         len({one.file_path for one in written})
         == len(files)
-        > len({one.partition for one in files})
+        > len({file.partition for file in files})
     )
 
 
@@ -113,7 +115,7 @@ def test_pyiceberg_reads_our_vectors(positions):
     assert len({one.file_path for one in written}) == 1
     raw = storage.read(written[0].file_path)
     theirs = deletion_vectors_from_puffin_file(PuffinFile(raw))
-    assert {one.referenced_data_file: one.to_vector().to_pylist() for one in theirs} == {
+    assert {vector.referenced_data_file: vector.to_vector().to_pylist() for vector in theirs} == {
         one.file_path: sorted(some) for one, some in zip(files, positions, strict=True)
     }
     for one, some, blob in zip(written, positions, PuffinFile(raw).footer.blobs, strict=True):

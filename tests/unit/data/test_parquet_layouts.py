@@ -88,7 +88,7 @@ def write(storage, table, schema=SCHEMA, location=None, **properties):
 
 
 def tasks_of(files, **more):
-    return [FileScanTask(data_file=one, length=one.file_size_in_bytes, **more) for one in files]
+    return [FileScanTask(data_file=file, length=file.file_size_in_bytes, **more) for file in files]
 
 
 def read(tasks, storage, schema=SCHEMA):

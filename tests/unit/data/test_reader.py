@@ -82,7 +82,7 @@ def test_batches_come_in_order_whatever_the_threads(threads):
         )
     ]
     request = ReadRequest(schema=SCHEMA, threads=threads, batch_rows=4)
-    batches = list(read_tasks([FileScanTask(data_file=one) for one in files], request, storage))
+    batches = list(read_tasks([FileScanTask(data_file=file) for file in files], request, storage))
     assert [n for batch in batches for n in batch["id"].to_pylist()] == list(range(100))
     assert max(batch.num_rows for batch in batches) <= 4
 
@@ -340,7 +340,7 @@ def test_stopping_early_ends_the_threads(tmp_path):
     )
     before = set(threading.enumerate())
     stream = read_tasks(
-        [FileScanTask(data_file=one) for one in files],
+        [FileScanTask(data_file=file) for file in files],
         ReadRequest(schema=SCHEMA, batch_rows=100),
         storage,
     )
@@ -363,7 +363,7 @@ def test_streaming_holds_a_few_batches_only(tmp_path):
     del table
     before, peak, rows = pa.total_allocated_bytes(), 0, 0
     for batch in read_tasks(
-        [FileScanTask(data_file=one) for one in files],
+        [FileScanTask(data_file=file) for file in files],
         ReadRequest(schema=SCHEMA, batch_rows=8192),
         storage,
     ):
@@ -384,7 +384,7 @@ def test_low_cardinality_text_is_the_same_read_as_dictionaries(tmp_path):
         storage, table, location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "60000"}
     )
     got = read_table(
-        [FileScanTask(data_file=one, residual=bind("s = 'blü'", SCHEMA)) for one in files],
+        [FileScanTask(data_file=file, residual=bind("s = 'blü'", SCHEMA)) for file in files],
         ReadRequest(schema=SCHEMA),
         storage,
     )

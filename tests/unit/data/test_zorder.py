@@ -76,9 +76,9 @@ def rows(draw):
     stored = [
         [
             value.bytes if hasattr(value, "hex") and hasattr(value, "bytes") else value
-            for value in one
+            for value in column
         ]
-        for one in columns
+        for column in columns
     ]
     arrays = [
         pa.ExtensionArray.from_storage(f.type, pa.array(v, f.type.storage_type))

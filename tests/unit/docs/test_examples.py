@@ -41,7 +41,7 @@ NAMES = dict(public_names())
 
 def inner_examples() -> Iterator[doctest.DocTest]:
     """Examples in docstrings of what is not public; they know the names of their modules, too."""
-    public = {inspect.getdoc(one) for one in NAMES.values()}
+    public = {inspect.getdoc(name) for name in NAMES.values()}
     root = Path(lh.__file__).parent
     for path in sorted(root.rglob("*.py")):
         if ">>> " in path.read_text(encoding="utf-8"):
@@ -52,7 +52,7 @@ def inner_examples() -> Iterator[doctest.DocTest]:
                     yield one
 
 
-INNER = {one.name: one for one in inner_examples()}
+INNER = {example.name: example for example in inner_examples()}
 
 
 def rows(*told: tuple[int, int, int, float]) -> pa.Table:

@@ -38,10 +38,10 @@ def imported(folder: str) -> dict[str, str]:
         for node in ast.walk(ast.parse(file.read_text())):
             names = []
             if isinstance(node, ast.Import):
-                names = [one.name for one in node.names]
+                names = [name.name for name in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [str(node.module)]
-            found |= {one.partition(".")[0]: str(file.relative_to(ROOT)) for one in names}
+            found |= {name.partition(".")[0]: str(file.relative_to(ROOT)) for name in names}
     return found
 
 
@@ -55,6 +55,6 @@ def test_what_is_imported_is_named(folder):
         and not (ROOT / module).is_dir()
         and not (ROOT / f"{module}.py").exists()
         and module in distributions
-        and not known & {normalized(one) for one in distributions[module]}
+        and not known & {normalized(distribution) for distribution in distributions[module]}
     }
     assert unnamed == {}

@@ -147,11 +147,11 @@ def test_membership(kind):
     schema = Schema(NestedField(1, "x", iceberg))
     column = arrow_array([*values, None], iceberg)
     floating = isinstance(iceberg, FloatType | DoubleType)
-    literals = [one for one in LITERALS if floating or is_number(one)]
-    wanted = {rounded(one, iceberg) for one in literals}
+    literals = [literal for literal in LITERALS if floating or is_number(literal)]
+    wanted = {rounded(literal, iceberg) for literal in literals}
     for operator, listed in ((ex.In, True), (ex.NotIn, False)):
         found = fold(
-            bind(operator("x", [str(one) for one in literals]), schema),
+            bind(operator("x", [str(literal) for literal in literals]), schema),
             lambda leaf: matches(column, leaf),
             lambda constant: np.full(len(column), constant),
             every_mask,

@@ -41,7 +41,7 @@ def test_floor_of_numbers_that_have_no_next_whole_number(kind, number, op):
     values = [None, number, -number, number + 0.5, number + 1, number * 2, float("nan")]
     single = isinstance(kind, FloatType)
     if single:
-        values = [None if one is None or abs(one) > 3e38 else one for one in values]
+        values = [None if value is None or abs(value) > 3e38 else value for value in values]
     column = pa.array(values, pa.float32() if single else pa.float64())
     text = f"floor(f) {op} {number!r}"
     schema = Schema(NestedField(1, "f", kind))

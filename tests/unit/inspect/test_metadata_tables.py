@@ -164,12 +164,12 @@ def test_all_tables_cover_every_snapshot(table):
     assert set(live) < ever
     assert ever == {
         path
-        for one in table.snapshots()
-        for path in table.inspect.files(one.snapshot_id)["file_path"].to_pylist()
+        for snapshot in table.snapshots()
+        for path in table.inspect.files(snapshot.snapshot_id)["file_path"].to_pylist()
     }
     assert table.inspect.all_manifests()["key_metadata"].null_count > 0
     assert set(table.inspect.all_manifests()["reference_snapshot_id"].to_pylist()) == {
-        one.snapshot_id for one in table.snapshots()
+        snapshot.snapshot_id for snapshot in table.snapshots()
     }
     assert table.inspect.all_entries().num_rows >= len(ever)
 

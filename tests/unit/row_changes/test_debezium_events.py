@@ -28,7 +28,7 @@ def rows(events, keys=("id",), **more):
 def with_schema(fields, *payloads):
     row = {"type": "struct", "fields": fields, "field": "after"}
     schema = {"type": "struct", "fields": [row], "name": "db.t.Envelope"}
-    return [json.dumps({"schema": schema, "payload": one}) for one in payloads]
+    return [json.dumps({"schema": schema, "payload": payload}) for payload in payloads]
 
 
 def test_each_op_is_a_change_and_tombstones_are_none():

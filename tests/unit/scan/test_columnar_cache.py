@@ -108,10 +108,10 @@ def test_a_twin_of_another_spec_is_not_taken(table):
 def test_what_is_kept_is_counted(table):
     cache = ManifestCache()
     planned(table, None, table.storage, cache)
-    paths = [one.manifest_path for one in table.rows]
+    paths = [row.manifest_path for row in table.rows]
     for path in paths:
         kept = cache.kept.get(("columns", path))
-        assert kept.size >= sum(one.nbytes for one in kept.columns.values())
+        assert kept.size >= sum(column.nbytes for column in kept.columns.values())
     made = [(one, size) for key, (one, size) in cache.kept._kept.items() if key[0] == "made"]
     assert len(made) == len(paths)
     assert all(size == size_of(entries.table) for (entries, _), size in made)

@@ -87,7 +87,7 @@ def test_every_thread_that_plans_is_heard(lake, table):
         thread.start()
     for thread in threads:
         thread.join()
-    predicates = [one.to_dict()["predicate"] for one in kept.reports]
+    predicates = [report.to_dict()["predicate"] for report in kept.reports]
     assert sorted(predicates) == sorted(f"day = {n}" for n in range(4) for _ in range(8))
 
 

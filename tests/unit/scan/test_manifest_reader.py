@@ -106,10 +106,12 @@ def test_in_bulk_together_and_entry_by_entry_are_equal(table, monkeypatch, least
     spec, types = table.spec(), types_of(table.metadata)
     expected = [
         inherit(
-            decode_entries(table.storage.read(one.manifest_path), one.manifest_path, spec, types),
-            one,
+            decode_entries(
+                table.storage.read(manifest.manifest_path), manifest.manifest_path, spec, types
+            ),
+            manifest,
         )
-        for one in manifests
+        for manifest in manifests
     ]
     chosen = {*columns, "status", "sequence_number"} if columns is not None else None
 
@@ -123,7 +125,7 @@ def test_in_bulk_together_and_entry_by_entry_are_equal(table, monkeypatch, least
     for manifest, entries in zip(manifests, expected, strict=True):
         assert picked(reader.entries(manifest, columns)) == picked(entries)
     for content in (0, 1):
-        of_one = [one for one in manifests if one.content == content]
+        of_one = [manifest for manifest in manifests if manifest.content == content]
         together = list(reader.entries_of_all(of_one, columns))
         assert len(together) == 1, "small manifests of one writer come together"
         alone = [part for one, part in zip(manifests, expected, strict=True) if one in of_one]

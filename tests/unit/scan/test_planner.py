@@ -86,7 +86,7 @@ class Table:
             if status == STATUS_ADDED
             else {"snapshot_id": 7, "sequence_number": 1, "file_sequence_number": 1}
         )
-        made = [ManifestEntry(status=status, data_file=one, **explicit) for one in files]
+        made = [ManifestEntry(status=status, data_file=file, **explicit) for file in files]
         entries = Entries.from_manifest_entries(made, spec, types_of(self.base))
         content = CONTENT_DELETE_MANIFEST if deletes else 0
         data = encode_manifest(entries, SCHEMA, format_version=2, content=content)
@@ -346,7 +346,7 @@ def test_columns_whose_names_differ_in_case_alone_are_selected_by_it():
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "ID", LongType()))
 
     def names(*select: str) -> list[str]:
-        return [one.name for one in project_schema(schema, select, case_sensitive=False).fields]
+        return [field.name for field in project_schema(schema, select, case_sensitive=False).fields]
 
     assert (names("id"), names("ID"), names("ID", "id")) == (["id"], ["ID"], ["ID", "id"])
     with pytest.raises(InvalidSchemaError, match="Id may be ID or id"):

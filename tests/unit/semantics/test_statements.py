@@ -47,14 +47,14 @@ statements:
 
 def test_yaml_comes_back_as_it_was():
     drafts = parse_statements(DOCUMENT)
-    assert [one.statement_id for one in drafts] == [
+    assert [draft.statement_id for draft in drafts] == [
         "sales.orders/grain",
         "sales.orders.total/unit",
         drafts[2].statement_id,
         "sales.orders/filter/genuine",
         "sales.orders.customer/codes",
     ]
-    assert {one.author for one in drafts} == {"Sales"}
+    assert {draft.author for draft in drafts} == {"Sales"}
     assert drafts[4].claim["values"] == {"-1": "nobody", "7": ["seven", "lucky"]}
     assert parse_statements(write_statements(drafts)) == drafts
 
@@ -99,7 +99,9 @@ def test_what_cannot_be_a_statement_is_refused_with_a_reason(written, says):
 
 
 def test_binding_finds_every_field_that_a_statement_depends_on():
-    grain, unit, join, filtered, _ = (bind(one, TABLES, 0) for one in parse_statements(DOCUMENT))
+    grain, unit, join, filtered, _ = (
+        bind(statement, TABLES, 0) for statement in parse_statements(DOCUMENT)
+    )
     assert grain.fields_of("u1") == {1}
     assert unit.subject.field_id == 2
     assert (join.fields_of("u1"), join.fields_of("u2")) == ({3}, {1})
@@ -123,12 +125,14 @@ def test_binding_refuses_names_that_do_not_exist(old, new, says):
 
 
 def test_renames_are_followed_everywhere():
-    statements = [bind(one, TABLES, 0) for one in parse_statements(DOCUMENT)]
+    statements = [bind(statement, TABLES, 0) for statement in parse_statements(DOCUMENT)]
     now = {
         "u1": TableNames("sales.ord", "u1", {"key": 1, "sum": 2, "customer": 3, "gone": 4}),
         "u2": TableNames("crm.people", "u2", {"id": 1, "ours": 2}),
     }
-    grain, unit, join, filtered, _ = (under_present_names(one, now) for one in statements)
+    grain, unit, join, filtered, _ = (
+        under_present_names(statement, now) for statement in statements
+    )
     assert grain.table == "sales.ord"
     assert grain.claim["key"] == ["key"]
     assert grain.evidence.arguments["columns"] == ["key"]
@@ -142,10 +146,12 @@ def test_renames_are_followed_everywhere():
 
 
 def test_rows_keep_statements_whole():
-    statements = [bind(one, TABLES, 1_700_000_000_000) for one in parse_statements(DOCUMENT)]
+    statements = [
+        bind(statement, TABLES, 1_700_000_000_000) for statement in parse_statements(DOCUMENT)
+    ]
     kept = statements_of(statement_rows(statements))
     assert kept == statements
-    assert [one.digest() for one in kept] == [one.digest() for one in statements]
+    assert [one.digest() for one in kept] == [statement.digest() for statement in statements]
 
 
 def test_mentions_follow_scopes():

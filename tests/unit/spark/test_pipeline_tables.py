@@ -58,7 +58,7 @@ def truncate(lake, pipelines, caller):
 
 def state(lake):
     table = lake.load_table("raw.view")
-    return table.scan().count(), [one.operation for one in table.metadata.snapshots]
+    return table.scan().count(), [snapshot.operation for snapshot in table.metadata.snapshots]
 
 
 def view(lake, *, is_view=True):

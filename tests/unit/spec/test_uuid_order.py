@@ -43,7 +43,7 @@ def test_bounds_that_are_written_hold_in_both_orders(values):
 @given(st.lists(st.none() | UUIDS, max_size=8), st.booleans())
 def test_values_are_ordered_alike_when_both_sorts_agree(values, variant):
     if variant:  # as in all UUIDs of the RFC: the first bit of the second half is set
-        values = [one and one[:8] + bytes([one[8] | 0x80]) + one[9:] for one in values]
+        values = [value and value[:8] + bytes([value[8] | 0x80]) + value[9:] for value in values]
     present = [value for value in values if value is not None]
     alike = is_ordered_alike(column(values))
     if alike:

@@ -160,7 +160,7 @@ def test_drift_adds_columns_and_widens_them_in_the_same_commit(catalog):
     )
     assert done.columns_changed == ("id", "plan")
     assert len(table.snapshots()) == before + 1
-    ids = {one.name: one.field_id for one in table.schema().fields}
+    ids = {field.name: field.field_id for field in table.schema().fields}
     assert (ids["id"], ids["plan"]) == (1, 4)
     rows = table.scan(where="id > 1").to_arrow().to_pylist()
     assert rows == [{"id": 2**40, "name": None, "lsn": 2, "plan": None}]
@@ -182,7 +182,7 @@ def test_values_that_fit_no_column_are_refused(catalog, given, match):
     with pytest.raises(InvalidSchemaError, match=match):
         table.apply_changes(pa.table({"id": [1], "lsn": [1], "amount": given}), ["id"], ["lsn"])
     assert table.refresh().scan().count() == 0
-    assert [one.name for one in table.schema().fields] == ["id", "lsn", "amount"]
+    assert [field.name for field in table.schema().fields] == ["id", "lsn", "amount"]
 
 
 def test_a_row_that_comes_again_begins_anew(catalog):

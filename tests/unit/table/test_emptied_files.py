@@ -42,13 +42,13 @@ def content(table):
     assert len({one["id"] for one in found}) == len(found)
     peer = StaticTable.from_metadata(table.metadata_location)
     told = [task.file.file_path for task in peer.scan().plan_files()]
-    assert sorted(told) == sorted(one.file_path for one in table.scan().plan().files)
+    assert sorted(told) == sorted(file.file_path for file in table.scan().plan().files)
     return {one["id"]: one["x"] for one in found}
 
 
 def files(table):
     plan = table.scan().plan()
-    return len(plan.files), sum(len(one.deletes) for one in plan.tasks)
+    return len(plan.files), sum(len(task.deletes) for task in plan.tasks)
 
 
 VERBS = {
@@ -147,7 +147,7 @@ def test_row_ids_stay_and_expiry_deletes_the_file(table):
         one["id"]: one["_row_id"]
         for one in table.scan(select=["id", "_row_id"]).to_arrow().to_pylist()
     }
-    (old,) = (one for one in table.scan(where="id = 3").plan().files)
+    (old,) = (file for file in table.scan(where="id = 3").plan().files)
     table.upsert(rows(range(10), 7), ["id"])
     now = table.scan(select=["id", "_row_id"]).to_arrow().to_pylist()
     assert {one["id"]: one["_row_id"] for one in now} == ids

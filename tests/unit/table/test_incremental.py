@@ -230,7 +230,7 @@ def test_equal_rows_have_equal_codes(rows):
     )
     texts = [repr(row) for row in table.to_pylist()]
     codes = row_codes(table).tolist()
-    assert [codes.index(one) for one in codes] == [texts.index(one) for one in texts]
+    assert [codes.index(code) for code in codes] == [texts.index(text) for text in texts]
 
 
 def test_time_travel_by_the_run_that_wrote(table):

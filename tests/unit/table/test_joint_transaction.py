@@ -49,7 +49,7 @@ def test_all_of_it(lake, version):
     assert ids(lake, "t.b") == [1, 2, 3, 4]
     metadata = lake.load_table("t.c").metadata
     assert len(metadata.snapshots) == 3
-    assert [one.sequence_number for one in metadata.snapshots] == [1, 2, 3]
+    assert [snapshot.sequence_number for snapshot in metadata.snapshots] == [1, 2, 3]
     assert len(metadata.metadata_log) == 1
     assert lake.load_table("t.b").properties["by"] == "tx"
 

@@ -42,9 +42,9 @@ KEYS = {
 
 def rows(kind, numbers, value):
     arrow, key = KEYS[kind]
-    keys = [key(one) for one in numbers]
+    keys = [key(number) for number in numbers]
     if kind == "uuid":
-        keys = pa.array([one.bytes for one in keys], pa.binary(16)).cast(arrow)
+        keys = pa.array([key.bytes for key in keys], pa.binary(16)).cast(arrow)
     return pa.table(
         {"id": pa.array(keys, arrow) if kind != "uuid" else keys, "v": [value] * len(numbers)}
     )
@@ -193,7 +193,7 @@ def test_sketches_and_filters_share_the_file(tmp_path):
     (record,) = table.metadata.statistics
     assert record["statistics-path"] == last.location
     blobs = PuffinFile(table.storage.read(last.location)).footer.blobs
-    found = {(one.type, tuple(one.fields)) for one in blobs}
+    found = {(blob.type, tuple(blob.fields)) for blob in blobs}
     assert found == {(SKETCH, (1,)), (SKETCH, (2,)), (BLOB_TYPE, (1,))}
     assert {(one["type"], tuple(one["fields"])) for one in record["blob-metadata"]} == found
     assert opened(table, rows("long", [3], 7)) == 1
@@ -250,7 +250,7 @@ def test_random_upserts_do_what_they_do_without_filters(tmp_path):
         data = rows("string", numbers, step)
         saved += len(table.scan().plan().files) - opened(table, data)
         table.upsert(data, keys=["id"])
-        expected |= {KEYS["string"][1](one): step for one in numbers}
+        expected |= {KEYS["string"][1](number): step for number in numbers}
         if rng.random() < 0.2:
             gone = KEYS["string"][1](rng.choice(numbers))
             table.delete(where=f"id = '{gone}'")

@@ -167,10 +167,10 @@ def test_threads_read_while_another_commits(lake):
     questions = [asked(random.Random(n)) for n in range(30)]
     questions = [(key % (KEYS // 2), day) for key, day in questions]
     wanted = {
-        one: in_order(
-            connection.execute(f"select * from lasting where {where(*one)}").to_arrow_table()
+        question: in_order(
+            connection.execute(f"select * from lasting where {where(*question)}").to_arrow_table()
         )
-        for one in questions
+        for question in questions
     }
 
     def reads(seed: int) -> int:
@@ -194,7 +194,7 @@ def test_threads_read_while_another_commits(lake):
             table.rewrite_manifests()
         finally:
             done.set()
-        assert all(one.result() >= 30 for one in readers)
+        assert all(reader.result() >= 30 for reader in readers)
 
 
 def test_what_is_kept_stays_within_its_bounds(lake, monkeypatch):

@@ -76,10 +76,10 @@ def test_nothing_to_do_commits_nothing(table):
 
 
 def test_files_without_a_key_stay(table):
-    before = {one.file_path for one in table.scan().plan().files}
+    before = {file.file_path for file in table.scan().plan().files}
     table.upsert(rows(3, 4, x=1.0), ["id"])
-    after = {one.file_path for one in table.refresh().scan().plan().files}
-    untouched = {one.file_path for one in table.scan(where="day = 1").plan().files}
+    after = {file.file_path for file in table.refresh().scan().plan().files}
+    untouched = {file.file_path for file in table.scan(where="day = 1").plan().files}
     assert untouched <= before & after
 
 

@@ -79,7 +79,7 @@ def census(table):
 
 
 def content(data):
-    return sorted(map(repr, zip(*(one.to_pylist() for one in data.columns), strict=True)))
+    return sorted(map(repr, zip(*(column.to_pylist() for column in data.columns), strict=True)))
 
 
 def source(count=40_000):
@@ -118,8 +118,8 @@ def test_rows_keep_their_ids_and_a_file_has_one_vector(tmp_path):
     after = dict(zip(*table.scan(select=columns).to_arrow().to_pydict().values(), strict=True))
     assert {one: after[one] for one in before} == before
     assert len(set(after.values())) == len(after) == 60_000
-    vectors = [one for task in table.scan().plan().tasks for one in task.deletes]
-    assert len(vectors) == len({one.referenced_data_file for one in vectors})
+    vectors = [delete for task in table.scan().plan().tasks for delete in task.deletes]
+    assert len(vectors) == len({vector.referenced_data_file for vector in vectors})
 
 
 def test_what_fits_is_not_spilled(table, count_spills):

@@ -64,7 +64,7 @@ def test_a_table_tells_what_it_is(table):
     columns = ("id", "long", "required", "date")
     for text in ("a.b", table.location, "month(day)", *columns, "main (branch), kept (tag)"):
         assert text in page.texts, text
-    assert any("2 rows in 1 files" in one for one in page.texts)
+    assert any("2 rows in 1 files" in text for text in page.texts)
     assert "'a.b', v2" in repr(table)
     assert "2 rows in 1 files" in repr(table)
     assert "\n" not in repr(table)
@@ -94,7 +94,7 @@ def test_hostile_texts_are_texts(lake):
     page = Page(table._repr_html_())
     assert page.tags <= KNOWN_TAGS
     assert "script" not in page.tags
-    assert sum("<script>alert('x')</script>" in one for one in page.texts) >= 2
+    assert sum("<script>alert('x')</script>" in text for text in page.texts) >= 2
     renamed = Table(lake.catalog, dataclasses.replace(table.version, identifier=Named(HOSTILE)))
     for text in (table._repr_html_(), renamed._repr_html_(), repr(renamed)):
         assert all(one.isprintable() for one in text)
@@ -184,7 +184,7 @@ def test_a_lake_lists_its_tables(lake, table):
     lake.create_table("z.y", pa.schema([("id", pa.int64())]))
     page = Page(lake._repr_html_())
     assert page.tags <= KNOWN_TAGS
-    assert [one for one in page.texts if one in ("a.b", "z.y")] == ["a.b", "z.y"]
+    assert [text for text in page.texts if text in ("a.b", "z.y")] == ["a.b", "z.y"]
 
 
 def test_a_lake_that_does_not_answer_says_so(lake, monkeypatch):
@@ -194,4 +194,4 @@ def test_a_lake_that_does_not_answer_says_so(lake, monkeypatch):
     monkeypatch.setattr(lake.catalog, "list_namespaces", lambda *_: fail())
     page = Page(lake._repr_html_())
     assert page.tags <= KNOWN_TAGS
-    assert any("does not answer: gone" in one for one in page.texts)
+    assert any("does not answer: gone" in text for text in page.texts)

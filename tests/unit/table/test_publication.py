@@ -129,11 +129,11 @@ def test_new_tables_versions_and_who_published(lake: Lakehouse) -> None:
         assert done is not None
         assert done.version == version
         names = ["t.a", f"t.new{version}", f"t.staged{version}"]
-        assert [one.name for one in done.tables] == names
+        assert [table.name for table in done.tables] == names
         assert all(lake.load_table(name).scan().count() for name in names)
     told = lake.load_table(PUBLICATIONS).scan(where="version = 2").to_arrow().to_pylist()
     assert [(row["run_id"], row["table"]) for row in told] == [("run-1", name) for name in names]
-    assert [row["snapshot_id"] for row in told] == [one.snapshot_id for one in done.tables]
+    assert [row["snapshot_id"] for row in told] == [table.snapshot_id for table in done.tables]
     with pytest.raises(NoSuchRefError, match="no branch 'run-1'; it has: none"):
         lake.branch("run-1").publish()
 

@@ -274,9 +274,9 @@ def nothing_is_left_over(table) -> None:
     """One vector a data file at most, and no file in the table's folder that nothing reaches."""
     deletes = table.inspect.delete_files().to_pylist()
     if table.metadata.format_version >= 3:
-        about = [one["referenced_data_file"] for one in deletes]
+        about = [delete["referenced_data_file"] for delete in deletes]
         assert len(about) == len(set(about))
-        assert all(one["file_format"].lower() == "puffin" for one in deletes)
-    reached = {one["file_path"] for one in table.inspect.all_files().to_pylist()}
+        assert all(delete["file_format"].lower() == "puffin" for delete in deletes)
+    reached = {file["file_path"] for file in table.inspect.all_files().to_pylist()}
     there = {one.location for one in table.storage.list(table.location) if "/data/" in one.location}
     assert there <= reached

@@ -208,13 +208,13 @@ def test_a_limit_opens_no_file_behind_the_rows(lake):
     table = lake.create_table("a.b", SCHEMA)
     for start in range(0, 400, 10):
         table.append(arrow(made(range(start, start + 10))))
-    files = [Path(local_path(one.file_path)) for one in table.scan().plan().files]
+    files = [Path(local_path(file.file_path)) for file in table.scan().plan().files]
     for one in files[2:]:
         one.rename(one.with_suffix(".away"))
     watched = Watched(table.storage)
     limited = dataclasses.replace(table.scan(limit=15), storage=watched)
     assert limited.to_arrow().num_rows == 15
-    assert watched.asked == {f"file://{one}" for one in files[:2]}
+    assert watched.asked == {f"file://{file}" for file in files[:2]}
     with pytest.raises(lh.LakehouseError):
         table.scan(limit=21).to_arrow()
     for one in files[2:30]:
@@ -276,7 +276,7 @@ def reading_threads() -> int:
 
 def open_data_files(table: lh.Table) -> list[str]:
     links = Path("/proc/self/fd").iterdir()
-    named = [str(one.readlink()) for one in links if one.is_symlink() and one.exists()]
+    named = [str(link.readlink()) for link in links if link.is_symlink() and link.exists()]
     return [one for one in named if table.location in one]
 
 
@@ -325,7 +325,7 @@ def sources(rows: pa.Table) -> dict[str, object]:
         "a stream": Speaking(rows),
         "an array": SpeakingBatch(rows.combine_chunks().to_batches()[0]),
         "several": [rows.slice(0, 3), pl.from_arrow(rows.slice(3))],
-        "a generator": (one for one in rows.to_batches(max_chunksize=2)),
+        "a generator": (batch for batch in rows.to_batches(max_chunksize=2)),
     }
 
 

@@ -24,7 +24,7 @@ ODD = [uuid.UUID(int=0), uuid.UUID(int=1), uuid.UUID(int=2**127)]
 
 
 def rows(day: int, tenants: list[uuid.UUID | None]) -> pa.Table:
-    raw = pa.array([None if one is None else one.bytes for one in tenants], pa.binary(16))
+    raw = pa.array([None if tenant is None else tenant.bytes for tenant in tenants], pa.binary(16))
     column = pa.ExtensionArray.from_storage(pa.uuid(), raw)
     days = pa.array([day] * len(tenants), pa.int32()).cast(pa.date32())
     return pa.table([days, column, pa.array(range(len(tenants)))], schema=SCHEMA)
@@ -47,8 +47,10 @@ def manifests(table):
 def tenants_of(table, manifest):
     position = len(table.spec().fields) - 1
     found = [
-        one[position]
-        for one in ManifestReader.of(table.storage, table.metadata).entries(manifest).partitions()
+        partition[position]
+        for partition in ManifestReader.of(table.storage, table.metadata)
+        .entries(manifest)
+        .partitions()
     ]
     return position, [one.bytes for one in found if one is not None]
 

@@ -55,7 +55,7 @@ def unreferenced(table):
         for snapshot in table.snapshots()
         for file in table.scan(snapshot_id=snapshot.snapshot_id).plan().files
     }
-    deletes = {one["file_path"] for one in table.inspect.all_delete_files().to_pylist()}
+    deletes = {file["file_path"] for file in table.inspect.all_delete_files().to_pylist()}
     return (
         {info.location for info in table.storage.list(table.location) if "/data/" in info.location}
         - reached

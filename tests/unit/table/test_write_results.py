@@ -88,7 +88,9 @@ def test_every_reading_verb_takes_a_ref(lake):
     assert table.history() == [first.snapshot]
     assert table.scan_appends(first.snapshot_id).to_arrow().num_rows == 0
     table.compute_statistics(ref="audit")
-    assert [one["snapshot-id"] for one in table.metadata.statistics] == [second.snapshot_id]
+    assert [statistic["snapshot-id"] for statistic in table.metadata.statistics] == [
+        second.snapshot_id
+    ]
 
 
 def test_a_snapshot_is_named_once(lake):

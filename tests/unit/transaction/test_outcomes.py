@@ -126,7 +126,9 @@ def test_an_attempt_that_was_refused_and_landed_later_is_the_commit(
     lists = [
         one.location for one in storage.list(version.metadata.location) if "/snap-" in one.location
     ]
-    assert sorted(lists) == sorted(one.manifest_list for one in version.metadata.snapshots)
+    assert sorted(lists) == sorted(
+        snapshot.manifest_list for snapshot in version.metadata.snapshots
+    )
 
 
 class Server:

@@ -66,7 +66,7 @@ def named(name: str, target: DataFile, version: int) -> DataFile:
 
 
 def bounded(name: str, *targets: DataFile, field_id: int = PATH_FIELD_ID) -> DataFile:
-    paths = sorted(one.file_path.encode() for one in targets)
+    paths = sorted(target.file_path.encode() for target in targets)
     return replace(
         delete_file(name, partition=targets[0].partition[0]),
         lower_bounds={field_id: paths[0]},

@@ -187,7 +187,7 @@ def test_several_operations_are_one_commit(catalog):
         .set_properties({"a": "b"}).create_tag("done").commit()
     )  # fmt: skip
     assert files(catalog) == ["two"]
-    assert [one.sequence_number for one in committed.snapshots] == [1, 2, 3]
+    assert [snapshot.sequence_number for snapshot in committed.snapshots] == [1, 2, 3]
     assert committed.version.metadata.ref("done").snapshot_id == committed.snapshot.snapshot_id
     assert len(committed.version.metadata.metadata_log) == 1
 
@@ -418,12 +418,12 @@ def test_a_large_manifest_is_not_rewritten_for_a_few_small_ones(catalog):
     many = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(600)]
     first = append(catalog, *many).snapshot
     storage = catalog.storage(catalog.warehouse)
-    (large,) = [one.manifest_path for one in load_manifests(storage, first)]
+    (large,) = [manifest.manifest_path for manifest in load_manifests(storage, first)]
     counts = []
     for number in range(60):
         snapshot = append(catalog, f"f{number:02}").snapshot
         manifests = load_manifests(storage, snapshot)
-        assert large in [one.manifest_path for one in manifests]
+        assert large in [manifest.manifest_path for manifest in manifests]
         counts.append(len(manifests))
     assert max(counts) <= 6
     assert files(catalog) == sorted([*many, *(f"f{number:02}" for number in range(60))])
@@ -506,7 +506,7 @@ def test_manifests_are_merged_when_they_pile_up(catalog):
     manifests = load_manifests(catalog.storage(catalog.warehouse), snapshot)
     assert len(manifests) < 6
     assert files(catalog) == [f"f{number:02}" for number in range(23)]
-    assert min(one.min_sequence_number for one in manifests) == 1
+    assert min(manifest.min_sequence_number for manifest in manifests) == 1
 
 
 def test_manifests_roll_at_the_target_size(catalog):
@@ -519,9 +519,11 @@ def test_manifests_roll_at_the_target_size(catalog):
         catalog.storage(catalog.warehouse), catalog.load(EVENTS).metadata.current_snapshot()
     )
     assert manifests[0].added_files_count == 2000
-    assert sum(one.added_files_count for one in manifests) == 5000
+    assert sum(manifest.added_files_count for manifest in manifests) == 5000
     assert len(manifests) > 4
-    assert all(0.5 * target < one.manifest_length < 1.5 * target for one in manifests[1:-1])
+    assert all(
+        0.5 * target < manifest.manifest_length < 1.5 * target for manifest in manifests[1:-1]
+    )
     assert files(catalog) == sorted(names)
 
 
