@@ -460,7 +460,14 @@ def remedy(source: Source, kind: RejectKind) -> str:
         "type conflict": f'Column({field!r}, "json") takes any value.',
         "unexpected column": f'Declare {field!r}, or say drift="evolve".',
         "null key": f"Take {field!r} out of natural_key, or have it delivered.",
-        "event time missing": f"Name the field that has it: EventTime({time.column!r}) now.",
+        "malformed CSV": (
+            "ReadOptions(skip=...) leaves out lines before the header; totals and notes after the "
+            "records may stay. Else mend the files, or name their delimiter and quote."
+        ),
+        "event time missing": (
+            f"Totals and headings have none and may stay. Else name the field that has it: "
+            f"EventTime({time.column!r}) now."
+        ),
         "event time malformed": f"Name its unit, or another field: {time} now.",
         "event time out of range": "Change first_day or last_day, or the unit of the event time.",
     }.get(reason, "Mend the files, or raise max_rejected.")
