@@ -15,6 +15,7 @@ from lakehouse.catalog.catalog_protocol import (
 )
 from lakehouse.catalog.configured import choose_catalog
 from lakehouse.catalog.creating_catalog import CreatingCatalog
+from lakehouse.catalog.open_branches import OpenBranches
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.delta_log.delta_log import DeltaFollowedCatalog
 from lakehouse.engines import to_schema
@@ -33,7 +34,9 @@ from lakehouse.spec.views.view_updates import new_view_metadata
 from lakehouse.table import Table
 from lakehouse.table.html_view import html_table
 from lakehouse.table.joint_transaction import JointTransaction
+from lakehouse.table.lake_version import LakeVersion
 from lakehouse.table.publication import BranchOfLake
+from lakehouse.table.times import Moment
 from lakehouse.view import Sql, View, first_version
 
 Name = str | tuple[str, ...] | Identifier
@@ -309,6 +312,39 @@ class Lakehouse:
         (1, 4)
         """
         return BranchOfLake(self.catalog, name, self.environment)
+
+    def at(self, version: int | None = None, *, time: Moment | None = None) -> Lakehouse:
+        """The lake as it was after a publication, to be read: all its tables fit together.
+
+        >>> _ = lake.on_branch("dev").load_table("raw.events").append(more)
+        >>> _ = lake.branch("dev").publish()
+        >>> _ = events.append(more)
+        >>> lake.at(version=1).load_table("raw.events").scan().count()
+        4
+
+        Args:
+            version: of the lake, see `lakehouse.publications`; None: the newest.
+            time: instead of a version: the newest that was published by then, and other tables as
+                they were then.
+
+        Raises:
+            NoSuchSnapshotError: there is no such version, here, or what a table was then has
+                expired, when that is loaded.
+        """
+        catalog = LakeVersion(self.catalog, self.environment, version, time)
+        found = Lakehouse(catalog, self.environment)
+        found.listeners = self.listeners
+        return found
+
+    def branches(self) -> dict[str, list[str]]:
+        """The branches of the lake, with the tables that may have rows on each.
+
+        >>> lake.branch("dev").create()
+        >>> lake.branches()
+        {'dev': []}
+        """
+        noted = OpenBranches(self.catalog, self.environment).all()
+        return {branch: sorted(map(str, tables)) for branch, tables in noted.items()}
 
     def create_view(
         self,

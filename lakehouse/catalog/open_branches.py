@@ -34,6 +34,8 @@ PUBLICATION_SCHEMA = pa.schema(
         "snapshot_id": pa.int64(),
     }
 )
+BRANCH_VARIABLE = "LAKEHOUSE_BRANCH"
+"""Environment variable: the branch of the lake that the pipeline and the commands work on."""
 _PREFIX = "branch:"
 
 

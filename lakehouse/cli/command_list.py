@@ -47,6 +47,10 @@ COMMANDS = {
         "lakehouse.cli.snapshot_commands",
         "Name a snapshot, so that expiry keeps it and queries can read it by name.",
     ),
+    "branch": Listed(
+        "lakehouse.cli.branch_commands",
+        "Branches of the whole lake: work on one, and publish all of it or nothing.",
+    ),
     "files": Listed(
         "lakehouse.cli.scan_commands",
         "List the data files that a scan would read, with partition, rows, bytes and delete files.",

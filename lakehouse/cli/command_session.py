@@ -33,6 +33,7 @@ from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 from rich.table import Table as RichTable
 
+from lakehouse.catalog.open_branches import BRANCH_VARIABLE
 from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
 from lakehouse.environment import Environment
@@ -72,7 +73,13 @@ class Session:
 
     @cached_property
     def lake(self) -> Lakehouse:
-        """The catalog, opened at the first use."""
+        """The catalog, on the branch that `LAKEHOUSE_BRANCH` names, opened at the first use."""
+        branch = os.environ.get(BRANCH_VARIABLE)
+        return self.shared_lake.on_branch(branch) if branch else self.shared_lake
+
+    @cached_property
+    def shared_lake(self) -> Lakehouse:
+        """The catalog as everybody sees it."""
         options = self.options
         return load_catalog(
             uri=options.uri,

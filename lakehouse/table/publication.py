@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.open_branches import PUBLICATION_SCHEMA, PUBLICATIONS, OpenBranches
 from lakehouse.catalog.staging_catalog import StagingCatalog
@@ -52,7 +54,7 @@ class Publication:
     """Tables that became current together.
 
     Attributes:
-        version: of the lake, counted from 1.
+        version: of the lake, counted from 1; 0 where it became part of another branch.
         branch: that was published, and is no more.
         tables: sorted by name.
     """
@@ -60,6 +62,23 @@ class Publication:
     version: int
     branch: str
     tables: tuple[PublishedTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """How a branch differs from what main was when the table got it.
+
+    Attributes:
+        name: of the table, dotted.
+        added: rows; a changed row is one removed and one added.
+        removed: rows.
+        overtaken_by: commits to main since.
+    """
+
+    name: str
+    added: int
+    removed: int
+    overtaken_by: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +119,18 @@ class BranchOfLake:
                 continue
             if self.name in version.metadata.refs:
                 found.append(Table(self.catalog, version, self.environment))
+        return found
+
+    def differences(self) -> list[TableDifference]:
+        """By table what publishing the branch would change. Raises NoSuchRefError."""
+        found = []
+        for table in self.tables():
+            metadata = table.metadata
+            fork = fork_of(metadata, MAIN_BRANCH, self.name)
+            changes = table.changelog(fork, ref=self.name, net=True).to_arrow()
+            kinds = Counter(changes["_change_type"].to_pylist())
+            others = since_fork(metadata, MAIN_BRANCH, fork)
+            found.append(TableDifference(table.name, kinds["INSERT"], kinds["DELETE"], len(others)))
         return found
 
     def publish(self, summary: Mapping[str, str] | None = None) -> Publication | None:
@@ -164,10 +195,13 @@ class BranchOfLake:
             }
             for one in done
         ]
-        publications.append(
-            pa.Table.from_pylist(rows, PUBLICATION_SCHEMA),
-            summary={**summary, VERSION: str(version)},
-        )
+        if isinstance(self.catalog, BranchCatalog):  # what becomes part of a branch is no version
+            version = 0
+        else:
+            publications.append(
+                pa.Table.from_pylist(rows, PUBLICATION_SCHEMA),
+                summary={**summary, VERSION: str(version)},
+            )
         staging.commit_staged()
         return Publication(version, self.name, tuple(done))
 

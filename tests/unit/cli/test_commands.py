@@ -390,3 +390,25 @@ def test_a_terminal_shows_what_is_in_tables_and_never_obeys_it(run, table):
         obeyed = set(answer.out + answer.err) & set(EVIL) - set(" 0123456789[];mownedgpjJ")
         assert not obeyed, answer
     assert r"\x1b[2J\x1b]0;owned \x9b31m \u202egpj" in said[0].out
+
+
+def test_a_branch_of_the_lake(run, table, monkeypatch):
+    assert run("branch", "create", "dev").code == 1
+    run("branch", "create", "dev", "--all")
+    monkeypatch.setenv("LAKEHOUSE_BRANCH", "dev")
+    run("sql", "delete from raw.events where id < 10")
+    left = run("sql", "select count(*) as n from raw.events", "--json").json
+    monkeypatch.delenv("LAKEHOUSE_BRANCH")
+    assert run("branch", "list", "--json").json == [{"branch": "dev", "tables": 1}]
+    (told,) = run("branch", "diff", "dev", "--json").json
+    gone = told["rows_removed"]
+    assert gone > 0
+    assert left[0]["n"] == 60 - gone
+    assert (told["rows_added"], told["commits_on_main_since"]) == (0, 0)
+    run("branch", "publish", "dev", "--dry-run")
+    assert table.refresh().scan().count() == 60
+    assert run("branch", "publish", "dev", "--json").json["version"] == 1
+    assert table.refresh().scan().count() == 60 - gone
+    run("branch", "create", "other", "--all")
+    assert run("branch", "drop", "other", "--json").json["tables"] == []
+    assert run("branch", "list", "--json").json == []

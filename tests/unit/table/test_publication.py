@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from pathlib import Path
@@ -14,11 +15,13 @@ from lakehouse.catalog.open_branches import PUBLICATIONS
 from lakehouse.errors import (
     InvalidInputError,
     NoSuchRefError,
+    NoSuchSnapshotError,
     UnsupportedFeatureError,
     ValidationConflictError,
 )
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.storage.local import LocalStorage
 from lakehouse.table.table import Table
 from tests.seeds import seeds
 
@@ -182,3 +185,101 @@ def test_ten_thousand_tables_are_not_looked_at(lake: Lakehouse, monkeypatch) -> 
     lake.on_branch("dev").load_table("t.b").append(rows((1, 1, 1)))
     lake.branch("dev").publish()
     assert set(opened) == {"t.b", str(PUBLICATIONS)}
+
+
+class Killed(BaseException):
+    """Nothing in the process is done any more."""
+
+
+FIVE = tuple(f"t.{letter}" for letter in "abcde")
+
+
+def joined(lake: Lakehouse) -> list[set[int]]:
+    """What the newest version of the lake has in each of five tables."""
+    at = lake.at()
+    return [set(at.load_table(name).scan().to_arrow()["n"].to_pylist()) for name in FIVE]
+
+
+@pytest.mark.parametrize("kill", seeds(3, 60))
+def test_readers_beside_publications_that_are_killed(
+    lake: Lakehouse, kill: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each file that a publication creates five tables are joined, then it is killed."""
+    chance = random.Random(kill)
+    for name in FIVE:
+        lake.create_table(name, SCHEMA)
+    create, reading, files = LocalStorage.create, [False], [0]
+    for n in range(1, 5):
+        dev = lh.load_catalog(lake.catalog.uri, warehouse=lake.warehouse).on_branch(f"run-{n}")
+        for name in FIVE:
+            dev.load_table(name).overwrite(rows((1, 1, n)))
+        if chance.random() < 0.5:
+            lake.load_table(chance.choice(FIVE)).compact()
+        before = joined(lake) if n > 1 else []
+        last = chance.randrange(1, 16)
+        files[0] = 0
+
+        def watched(
+            self: LocalStorage,
+            location: str,
+            data: bytes,
+            n: int = n,
+            last: int = last,
+            before: list[set[int]] = before,
+        ) -> None:
+            create(self, location, data)
+            files[0] += 1
+            if reading[0]:
+                return
+            if n > 1:
+                reading[0] = True
+                found = joined(lake)
+                reading[0] = False
+                assert found == before or all(one == {n} for one in found), found
+            if files[0] == last:
+                raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStorage, "create", watched)
+            with contextlib.suppress(Killed):
+                lake.branch(f"run-{n}").publish()
+        whole = [{n}] * 5
+        if n == 1 and not lake.table_exists(str(PUBLICATIONS)):
+            continue
+        with contextlib.suppress(NoSuchRefError):
+            lake.branch(f"run-{n}").publish()  # whoever comes next
+        assert joined(lake) == whole
+        plain = [lake.load_table(name).scan().to_arrow()["n"].to_pylist() for name in FIVE]
+        assert plain == [[n]] * 5
+    versions = lake.load_table(PUBLICATIONS).scan().to_arrow()["version"].to_pylist()
+    assert Counter(versions) == dict.fromkeys(range(1, 5), 5)
+    for version in range(1, 5):
+        shown = lake.at(version=version)
+        for name in FIVE:
+            assert shown.load_table(name).scan().to_arrow()["n"].to_pylist() == [version]
+
+
+def test_versions_and_times(lake: Lakehouse) -> None:
+    with pytest.raises(NoSuchSnapshotError, match="no version; it has none yet"):
+        lake.at()
+    for name in NAMES:
+        lake.create_table(name, SCHEMA)
+    for n in (1, 2):
+        lake.load_table("t.c").append(rows((1, 1, n)))
+        lake.on_branch("dev").load_table("t.a").append(rows((1, 1, n)))
+        lake.branch("dev").publish()
+    lake.load_table("t.a").append(rows((1, 1, 3)))
+    lake.create_table("t.new", SCHEMA).append(rows((1, 1, 3)))
+    found = {
+        version: [
+            lake.at(version=version).load_table(name).scan().count() for name in (*NAMES, "t.new")
+        ]
+        for version in (1, 2)
+    }
+    assert found == {1: [1, 0, 1, 0], 2: [2, 0, 2, 0]}
+    first = lake.load_table(PUBLICATIONS).scan(where="version = 1").to_arrow()["at"][0].as_py()
+    assert lake.at(time=first).load_table("t.a").scan().count() == 1
+    with pytest.raises(NoSuchSnapshotError, match="no version 3; it has those from 1 to 2"):
+        lake.at(version=3)
+    with pytest.raises(UnsupportedFeatureError, match="read only"):
+        lake.at().load_table("t.a").append(rows((1, 1, 1)))

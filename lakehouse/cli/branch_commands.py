@@ -1,0 +1,124 @@
+"""`branch create`, `list`, `diff`, `publish`, `drop`: branches of the whole lake."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from lakehouse.cli.command_session import DryRunOption, Session, command
+from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.shown_plan import listing
+from lakehouse.table.publication import TableDifference
+
+BranchArgument = Annotated[str, typer.Argument(help="Name of the branch.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Branches of the whole lake: work on one, and publish all of it or nothing.",
+    )
+    command(group, "create")(create)
+    command(group, "list")(list_)
+    command(group, "diff")(diff)
+    command(group, "publish")(publish)
+    command(group, "drop")(drop)
+    app.add_typer(group, name="branch")
+
+
+def create(
+    session: Session,
+    branch: BranchArgument,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Of all tables; there is no branch of some.")
+    ] = False,
+) -> None:
+    """Create a branch of all tables, which copies nothing.
+
+    Example: lakehouse branch create dev --all
+    """
+    if not all_:
+        raise InvalidInputError(
+            f"Say --all to create {branch} as a branch of all tables; that of one table is "
+            "created by its first write: table.append(rows, branch=...)."
+        )
+    session.shared_lake.on_branch(branch)  # refuses names
+    session.shared_lake.branch(branch).create()
+    session.show(
+        {"branch": branch},
+        Text(f"Created {branch}. Work on it by LAKEHOUSE_BRANCH={branch}, such as dagster dev."),
+    )
+
+
+def list_(session: Session) -> None:
+    """List the branches of the lake, and how many tables may have rows on each.
+
+    Example: lakehouse branch list
+    """
+    found = sorted((name, len(tables)) for name, tables in session.shared_lake.branches().items())
+    data = [{"branch": name, "tables": count} for name, count in found]
+    session.show(data, listing(("branch", "#tables"), found))
+
+
+def diff(session: Session, branch: BranchArgument) -> None:
+    """Show by table which rows a branch adds and removes, and what main has got meanwhile.
+
+    Example: lakehouse branch diff dev
+    """
+    session.show(*_told(session.shared_lake.branch(branch).differences()))
+
+
+def publish(session: Session, branch: BranchArgument, dry_run: DryRunOption = False) -> None:
+    """Make a branch main in all of its tables, or in none.
+
+    Example: lakehouse branch publish dev
+    """
+    found = session.shared_lake.branch(branch)
+    if dry_run:
+        session.show(*_told(found.differences()))
+        session.confirm_dry_run()
+        return
+    done = found.publish()
+    if done is None:
+        session.show({"branch": branch, "tables": []}, Text(f"{branch} had no rows of its own."))
+        return
+    data = {
+        "branch": branch,
+        "version": done.version,
+        "tables": [
+            {"table": one.name, "before_snapshot_id": one.before, "snapshot_id": one.snapshot_id}
+            for one in done.tables
+        ],
+    }
+    names = ", ".join(one.name for one in done.tables)
+    session.show(data, Text(f"Published {names} as version {done.version} of the lake."))
+
+
+def drop(session: Session, branch: BranchArgument) -> None:
+    """Remove a branch from all tables, with what was written to it.
+
+    Example: lakehouse branch drop dev
+    """
+    names = session.shared_lake.branch(branch).drop()
+    session.show(
+        {"branch": branch, "tables": names},
+        Text(f"Dropped {branch}" + (f", with rows of {', '.join(names)}." if names else ".")),
+    )
+
+
+def _told(found: list[TableDifference]) -> tuple[object, RenderableType]:
+    data = [
+        {
+            "table": one.name,
+            "rows_added": one.added,
+            "rows_removed": one.removed,
+            "commits_on_main_since": one.overtaken_by,
+        }
+        for one in found
+    ]
+    rows = [(one.name, one.added, one.removed, one.overtaken_by) for one in found]
+    return data, listing(("table", "#added", "#removed", "#commits on main since"), rows)
