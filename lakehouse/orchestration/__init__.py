@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.code_location import build_definitions
     from lakehouse.orchestration.discovery import discover
     from lakehouse.orchestration.project import Pipeline
+    from lakehouse.orchestration.publishing_executor import publishing
     from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
     from lakehouse.orchestration.state.state_asset import state_asset
 
@@ -67,6 +68,7 @@ __all__ = [
     "maintenance_sensors",
     "nightly_schedule",
     "plain_tables",
+    "publishing",
     "retry_job",
     "source_jobs",
     "state_asset",
@@ -105,6 +107,7 @@ _HOMES = {
     "maintenance_sensors": "orchestration.automation.maintenance_sensors",
     "nightly_schedule": "orchestration.automation.nightly_schedules",
     "plain_tables": "orchestration.assets.asset_table",
+    "publishing": "orchestration.publishing_executor",
     "retry_job": "orchestration.automation.quarantine_retry",
     "source_jobs": "orchestration.automation.ingestion_jobs",
     "state_asset": "orchestration.state.state_asset",

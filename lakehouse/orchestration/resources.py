@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,11 +10,20 @@ from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError
 from pyspark.sql import SparkSession
 
+from lakehouse.catalog.open_branches import BRANCH_VARIABLE
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.run_publication import (
+    BY_EXECUTOR_TAG,
+    KEEP_MS,
+    has_succeeded,
+    publish_left,
+    publish_run,
+    run_branch,
+)
 from lakehouse.spark.spark_session import build_session
 
 _SEEN: ContextVar[tuple[tuple[str, ...], Lakehouse] | None] = ContextVar("seen", default=None)
@@ -33,6 +43,11 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
         warehouse: location of new tables, for catalogs that are not the warehouse themselves;
             empty: none.
         landing: root of the landing folders; empty: none, for projects without sources.
+        publish: `step`: each step publishes what it wrote; `run`: all tables that a run wrote are
+            published together when its last step has succeeded. The run tag `lakehouse/publish`
+            comes first.
+        branch: of the lake, where everything is written, and read where it has rows; empty: the
+            variable `LAKEHOUSE_BRANCH`, and without that main.
     """
 
     catalog: str = Field(repr=False)
@@ -40,19 +55,50 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
     name: str = ""
     properties: str = Field("{}", repr=False)
     landing: str = ""
+    publish: str = "step"
+    branch: str = ""
+    _run_branch: str | None = PrivateAttr(None)
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[LakehouseResource]:
+        """Write to the branch of the run, and publish it when all steps have succeeded."""
+        run, instance = context.run, context.instance
+        is_real = run is not None and instance is not None and _SEEN.get() is None
+        self._run_branch = run_branch(run, instance, self.publish) if is_real else None
+        if run is None or instance is None or self._run_branch is None:
+            yield self
+            return
+        publish_left(self.shared_lake(), instance, dg.get_dagster_logger().warning)
+        yield self
+        now = instance.get_run_by_id(run.run_id)
+        if now is not None and BY_EXECUTOR_TAG not in now.tags and has_succeeded(now, instance):
+            self.publish_run(now, instance)
+
+    def publish_run(self, run: dg.DagsterRun, instance: dg.DagsterInstance) -> None:
+        """Publish what a run wrote. Raises DagsterInvariantViolationError."""
+        branch = run_branch(run, instance, self.publish)
+        if branch is not None:
+            publish_run(self.shared_lake(), branch, run, instance)
 
     def lake(self) -> Lakehouse:
-        """Open the catalog. Raises InvalidInputError."""
+        """Open the catalog, on the branch of the run where it has one. Raises InvalidInputError."""
         seen = _SEEN.get()
         if seen is not None and seen[0] == self._place():
             return seen[1]
+        lake = self.shared_lake()
+        return lake.on_branch(self._run_branch, keep_ms=KEEP_MS) if self._run_branch else lake
+
+    def shared_lake(self) -> Lakehouse:
+        """Open the catalog as those who are not of the run see it. Raises InvalidInputError."""
         options: dict[str, Any] = _options(_value(self.properties))
-        return load_catalog(
+        lake = load_catalog(
             _value(self.catalog),
             warehouse=_value(self.warehouse) or None,
             name=_value(self.name) or None,
             **options,
         )
+        branch = self.branch or os.environ.get(BRANCH_VARIABLE)
+        return lake.on_branch(branch) if branch else lake
 
     @contextmanager
     def seen_as(self, lake: Lakehouse) -> Iterator[None]:

@@ -241,7 +241,7 @@ def _choice(job: str, tables: Sequence[str]) -> dg.OpDefinition:
     def choose(
         context: dg.OpExecutionContext, lakehouse: LakehouseResource
     ) -> Iterator[dg.Output[None]]:
-        lake = lakehouse.lake()
+        lake = lakehouse.shared_lake()
         with _refused():
             Request.of(context.run_tags)
             chosen = chosen_tables(tables, context.run_tags)
@@ -272,7 +272,7 @@ def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
     )
     def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
         with _refused():
-            table = lakehouse.lake().load_table(name)
+            table = lakehouse.shared_lake().load_table(name)
             if not Request.of(context.run_tags).dry_run:
                 remove_dead_branches(table, context.instance, context.log.info)
             _maintain(context, table, work, Request.of(context.run_tags))

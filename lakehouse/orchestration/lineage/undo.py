@@ -151,7 +151,7 @@ def undo(
 ) -> Undo:
     """Return every table that a run wrote to what it was.
 
-    In a catalog on a database it is one transaction. Nothing is deleted: the run's snapshots stay
+    It is one transaction where the catalog has those. Nothing is deleted: the run's snapshots stay
     until they expire. The run gets the tag `lakehouse/undone`, its assets an observation.
 
     Args:
@@ -204,7 +204,8 @@ def plan(lake: Lakehouse, run_id: str, names: Iterable[str]) -> Undo:
             "rolled back or expired: there is nothing to undo"
         )
     order = sorted(found, key=lambda one: one.name.startswith("raw."))
-    return Undo(run_id, tuple(order), lake.catalog.commits_together, dry_run=True)
+    together = lake.catalog.commits_together or lake.catalog.records_transactions
+    return Undo(run_id, tuple(order), together, dry_run=True)
 
 
 def execute(lake: Lakehouse, planned: Undo) -> None:
@@ -212,7 +213,7 @@ def execute(lake: Lakehouse, planned: Undo) -> None:
 
     Raises:
         ValidationConflictError | CommitConflictError: somebody committed to one of the tables
-            meanwhile; in a catalog on a database nothing was done.
+            meanwhile; where it is one transaction nothing was done.
     """
     with ExitStack() as stack:
         together = stack.enter_context(lake.transaction()) if planned.together else None

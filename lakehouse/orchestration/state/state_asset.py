@@ -55,7 +55,7 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
         since = beyond_since(context.instance)
         found: dict[str, TableState] = {}
         failed: dict[str, str] = {}
-        lake = lakehouse.lake()
+        lake = lakehouse.shared_lake()
         for name in filter(lake.table_exists, tables):
             try:
                 found[name] = table_state(lake.load_table(name), since=since, project=project)

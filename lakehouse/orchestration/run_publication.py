@@ -1,0 +1,121 @@
+"""Transactional runs: what a run wrote becomes main when all of its steps have succeeded.
+
+Every table that the run writes is written to a branch of the run, and read from there by its later
+steps. Where one process runs all steps, the branch is published when the run's resources are
+closed, which is before Dagster says that the run has succeeded. Where each step has a process of
+its own, the executor is there from the first step to the last (`publishing_executor`).
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+from dagster._core.execution.stats import StepEventStatus
+from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, PARENT_RUN_ID_TAG, RESUME_RETRY_TAG
+
+from lakehouse.catalog.open_branches import OpenBranches
+from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchRefError
+from lakehouse.ingestion.run_log import Say
+from lakehouse.lake import Lakehouse
+from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.table.publication import Publication
+
+PUBLISH_TAG = "lakehouse/publish"
+"""Run tag: `run`: its tables are published together when all steps have succeeded; `step`: each
+by its own step, whatever the resource says."""
+VERSION_TAG = "lakehouse/version"
+"""Tag of a run that was published: the version of the lake that it made."""
+BY_EXECUTOR_TAG = ".lakehouse/published-by-executor"
+PUBLISHED_BY = ("step", "run")
+KEEP_MS = 7 * 24 * 60 * 60 * 1000
+"""Expiry removes the branch of a run that was never published so long after its last write."""
+_PREFIX = "run-"
+
+
+def run_branch(
+    run: dg.DagsterRun | None, instance: dg.DagsterInstance | None, publish: str
+) -> str | None:
+    """The branch that a run writes to; None: each step publishes what it wrote.
+
+    A run that goes on where another failed (`--from-failure`) goes on with its branch.
+
+    Args:
+        run: None outside of runs.
+        instance: knows the runs that it goes on with.
+        publish: of the resource; the run's tag comes first.
+
+    Raises:
+        InvalidInputError: it is neither `run` nor `step`.
+    """
+    if run is None:
+        return None
+    publish = run.tags.get(PUBLISH_TAG, publish) or "step"
+    if publish not in PUBLISHED_BY:
+        raise InvalidInputError(
+            f"publish is {publish!r}: it must be one of {', '.join(PUBLISHED_BY)}, in the resource "
+            f"as in the run tag {PUBLISH_TAG}"
+        )
+    if publish != "run":
+        return None
+    while _goes_on(run):
+        parent = run.parent_run_id or run.tags.get(PARENT_RUN_ID_TAG)
+        before = instance.get_run_by_id(parent) if instance and parent else None
+        if before is None:
+            break
+        run = before
+    return f"{_PREFIX}{run.run_id}"
+
+
+def _goes_on(run: dg.DagsterRun) -> bool:
+    """Whether a run does the rest of another one: its tags say so, or only some steps are run."""
+    tags = (RESUME_RETRY_TAG, ASSET_RESUME_RETRY_TAG)
+    return run.step_keys_to_execute is not None or any(run.tags.get(tag) == "true" for tag in tags)
+
+
+def has_succeeded(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
+    """Whether each step of a run that is about to end has succeeded, or was skipped."""
+    done = {one.step_key: one.status for one in instance.get_run_step_stats(run.run_id)}
+    good = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
+    plan_id = run.execution_plan_snapshot_id
+    planned = instance.get_execution_plan_snapshot(plan_id).step_keys_to_execute if plan_id else []
+    known = [key for key in planned if "?" not in key]  # of dynamic steps keys are not known
+    return all(status in good for status in done.values()) and set(known) <= done.keys()
+
+
+def publish_run(
+    lake: Lakehouse, branch: str, run: dg.DagsterRun, instance: dg.DagsterInstance
+) -> Publication | None:
+    """Make what a run wrote main, in all of its tables; None: it wrote nothing, or was published.
+
+    Raises:
+        DagsterInvariantViolationError: nothing was published: it says which table, which files and
+            which writer stand against it. The run fails by it.
+    """
+    try:
+        done = lake.branch(branch).publish({RUN_ID: run.run_id})
+    except NoSuchRefError:
+        return None
+    except LakehouseError as error:
+        raise dg.DagsterInvariantViolationError(
+            f"The tables of the run were not published. {error.message} Materialize the run's "
+            "assets again."
+        ) from error
+    if done is not None:
+        names = ", ".join(one.name for one in done.tables)
+        again = [f"{one.name} on top of others" for one in done.tables if one.reapplied]
+        told = f" ({'; '.join(again)})" if again else ""
+        instance.report_engine_event(
+            f"Published together as version {done.version} of the lake: {names}{told}", run
+        )
+        instance.add_run_tags(run.run_id, {VERSION_TAG: str(done.version)})
+    return done
+
+
+def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> None:
+    """Publish what runs have left that succeeded and were killed before they could."""
+    for branch in OpenBranches(lake.catalog, lake.environment).all():
+        run = instance.get_run_by_id(branch.removeprefix(_PREFIX))
+        if branch.startswith(_PREFIX) and run is not None and run.is_success:
+            try:
+                publish_run(lake, branch, run, instance)
+            except dg.DagsterInvariantViolationError as error:
+                say(f"Run {run.run_id} has succeeded, and cannot be published any more: {error}")

@@ -1,0 +1,230 @@
+"""Transactional runs: before a run has ended nobody else sees what it wrote, then all of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, publishing
+from lakehouse.orchestration.lineage.undo import execute, plan
+from lakehouse.orchestration.run_publication import PUBLISH_TAG, VERSION_TAG
+from lakehouse.spec.metadata.snapshot import RUN_ID
+
+IN_RUN = {PUBLISH_TAG: "run"}
+
+
+@pytest.fixture(params=["files", "sqlite"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lakehouse:
+    where = str(tmp_path / "wh")
+    if request.param == "sqlite":
+        where = f"sqlite:///{tmp_path}/c.db"
+    lake = lh.load_catalog(where, warehouse=str(tmp_path / "wh"))
+    lake.create_namespace("t")
+    return lake
+
+
+class World:
+    """Assets that read each other, and what others see of them at each step."""
+
+    def __init__(self, lake: Lakehouse) -> None:
+        self.lake, self.n, self.seen, self.fails = lake, 0, [], set()
+
+    def resources(self, publish: str = "run") -> dict[str, object]:
+        lakehouse = LakehouseResource(
+            catalog=self.lake.catalog.uri, warehouse=self.lake.warehouse, publish=publish
+        )
+        return {"lakehouse": lakehouse, "io_manager": LakehouseIOManager(lakehouse=lakehouse)}
+
+    def rows(self) -> dict[str, list[int]]:
+        return {
+            name: sorted(self.lake.load_table(name).scan().to_arrow()["n"].to_pylist())
+            for name in self.lake.list_tables("t")
+            if self.lake.load_table(name).current_snapshot()
+        }
+
+    def assets(self) -> list[dg.AssetsDefinition]:
+        def step(name: str) -> None:
+            self.seen.append(self.rows())
+            if name in self.fails:
+                raise dg.Failure(f"{name} has to fail", allow_retries=False)
+
+        @dg.asset(key_prefix="t")
+        def a() -> pa.Table:
+            step("a")
+            return pa.table({"n": [self.n]})
+
+        @dg.asset(key_prefix="t")
+        def b(a: pa.Table) -> pa.Table:
+            step("b")
+            return pa.table({"n": [n + 100 for n in a["n"].to_pylist()]})
+
+        @dg.asset(key_prefix="t")
+        def c(a: pa.Table, b: pa.Table) -> pa.Table:
+            step("c")
+            return pa.table({"n": [a["n"][0].as_py() + b["n"][0].as_py()]})
+
+        return [a, b, c]
+
+    def run(self, instance: dg.DagsterInstance, **more) -> dg.ExecuteInProcessResult:
+        self.n, self.seen = self.n + 1, []
+        more = {"resources": self.resources(), **more}
+        return dg.materialize(self.assets(), instance=instance, raise_on_error=False, **more)
+
+
+@pytest.fixture
+def world(lake: Lakehouse) -> World:
+    return World(lake)
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def test_all_at_the_end(world: World, instance: dg.DagsterInstance) -> None:
+    assert world.run(instance).success
+    first = {"t.a": [1], "t.b": [101], "t.c": [102]}
+    assert world.seen == [{}, {}, {}]
+    assert world.rows() == first
+    result = world.run(instance)
+    assert world.seen == [first, first, first]
+    assert world.rows() == {"t.a": [2], "t.b": [102], "t.c": [104]}
+    assert instance.get_run_by_id(result.run_id).tags[VERSION_TAG] == "2"
+    assert OpenBranches(world.lake.catalog, world.lake.environment).all() == {}
+    told = world.lake.load_table(PUBLICATIONS).scan(where="version = 2").to_arrow()
+    assert set(told["run_id"].to_pylist()) == {result.run_id}
+    assert told["table"].to_pylist() == ["t.a", "t.b", "t.c"]
+    execute(world.lake, plan(world.lake, result.run_id, ["t.a", "t.b", "t.c"]))
+    assert world.rows() == first
+
+
+def test_nothing_of_a_run_that_fails_and_all_of_its_retry(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    world.fails = {"c"}
+    failed = world.run(instance)
+    assert not failed.success
+    assert world.rows() == {}
+    world.fails = set()
+    world.n = 40  # what succeeded is not run again
+    again = world.run(
+        instance,
+        selection="key:t/c",
+        tags={"dagster/is_resume_retry": "true", "dagster/parent_run_id": failed.run_id},
+    )
+    assert again.success
+    assert world.rows() == {"t.a": [1], "t.b": [101], "t.c": [102]}
+
+
+def test_the_tag_decides_for_one_run(world: World, instance: dg.DagsterInstance) -> None:
+    by_step = world.resources("step")
+    assert world.run(instance, resources=by_step).success
+    assert world.seen == [{}, {"t.a": [1]}, {"t.a": [1], "t.b": [101]}]
+    assert world.run(instance, resources=by_step, tags=IN_RUN).success
+    assert len(world.seen) == 3
+    assert all(seen["t.a"] == [1] for seen in world.seen)
+    assert world.run(instance, tags={PUBLISH_TAG: "step"}).success
+    assert world.seen[-1]["t.a"] == [3]
+    assert not world.run(instance, tags={PUBLISH_TAG: "week"}).success
+
+
+def test_who_was_first_fails_the_run(world: World, instance: dg.DagsterInstance) -> None:
+    assert world.run(instance).success
+    before = world.rows()
+    other = pa.table({"n": [7]})
+    fails = world.fails
+
+    class Writes(set):
+        def __contains__(self, name: object) -> bool:
+            if name == "c":
+                world.lake.load_table("t.b").append(other, summary={RUN_ID: "run-of-others"})
+            return False
+
+    world.fails = Writes(fails)
+    result = world.run(instance)
+    assert not result.success
+    assert world.rows() == {**before, "t.b": [7, 101]}
+    said = [
+        event.message + str(event.event_specific_data)
+        for event in (one.dagster_event for one in instance.all_logs(result.run_id))
+        if event is not None and event.is_failure
+    ]
+    assert any("not published" in one and "t.b" in one and "run-of-others" in one for one in said)
+
+
+def test_blocking_checks_stand_before_all_tables(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    assets = world.assets()
+
+    @dg.asset_check(asset=dg.AssetKey(["t", "b"]), blocking=True)
+    def small(lakehouse: LakehouseResource) -> dg.AssetCheckResult:
+        found = lakehouse.lake().load_table("t.b").scan().to_arrow()["n"].to_pylist()
+        return dg.AssetCheckResult(passed=max(found) < 102)
+
+    world.n = 1
+    for n, success in ((1, True), (2, False)):
+        world.n = n
+        result = dg.materialize(
+            [*assets, small], resources=world.resources(), instance=instance, raise_on_error=False
+        )
+        assert result.success is success
+        assert world.rows() == {"t.a": [1], "t.b": [101], "t.c": [102]}
+
+
+def in_processes() -> dg.JobDefinition:
+    """A job whose steps have processes of their own; the last of them knows no lakehouse."""
+    root = Path(os.environ["LAKEHOUSE_TEST_ROOT"])
+    lake = lh.load_catalog(f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+
+    @dg.asset(key_prefix="t")
+    def left() -> pa.Table:
+        return pa.table({"n": [1]})
+
+    @dg.asset(key_prefix="t")
+    def right(left: pa.Table) -> pa.Table:
+        return pa.table({"n": [left["n"][0].as_py() + 1]})
+
+    @dg.asset(deps=[right, left], io_manager_key="none")
+    def last() -> None:
+        seen = [lake.load_table(f"t.{name}").scan().count() for name in ("left", "right")]
+        assert seen == [0, 0], seen
+        assert not (root / "fail").exists(), "it has to fail"
+
+    lakehouse = LakehouseResource(catalog=lake.catalog.uri, warehouse=lake.warehouse, publish="run")
+    resources = {"io_manager": LakehouseIOManager(lakehouse=lakehouse), "none": dg.fs_io_manager}
+    return dg.Definitions(
+        assets=[left, right, last],
+        resources=resources,
+        executor=publishing(dg.multiprocess_executor),
+        jobs=[dg.define_asset_job("job", "*")],
+    ).resolve_job_def("job")
+
+
+@pytest.mark.slow
+def test_steps_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step is none of ours; the failed run goes on where it failed."""
+    monkeypatch.setenv("LAKEHOUSE_TEST_ROOT", str(tmp_path))
+    (tmp_path / "fail").touch()
+    job, where = dg.reconstructable(in_processes), f"sqlite:///{tmp_path}/c.db"
+    lake = lh.load_catalog(where, warehouse=str(tmp_path / "wh"))
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        failed = dg.execute_job(job, instance)
+        assert not failed.success
+        assert lake.load_table("t.right").scan().count() == 0
+        (tmp_path / "fail").unlink()
+        options = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
+        again = dg.execute_job(job, instance, reexecution_options=options)
+        assert again.success
+        assert {one.step_key for one in again.all_events if one.is_step_success} == {"last"}
+    for name, rows in (("left", [1]), ("right", [2])):
+        assert lake.load_table(f"t.{name}").scan().to_arrow()["n"].to_pylist() == rows
