@@ -176,6 +176,13 @@ def undo(
             help="Whether the landing files that it ingested are pending again.",
         ),
     ] = True,
+    by_rows: Annotated[
+        bool,
+        typer.Option(
+            "--by-rows",
+            help="Where others have changed a table since, take back the run's rows alone.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
 ) -> None:
     """Return every table that a run wrote to what it was before the run.
@@ -186,7 +193,14 @@ def undo(
     """
     module: Any = load_module("lakehouse.orchestration.lineage.undo", "dagster")
     session.report(
-        module.undo(session.lake, run, tables or (), take_again=take_again, dry_run=dry_run)
+        module.undo(
+            session.lake,
+            run,
+            tables or (),
+            take_again=take_again,
+            by_rows=by_rows,
+            dry_run=dry_run,
+        )
     )
     if dry_run:
         session.confirm_dry_run()

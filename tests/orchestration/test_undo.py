@@ -13,11 +13,13 @@ import pytest
 import lakehouse as lh
 from lakehouse.cli import app
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError, ValidationConflictError
+from lakehouse.ingestion.definition_changes import as_property
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
 from lakehouse.orchestration.lineage.undo import UNDONE_TAG, execute, plan
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from tests.orchestration.conftest import Pipe, event, june
+from tests.seeds import seeds
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64())])
 
@@ -258,3 +260,69 @@ def run_cli(arguments: list[str], code: int = 0) -> None:
     with pytest.raises(SystemExit) as ended:
         app(arguments)
     assert ended.value.code == code
+
+
+@pytest.mark.parametrize("seed", seeds(6, 60))
+def test_by_rows_as_if_the_run_had_not_been(seed: int, lake: Lakehouse) -> None:
+    """Brute force: the others' statements alone, on a table that never saw the run's."""
+    chance = random.Random(seed)
+    for name in ("t.a", "t.without"):
+        lake.create_table(name, SCHEMA).append(
+            pa.table({"id": list(range(9)), "n": [0] * 9}, schema=SCHEMA)
+        )
+    touched: dict[str, set[int]] = {"run": set(), "others": set()}
+    for step in range(1, 7):
+        who = "run" if step == 1 or (step != 2 and chance.random() < 0.5) else "others"
+        ids = chance.sample(range(12), chance.randint(1, 2))
+        touched[who] |= set(ids)
+        verb = chance.choice(["append", "delete", "overwrite", "upsert"])
+        for name in ("t.a",) if who == "run" else ("t.a", "t.without"):
+            table = lake.load_table(name)
+            listed = f"id in ({', '.join(map(str, ids))})"
+            rows = pa.table({"id": ids, "n": [step] * len(ids)}, schema=SCHEMA)
+            how = {"summary": {RUN_ID: who}}
+            if verb == "delete":
+                table.delete(listed, **how)
+            elif verb == "overwrite":
+                table.overwrite(rows, listed, **how)
+            elif verb == "upsert" and table.scan(listed).count() == len(
+                set(table.scan(listed).to_arrow()["id"].to_pylist())
+            ):
+                table.upsert(rows, ["id"], **how)
+            else:
+                table.append(rows, **how)
+        if chance.random() < 0.2:
+            lake.load_table("t.a").compact(lh.CompactionOptions(min_input_files=2))
+    now = state(lake)
+    try:
+        planned = plan(lake, "run", ["t.a"], by_rows=True)
+    except ValidationConflictError as error:
+        assert touched["run"] & touched["others"], error  # noqa: PT017
+        assert "changed by" in error.message  # noqa: PT017
+        return
+    except InvalidInputError:  # the run deleted what was not there
+        assert now["t.a"] == now["t.without"]
+        return
+    assert state(lake) == now
+    execute(lake, planned)
+    after = state(lake)
+    if not touched["run"] & touched["others"]:
+        assert after["t.a"] == after["t.without"]
+    with pytest.raises(ValidationConflictError, match="plan it again"):
+        execute(lake, planned)
+
+
+def test_by_rows_the_key_tells_which_are_the_same(lake: Lakehouse) -> None:
+    """Who replaced a row that the run had deleted has touched it; without a key nobody can tell."""
+    rows = pa.table({"id": [1, 2], "n": [0, 0]}, schema=SCHEMA)
+    for keyed in (True, False):
+        table = lake.create_table(f"t.{'keyed' if keyed else 'plain'}", SCHEMA)
+        if keyed:
+            table.set_properties(as_property({"upsert_keys": ["id"]}))
+        table.append(rows)
+        table.delete("id = 1", summary={RUN_ID: "run"})
+        table.append(pa.table({"id": [1], "n": [5]}, schema=SCHEMA), summary={RUN_ID: "later"})
+    with pytest.raises(ValidationConflictError, match=r"of run later: id=1, n=5"):
+        plan(lake, "run", ["t.keyed"], by_rows=True)
+    execute(lake, plan(lake, "run", ["t.plain"], by_rows=True))
+    assert state(lake)["t.plain"] == ["{'id': 1, 'n': 0}", "{'id': 1, 'n': 5}", "{'id': 2, 'n': 0}"]

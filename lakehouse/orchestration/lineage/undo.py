@@ -35,6 +35,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
+from lakehouse.orchestration.lineage.undo_by_rows import Inverse, inverse_of
 from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
@@ -58,6 +59,8 @@ class UndoneTable:
         files_given_back: of a ledger: landing files that are again as before the run; it does not
             move back.
         files_left: of a ledger: landing files that another run has taken since.
+        inverse: rows that go and come back, where others have changed other rows since; the table
+            does not move back.
     """
 
     name: str
@@ -67,12 +70,16 @@ class UndoneTable:
     compactions: tuple[int, ...] = ()
     files_given_back: int | None = None
     files_left: tuple[str, ...] = ()
+    inverse: Inverse | None = None
 
     def said(self) -> str:
         """What goes beside the rows of one snapshot, in a few words."""
         told = []
         if self.files_given_back is not None:
             told.append(f"{self.files_given_back:,} files as before")
+        elif self.inverse is not None:
+            gone, back = self.inverse.gone.total(), self.inverse.back.total()
+            told.append(f"{gone:,} rows removed, {back:,} brought back")
         elif self.target is None:
             told.append("no rows, as before")
         if self.files_left:
@@ -135,6 +142,8 @@ class Undo(Report):
                     "undone_compaction_ids": list(one.compactions),
                     "files_given_back": one.files_given_back,
                     "files_left": list(one.files_left),
+                    "rows_removed": one.inverse and one.inverse.gone.total(),
+                    "rows_brought_back": one.inverse and one.inverse.back.total(),
                 }
                 for one in self.tables
             ],
@@ -147,6 +156,7 @@ def undo(
     tables: Sequence[str] = (),
     *,
     take_again: bool = True,
+    by_rows: bool = False,
     dry_run: bool = False,
 ) -> Undo:
     """Return every table that a run wrote to what it was.
@@ -159,19 +169,21 @@ def undo(
         run: Dagster's run id, or its first characters.
         tables: that it wrote; none: those that it materialized, and the ledgers of raw ones.
         take_again: whether ledgers are to forget it, so that landing files are taken again.
+        by_rows: where others have changed a table since, take back the run's rows alone.
         dry_run: say what would be done, change nothing.
 
     Raises:
         NotFoundError: no such run, or no instance of Dagster.
         InvalidInputError: it wrote no table that is still as it left it.
-        ValidationConflictError: somebody changed rows of one of the tables since; nothing was done.
+        ValidationConflictError: somebody changed rows of one of the tables since, with `by_rows`
+            the same rows; nothing was done.
         NoSuchSnapshotError: what one of the tables was before has expired; nothing was done.
     """
     with open_instance() as instance:
         found = _run(instance, run)
         keys = _materialized(instance, found.run_id)
         names = list(tables) or _with_ledgers(lake, keys.values(), take_again=take_again)
-        planned = plan(lake, found.run_id, names)
+        planned = plan(lake, found.run_id, names, by_rows=by_rows)
         done = replace(planned, dry_run=dry_run)
         if not dry_run:
             execute(lake, planned)
@@ -184,7 +196,7 @@ def undo(
     return done
 
 
-def plan(lake: Lakehouse, run_id: str, names: Iterable[str]) -> Undo:
+def plan(lake: Lakehouse, run_id: str, names: Iterable[str], *, by_rows: bool = False) -> Undo:
     """What undoing a run would do to tables; those that it did not write are left out.
 
     Raises:
@@ -196,7 +208,11 @@ def plan(lake: Lakehouse, run_id: str, names: Iterable[str]) -> Undo:
     for name in names:
         if lake.table_exists(name):
             table = lake.load_table(name)
-            one = _ledger_plan(table, run_id) if _is_ledger(table) else _table_plan(table, run_id)
+            one = (
+                _ledger_plan(table, run_id)
+                if _is_ledger(table)
+                else _table_plan(table, run_id, by_rows=by_rows)
+            )
             found += [] if one is None else [one]
     if not found:
         raise InvalidInputError(
@@ -231,24 +247,33 @@ def execute(lake: Lakehouse, planned: Undo) -> None:
                 if files:
                     of_files = In(term=LANDING_FILE, literals=set(files))
                     table.overwrite(ledger_to_arrow(rows), of_files)
+            elif one.inverse is not None:
+                where, current = one.inverse.where(table), lake.load_table(one.name)
+                rows = one.inverse.apply(current, table.scan(where).to_arrow())
+                table.overwrite(rows, where)
             elif one.target is None:
                 table.delete(AlwaysTrue())
             else:
                 table.rollback_to(one.target)
 
 
-def _table_plan(table: Table, run_id: str) -> UndoneTable | None:
+def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | None:
     metadata = table.metadata
     line = _since_run(metadata, run_id)
     if not line:
         return None
     others = [one for one in line if one.summary.get(RUN_ID) != run_id]
     changed = [one for one in others if one.operation != "replace"]
+    snapshots = tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id)
+    if changed and by_rows:
+        _check_kept(table, line[-1], run_id)
+        inverse = inverse_of(table, run_id, line)
+        return UndoneTable(table.name, line[0].snapshot_id, None, snapshots, inverse=inverse)
     if changed:
         raise ValidationConflictError(
             f"{table.name} was changed since run {run_id}: {_told(changed)}. Nothing was undone. "
-            "Undo that first, or name the tables to undo with --table and mend the rows of "
-            f"{table.name} by SQL",
+            "Undo that first, or take back the run's rows alone with --by-rows, or name the other "
+            "tables with --table",
             table=table.name,
             snapshots=[one.snapshot_id for one in changed],
         )
@@ -257,7 +282,7 @@ def _table_plan(table: Table, run_id: str) -> UndoneTable | None:
         table.name,
         line[0].snapshot_id,
         line[-1].parent_snapshot_id,
-        tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id),
+        snapshots,
         tuple(one.snapshot_id for one in others),
     )
 
