@@ -92,9 +92,10 @@ class DeltaPlan:
         places: key -> columns of the inputs that have its value, in every row of that place which
             the rows of the key are made of.
         equal: columns that are equal in every row which the result is made of.
-        merged: how a row of the result and one that the query gives for rows that came are put
-            together, where they have the same key: by output column `count`, `sum`, `least` or
-            `greatest`. Empty: rows that came touch their keys like those that went.
+        merged: how a row of the result and those that the query gives for rows that came and went
+            are put together, where they have the same key: by output column `rows` (a count of
+            all), `count`, `sum`, `least` or `greatest`. Empty: all rows of a key are read again.
+        counted: sum -> the count of the same values, where it is selected, too.
         parts: of a merged query, as `deltas` of a linear one.
     """
 
@@ -105,6 +106,7 @@ class DeltaPlan:
     places: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
     equal: tuple[tuple[Place, Place], ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, exp.Query] = field(default_factory=dict)
 
 
@@ -207,20 +209,22 @@ def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
         for name in inputs
         if (found := compiler.touching(query, {key: key for key in keys}, name)) is not None
     }
-    merged = _merged(query, keys, compiler)
-    return DeltaPlan(inputs, columns, tuple(keys), deltas, places, both, merged, parts)
+    merged, counted = _merged(query, keys, compiler)
+    return DeltaPlan(inputs, columns, tuple(keys), deltas, places, both, merged, counted, parts)
 
 
-def _merged(query: exp.Expr, keys: Sequence[str], compiler: _Compiler) -> dict[str, str]:
-    """See DeltaPlan."""
+def _merged(
+    query: exp.Expr, keys: Sequence[str], compiler: _Compiler
+) -> tuple[dict[str, str], dict[str, str]]:
+    """`merged` and `counted` of DeltaPlan."""
     if not isinstance(query, exp.Select) or query.find(exp.Window, exp.Having, exp.Distinct):
-        return {}
+        return {}, {}
     group = query.args.get("group")
     terms = [] if group is None else list(group.expressions)
     linear = all(one.relation.linear and not one.kind for one in compiler.sources(query).values())
     if not terms or not linear:
-        return {}
-    found, left = {}, terms
+        return {}, {}
+    found, left, values = {}, terms, {}
     for one in query.selects:
         name, value = one.alias_or_name, one.unalias()
         kind = one.type.this if one.type is not None else None
@@ -228,9 +232,22 @@ def _merged(query: exp.Expr, keys: Sequence[str], compiler: _Compiler) -> dict[s
             left = [term for term in left if term != value]
         elif type(value) in _PUT_TOGETHER and kind in _KEY_TYPES - {exp.DataType.Type.BOOLEAN}:
             found[name] = _PUT_TOGETHER[type(value)]
+            if isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal):
+                found[name] = "rows"
+            values[name] = value
         else:
-            return {}
-    return {} if left else found
+            return {}, {}
+    counts = {
+        value.this: name
+        for name, value in values.items()
+        if type(value) is exp.Count and not value.expressions
+    }
+    counted = {
+        name: counts[value.this]
+        for name, value in values.items()
+        if type(value) is exp.Sum and value.this in counts
+    }
+    return ({}, {}) if left else (found, counted)
 
 
 def _spread(places: set[Place], equal: Iterable[tuple[Place, Place]]) -> list[Place]:

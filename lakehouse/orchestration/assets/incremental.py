@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from decimal import Decimal
+from functools import reduce
 from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
@@ -336,28 +338,46 @@ class Follower:
         for name in names:
             old, new = changes[name]
             part = (self._plan.deltas if linear else self._plan.parts).get(self._view(name))
-            if linear:
+            if linear or merged:
                 gone += self._run(state, name, old, target.schema(), part)
             else:
-                asked = old if merged else pa.concat_tables([old, new])
                 query = self._plan.deltas[self._view(name)]
-                keys += self._run(state, name, asked, of_keys, query)
+                keys += self._run(state, name, pa.concat_tables([old, new]), of_keys, query)
             if linear or merged:
                 come += self._run(state, name, new, target.schema(), part)
             state[name] = self._now[name]
         counted = sum(one.num_rows for pair in changes.values() for one in pair)
         if linear:
             return _row_by_row(gone, come, target, counted)
-        touched = _distinct(keys)
+        touched = _distinct([*keys, *(one.select(of_keys.column_names) for one in gone)])
         more = tuple(_without_keys(one, touched) for one in come)
         every = _distinct([touched, *(one.select(touched.column_names) for one in more)])
         refresh = Refresh(mode="incremental", reason="", changed=counted, keys=every.num_rows)
-        rows = _nothing(target)
-        if touched.num_rows:
-            restricted = {name: self._restricted(name, touched) for name in self._now}
-            frames = Frames(self._engine, restricted)
-            rows = with_keys(self._stored(self._computed(frames), target.schema()), touched)
+        rows, again = _nothing(target), touched
+        if gone:
+            rows, again = self._taken_apart(gone, come, alone=len(names) == 1)
+        if again.num_rows:
+            restricted = {name: self._restricted(name, again) for name in self._now}
+            found = self._stored(self._computed(Frames(self._engine, restricted)), target.schema())
+            rows = pa.concat_tables([rows, with_keys(found, again)])
         return ResultDelta(every, None, rows, refresh, touched, more, merged)
+
+    def _taken_apart(
+        self, gone: Sequence[pa.Table], come: Sequence[pa.Table], *, alone: bool
+    ) -> tuple[pa.Table, pa.Table]:
+        """Rows of keys that lost rows, and those of the keys that have to be computed again."""
+        merged, target = self._plan.merged, self._target
+        went, came = (
+            reduce(lambda one, other: put_together(one, other, merged), parts)
+            for parts in (gone, [_nothing(target), *come])
+        )
+        keys = went.select(self._plan.keys)
+        where = conjunction(
+            having(name, keys[name], target.schema(), self._engine.listed)
+            for name in keys.column_names
+        )
+        there = target.scan(where).to_arrow().cast(went.schema)
+        return taken_apart(there, went, came, merged, self._plan.counted, alone=alone)
 
     def _view(self, name: str) -> str:
         return self._query.views[name]
@@ -686,18 +706,97 @@ def put_together(there: pa.Table, more: pa.Table, merged: Mapping[str, str]) -> 
     old = there.take(pairs["row of the right"].to_arrow())
     columns = {name: new[name] for name in names}
     for name, how in merged.items():
-        mine, other = new[name], old[name]
-        if how in ("least", "greatest"):
-            smaller = pc.less(mine, other)
-            both = pc.if_else(smaller if how == "least" else pc.invert(smaller), mine, other)
-        else:
-            try:
-                both = pc.add_checked(mine, other).cast(mine.type)
-            except pa.ArrowInvalid as error:
-                raise NotFollowedError(f"a sum of {name} does not fit its type: {error}") from error
-        columns[name] = pc.coalesce(both, mine, other)
+        columns[name] = _both(new[name], old[name], how, name)
     put_rows = pa.table({name: columns[name] for name in there.column_names}, there.schema)
     return pa.concat_tables([put_rows, _without_keys(there, more.select(names))])
+
+
+def _both(mine: pa.ChunkedArray, other: pa.ChunkedArray, how: str, name: str) -> pa.ChunkedArray:
+    if how in ("least", "greatest"):
+        smaller = pc.less(mine, other)
+        both = pc.if_else(smaller if how == "least" else pc.invert(smaller), mine, other)
+    else:
+        both = _sum(mine, other, name)
+    return pc.coalesce(both, mine, other)
+
+
+def _sum(
+    mine: pa.ChunkedArray,
+    other: pa.ChunkedArray,
+    name: str,
+    operation: Callable[..., pa.ChunkedArray] = pc.add_checked,
+) -> pa.ChunkedArray:
+    try:
+        return operation(mine, other).cast(mine.type)
+    except pa.ArrowInvalid as error:
+        raise NotFollowedError(f"a sum of {name} does not fit its type: {error}") from error
+
+
+def _or_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    zero: Any = Decimal(0) if pa.types.is_decimal(column.type) else 0
+    return pc.fill_null(column, pa.scalar(zero, column.type))
+
+
+def taken_apart(
+    there: pa.Table,
+    went: pa.Table,
+    came: pa.Table,
+    merged: Mapping[str, str],
+    counted: Mapping[str, str],
+    *,
+    alone: bool,
+) -> tuple[pa.Table, pa.Table]:
+    """What becomes of rows whose keys lost rows of the inputs, where that follows from these alone.
+
+    Args:
+        there: rows of the result, one a key.
+        went: what the query gives for the rows that went, one a key.
+        came: what it gives for those that came.
+        merged: see `DeltaPlan`.
+        counted: see `DeltaPlan`.
+        alone: whether one input changed: then what came is there, and has not gone again.
+
+    Returns:
+        New rows of keys in `went`, none for a key without rows; and the keys to be computed again.
+
+    Raises:
+        NotFollowedError: a sum has no place in its type.
+    """
+    names = [name for name in went.column_names if name not in merged]
+    at = [
+        _met(went, one, names, "left").sort("row of the left")["row of the right"].to_arrow()
+        for one in (there, came)
+    ]
+    old, new = there.take(at[0]), came.take(at[1])
+    comes = pc.and_(pc.is_valid(at[1]), alone)
+    columns = {name: went[name] for name in names}
+    met = pc.is_valid(at[0])
+    known, some = {}, [comes]
+    for name, how in merged.items():
+        gone, both = went[name], _both(old[name], new[name], how, name)
+        if how in ("least", "greatest"):
+            inside = pc.less(gone, both) if how == "greatest" else pc.greater(gone, both)
+            stays = pc.and_(pc.fill_null(pc.equal(new[name], both), False), comes)
+            known[name] = pc.or_(pc.or_(pc.is_null(gone), pc.fill_null(inside, False)), stays)
+        elif how == "sum":
+            stays = pc.and_(pc.is_valid(new[name]), comes)
+            known[name] = pc.or_(stays, pc.is_null(gone))
+            both = _sum(both, _or_zero(gone), name, pc.subtract_checked)
+        else:
+            both = _sum(both, gone, name, pc.subtract_checked)
+            some.append(pc.greater(both, 0))
+        columns[name] = both
+    for name, count in counted.items():
+        known[name] = pc.or_(known[name], pc.is_valid(columns[count]))
+        nothing = pa.scalar(None, columns[name].type)
+        columns[name] = pc.if_else(pc.greater(columns[count], 0), columns[name], nothing)
+    there_are = reduce(pc.or_, some)
+    none = [pc.equal(columns[name], 0) for name, how in merged.items() if how == "rows"]
+    ends = pc.and_(met, none[0]) if none else pc.and_(met, False)
+    follows = reduce(pc.and_, known.values(), pc.and_(met, there_are))
+    rows = pa.table({name: columns[name] for name in went.column_names}, went.schema)
+    again = pc.invert(pc.or_(pc.fill_null(follows, False), pc.fill_null(ends, False)))
+    return rows.filter(follows), went.select(names).filter(again)
 
 
 def _distinct(parts: Sequence[pa.Table]) -> pa.Table:
