@@ -151,10 +151,18 @@ class TableCommits:
         raise CommitConflictError(f"{names}: others committed first, {_ATTEMPTS} times. Try again.")
 
     def _swap(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
-        if len(commits) != 1:
-            return self._catalog.commit_all(commits)
-        one = commits[0]
-        return [self._catalog.commit(one.identifier, one.base, one.requirements, one.updates)]
+        if len(commits) == 1:
+            only = commits[0]
+            return [
+                self._catalog.commit(only.identifier, only.base, only.requirements, only.updates)
+            ]
+        if not self._catalog.commits_together:
+            names = ", ".join(str(commit.identifier) for commit in commits)
+            raise UnsupportedFeatureError(
+                f"{names} cannot be committed to together: readers of this server's folder would "
+                "see them change one after the other. Commit to each by itself."
+            )
+        return self._catalog.commit_all(commits)
 
 
 def _were_committed(bases: Sequence[TableVersion], asked: Sequence[AskedCommit]) -> bool:

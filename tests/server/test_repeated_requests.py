@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from lakehouse.errors import CommitConflictError, UnsupportedFeatureError
+from lakehouse.errors import CommitConflictError
 from lakehouse.storage.location import local_path
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
 from tests.server.test_rest_protocol import add_schema, append, error
@@ -209,5 +209,3 @@ def test_a_filesystem_commits_to_one_table_at_a_time(tmp_path):
         answer = rest.post("/transactions/commit", {"table-changes": changes})
         assert error(answer) == (406, "UnsupportedOperationException")
         assert lake.load_table("alone.t").properties == {}
-    with pytest.raises(UnsupportedFeatureError):
-        lake.catalog.commit_all([])
