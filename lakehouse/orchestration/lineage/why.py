@@ -452,6 +452,10 @@ class Model:
         tables: that it reads, by name.
         what: names it in messages.
         session: of Spark.
+
+    Attributes:
+        query: typed and qualified.
+        keys: columns of the result that tell its rows apart, where the query says so.
     """
 
     def __init__(
@@ -467,7 +471,7 @@ class Model:
             for name, (table, snapshot) in tables.items()
         }
         tree = typed(model.tree, self._schemas, what, model.grammar)
-        self._query = tree
+        self.query = tree
         found = keys_of(tree)
         self.keys = None if found is None else tuple(found)
 
@@ -475,17 +479,17 @@ class Model:
         self, rows: pa.Table, column: str | None, chosen: BooleanExpression | None
     ) -> dict[str, pa.Table]:
         """The rows of each table that these rows of the result come from. Raises UntracedError."""
-        query = traced(self._query, column)
+        query = traced(self.query, column)
         names = self._names(rows)
         targets = rows.select(names).group_by(names).aggregate([]) if names else rows.slice(0, 1)
         certain = {one: targets[one] for one in names if not targets[one].null_count}
-        read = self._read(certain, chosen)
+        read = self.read(certain, chosen)
         columns = [one.column for one in query.leaves]
         on = [same("__traced", _TARGETS, one) for one in names]
         joined = _of_targets(query, columns, on)
         found: dict[str, list[pa.Array]] = {}
         for part, text in [(query, joined), *((one, one.query) for one in query.beside)]:
-            numbers = self._run(text, {**read, **({_TARGETS: targets} if names else {})})
+            numbers = self.run(text, {**read, **({_TARGETS: targets} if names else {})})
             for leaf in part.leaves:
                 found.setdefault(leaf.table, []).append(
                     pc.drop_null(pc.unique(numbers[leaf.column].combine_chunks()))
@@ -502,7 +506,7 @@ class Model:
         known = {self._model.views[name]: rows for name, rows in inputs.items()}
         if any(rows is None for rows in known.values()):
             return None
-        return self._run(self._query, {n: one for n, one in known.items() if one is not None})
+        return self.run(self.query, {n: one for n, one in known.items() if one is not None})
 
     def rows_made_of(
         self, given: Mapping[str, pa.Table], schema: pa.Schema, chosen: BooleanExpression | None
@@ -517,10 +521,10 @@ class Model:
             schema: of the result.
             chosen: filter on every table.
         """
-        query = traced(self._query)
+        query = traced(self.query)
         names = self._names(schema)
         views = {self._model.views[name]: rows for name, rows in given.items()}
-        read = self._read(_common_values(same_columns(self._query, names), views), chosen)
+        read = self.read(_common_values(same_columns(self.query, names), views), chosen)
         marked = {
             view: pa.table({ROW: with_keys(read[view], _identity(rows))[ROW]})
             for view, rows in views.items()
@@ -528,7 +532,7 @@ class Model:
         for part in query.beside:
             for leaf in part.leaves:
                 if leaf.table in marked and marked[leaf.table].num_rows:
-                    numbers = self._run(part.query, read)[leaf.column]
+                    numbers = self.run(part.query, read)[leaf.column]
                     if pc.any(pc.is_in(numbers, marked[leaf.table][ROW].combine_chunks())).as_py():
                         return None
         found = []
@@ -540,7 +544,7 @@ class Model:
                     expression=exp.column(ROW, table=_TARGETS, quoted=True),
                 )
                 joined = _of_targets(query, names or [leaf.column], [on])
-                found.append(self._run(joined, {**read, _TARGETS: targets}))
+                found.append(self.run(joined, {**read, _TARGETS: targets}))
         if not found:
             return schema.empty_table().select(names)
         if not names:
@@ -554,11 +558,11 @@ class Model:
         schema = rows if isinstance(rows, pa.Schema) else rows.schema
         return [one for one in self.keys or schema.names if _is_exact(schema.field(one).type)]
 
-    def _read(
+    def read(
         self, values: Mapping[str, pa.ChunkedArray], chosen: BooleanExpression | None
     ) -> dict[str, pa.Table]:
         """The rows of each table that may be behind values of the result, numbered."""
-        same_as = same_columns(self._query, values)
+        same_as = same_columns(self.query, values)
         found = {}
         for name, (table, snapshot) in self._tables.items():
             view = self._model.views[name]
@@ -572,7 +576,8 @@ class Model:
             found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         return found
 
-    def _run(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+    def run(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The result of a query over rows of the tables, by their names in the query."""
         grammar, name = self._model.grammar, self._model.dialect
         schemas = {view: to_schema(rows.schema) for view, rows in tables.items()}
         if name != "spark":
