@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
     command(app, "why")(why)
+    command(app, "why-not")(why_not)
     command(app, "impact")(impact)
     command(app, "undo")(undo)
     command(app, "forget")(forget)
@@ -133,6 +134,20 @@ def why(
     session.show(found.to_dict(), found)
     if found.equal is False:
         raise typer.Exit(1)
+
+
+def why_not(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Table that has no such row.")],
+    where: Annotated[str, typer.Option("--where", help="Which row, as a SQL condition.")],
+) -> None:
+    """Show what took a row that a table has not: a filter, a join, a check, or quarantine.
+
+    Example: lakehouse why-not clean.flights --where "flight = 734 and carrier = 'UA'"
+    """
+    module: Any = load_module("lakehouse.orchestration.lineage.why_not", "dagster")
+    found = module.why_not(session.lake, table, where)
+    session.show(found.to_dict(), found)
 
 
 def impact(

@@ -559,9 +559,26 @@ class Model:
         return [one for one in self.keys or schema.names if _is_exact(schema.field(one).type)]
 
     def read(
-        self, values: Mapping[str, pa.ChunkedArray], chosen: BooleanExpression | None
+        self,
+        values: Mapping[str, pa.ChunkedArray],
+        chosen: BooleanExpression | None,
+        asked: Sequence[tuple[str, str]] = (),
     ) -> dict[str, pa.Table]:
-        """The rows of each table that may be behind values of the result, numbered."""
+        """The rows of each table that may be behind values of the result, numbered.
+
+        Args:
+            values: of columns of the result.
+            chosen: filter on every table.
+            asked: more conditions on the result: a column, and the condition on it, as SQL.
+        """
+        also: dict[str, list[str]] = {}
+        for view, some in same_columns(self.query, [column for column, _ in asked]).items():
+            for one in (one for one in some if not one.days):
+                also.setdefault(view, []).extend(
+                    text.replace(f'"{column}"', f'"{one.column}"')
+                    for column, text in asked
+                    if column == one.output
+                )
         same_as = same_columns(self.query, values)
         found = {}
         for name, (table, snapshot) in self._tables.items():
@@ -571,6 +588,7 @@ class Model:
                 having(one.column, values[one.output], schema, days=one.days)
                 for one in same_as.get(view, ())
             ]
+            parts += [bind(text, schema) for text in also.get(view, ())]
             where = conjunction([bind(chosen, schema), *parts])
             rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
             found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
