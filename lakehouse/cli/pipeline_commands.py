@@ -122,6 +122,9 @@ def why(
     snapshot: Annotated[
         int | None, typer.Option("--snapshot", help="Of the table; the current one otherwise.")
     ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="The last snapshot that this run of Dagster wrote.")
+    ] = None,
 ) -> None:
     """Show the landing files and lines that rows of a table were computed from, and prove it.
 
@@ -130,7 +133,7 @@ def why(
     Example: lakehouse why marts.carrier_day --where "day = DATE '2013-02-09' and carrier = 'UA'"
     """
     module: Any = load_module("lakehouse.orchestration.lineage.why", "dagster")
-    found = module.why(session.lake, table, where, column=column, snapshot_id=snapshot)
+    found = module.why(session.lake, table, where, column=column, snapshot_id=snapshot, run=run)
     session.show(found.to_dict(), found)
     if found.equal is False:
         raise typer.Exit(1)

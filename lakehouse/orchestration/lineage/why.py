@@ -53,6 +53,7 @@ from lakehouse.spec.metadata.snapshot import (
     Snapshot,
 )
 from lakehouse.table import Table
+from lakehouse.table.scan import snapshot_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,8 @@ MOST_ROWS = 10_000
 """Rows of a result that are explained at once."""
 MOST_LINES = 1_000_000
 """Lines of a table that is not followed further, of which each is named."""
+KEY_METADATA = "lakehouse/why"
+"""Metadata of a plain asset: columns, with commas between, that its rows have from its inputs'."""
 _TARGETS = "__targets"
 _SHOWN_ROWS, _SHOWN_FILES, _SHOWN_RANGES = 5, 20, 12
 _QUARANTINE = "_quarantine"
@@ -235,6 +238,7 @@ def why(
     *,
     column: str | None = None,
     snapshot_id: int | None = None,
+    run: str | None = None,
 ) -> Why:
     """What rows of a table were computed from, by the checkout's definitions.
 
@@ -245,6 +249,7 @@ def why(
         column: the one that is asked about; rows that an aggregate of that name does not count are
             left out.
         snapshot_id: of the table; None: the current one.
+        run: of Dagster, whose last snapshot of the table is meant.
 
     Raises:
         NotFoundError: no rows, or no checkout.
@@ -254,8 +259,29 @@ def why(
     derived = {one.name: one for one in checkout.pipeline.derived}
     with spark_when_asked("lakehouse-why") as session:
         return explained_rows(
-            lake, derived, table, where, column=column, snapshot_id=snapshot_id, session=session
+            lake,
+            derived,
+            table,
+            where,
+            column=column,
+            snapshot_id=snapshot_id,
+            run=run,
+            keys=declared_keys(checkout),
+            session=session,
         )
+
+
+def declared_keys(checkout: Any) -> dict[str, tuple[str, ...]]:
+    """Table of a plain asset -> the columns that its metadata declares (`KEY_METADATA`)."""
+    declared = {
+        ".".join(spec.key.path): spec.metadata.get(KEY_METADATA)
+        for spec in checkout.defs.resolve_all_asset_specs()
+    }
+    return {
+        name: tuple(column.strip() for column in str(columns).split(","))
+        for name, columns in declared.items()
+        if columns
+    }
 
 
 def explained_rows(
@@ -266,10 +292,19 @@ def explained_rows(
     *,
     column: str | None = None,
     snapshot_id: int | None = None,
+    run: str | None = None,
+    keys: Mapping[str, Sequence[str]] | None = None,
     session: Callable[[], SparkSession],
 ) -> Why:
-    """As `why`, by these definitions; `session` is asked where SQL needs Spark."""
+    """As `why`, by these definitions; `session` is asked where SQL needs Spark.
+
+    `keys` are columns that rows of tables of functions have from their inputs' rows.
+    """
     table = lake.load_table(name)
+    if run is not None:
+        if snapshot_id is not None:
+            raise InvalidInputError("say which snapshot: either its id, or the run that wrote it")
+        snapshot_id = snapshot_of_run(table.metadata, run).snapshot_id
     snapshot = snapshot_at(table, snapshot_id)
     if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
         known = ", ".join(table.metadata.schema_for(snapshot).column_names)
@@ -284,7 +319,7 @@ def explained_rows(
     rows = scan.to_arrow()
     if not rows.num_rows:
         raise NotFoundError(f"no row of {name} at snapshot {snapshot.snapshot_id} is {where}")
-    origin = _Explaining(lake, derived, session).origin(table, snapshot, rows, column)
+    origin = _Explaining(lake, derived, session, keys or {}).origin(table, snapshot, rows, column)
     equal, difference = _compared(origin, column)
     return Why(where, column, origin, _lines(origin), _quarantined(lake, origin), equal, difference)
 
@@ -297,11 +332,13 @@ class _Explaining:
         lake: where the tables are.
         derived: their definitions.
         session: of Spark.
+        keys: of tables of functions, which their rows have from their inputs'.
     """
 
     lake: Lakehouse
     derived: Mapping[str, DerivedTable]
     session: Callable[[], SparkSession]
+    keys: Mapping[str, Sequence[str]]
 
     def origin(
         self, table: Table, snapshot: Snapshot, rows: pa.Table, column: str | None = None
@@ -332,9 +369,35 @@ class _Explaining:
             if REFRESH_STATE in one.summary:
                 state = RefreshState.from_json(one.summary[REFRESH_STATE])
                 tables, notes = tables_at(self.lake, state.inputs, state.inputs)
+                keys = self.keys.get(table.name)
+                if keys is not None:
+                    return self._by_keys(found, tables, keys, notes)
                 told = "computed by a function of all their rows, which are not followed"
                 return self._coarse(found, tables, None, [*notes, told])
         return replace(found, notes=("no snapshot says what it was computed from",), computed=None)
+
+    def _by_keys(
+        self,
+        found: Origin,
+        tables: Mapping[str, tuple[Table, Snapshot]],
+        keys: Sequence[str],
+        notes: list[str],
+    ) -> Origin:
+        """Of a function that declares keys: rows of its inputs with the same."""
+        inputs = []
+        for name, (table, snapshot) in tables.items():
+            schema = table.metadata.schema_for(snapshot)
+            if set(keys) <= set(schema.column_names) & set(found.rows.column_names):
+                where = conjunction([having(one, found.rows[one], schema) for one in keys])
+                rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
+                inputs.append(
+                    self.origin(table, snapshot, with_keys(rows, found.rows.select(keys)))
+                )
+            else:
+                inputs += self._coarse(found, {name: (table, snapshot)}, None, ()).inputs
+                notes.append(f"{name} has no {', '.join(keys)}: all its rows, not followed")
+        told = f"computed by a function: it declares that {', '.join(keys)} is that of its inputs"
+        return replace(found, inputs=tuple(inputs), notes=(*notes, told), computed=None)
 
     def _by_state(
         self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table

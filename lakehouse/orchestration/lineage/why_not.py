@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
@@ -308,7 +308,7 @@ class _Staged:
         if isinstance(query, exp.Union) and type(query) is exp.Union:
             names = [one.alias_or_name for one in query.selects]
             for side in (query.left, query.right):
-                own = [one.alias_or_name for one in side.unnest().selects]
+                own = [one.alias_or_name for one in cast("exp.Query", side.unnest()).selects]
                 renamed = dict(zip(names, own, strict=True))
                 yield from self.of(side, [_with_names(one, renamed) for one in conditions])
         elif isinstance(query, exp.Select):
@@ -456,10 +456,10 @@ class _Staged:
         plain = part.copy()
         for one in plain.find_all(exp.Identifier):
             one.set("quoted", False)
-        for one in list(plain.find_all(exp.Table)):
-            name = self.names.get(one.name)
+        for read in list(plain.find_all(exp.Table)):
+            name = self.names.get(read.name)
             if name is not None:
-                one.set("this", exp.to_identifier(name, quoted=False))
+                read.set("this", exp.to_identifier(name, quoted=False))
         text = " ".join(plain.sql(dialect=self.grammar).replace("`", "").split())
         return text if len(text) <= 100 else f"{text[:97]}..."
 
