@@ -23,9 +23,10 @@ from rich.text import Text
 from sqlglot import exp
 
 from lakehouse.engines import to_schema
-from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.errors import InvalidInputError, LakehouseError, NotFoundError
 from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse
@@ -35,6 +36,7 @@ from lakehouse.orchestration.assets.incremental import FollowedQuery, having, wi
 from lakehouse.orchestration.assets.portable_sql import translated, typed
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
 from lakehouse.orchestration.lineage.traced_query import (
     ROW,
     Same,
@@ -269,6 +271,31 @@ def why(
             keys=declared_keys(checkout),
             session=session,
         )
+
+
+def offending(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    name: str,
+    snapshot_id: int,
+    outcome: CheckOutcome,
+    session: Callable[[], SparkSession],
+) -> dict[str, str]:
+    """Of a failed check: the command that explains its rows, and a few of their landing lines."""
+    where = outcome.metadata.get(UNEXPECTED_WHERE)
+    if not where:
+        return {}
+    text = f'lakehouse why {name} --snapshot {snapshot_id} --where "{where}"'
+    try:
+        found = explained_rows(
+            lake, derived, name, str(where), snapshot_id=snapshot_id, session=session
+        )
+    except LakehouseError as error:  # too many rows; the check has failed whatever this finds
+        return {"explain": text, "landing lines": error.message[:1000]}
+    files = [] if found.equal is None else list(found.lines.items())
+    lines = [f"{file}: {_ranges(some)}" for (_, file), some in files[:_SHOWN_FILES]]
+    more = [f"and {len(files) - _SHOWN_FILES:,} more files"] if len(files) > _SHOWN_FILES else []
+    return {"explain": text, **({"landing lines": "; ".join(lines + more)} if lines else {})}
 
 
 def declared_keys(checkout: Any) -> dict[str, tuple[str, ...]]:
