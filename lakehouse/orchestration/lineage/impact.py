@@ -170,7 +170,7 @@ def impact(
             lines=lines,
             where=where,
             sample=sample,
-            others=dict.fromkeys(checkout.pipeline.others, ()) | declared_keys(checkout),
+            others={**dict.fromkeys(checkout.pipeline.others, ()), **declared_keys(checkout)},
             session=session,
         )
 
