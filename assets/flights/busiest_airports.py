@@ -14,6 +14,7 @@ from pyspark.sql.functions import avg, col, count, count_distinct, desc
     kinds={"iceberg", "spark"},
     owners=["team:flights"],
     tags={"domain": "aviation"},
+    metadata={"lakehouse/why": "origin"},  # a row is of the flights with its origin
     pool="table_marts_busiest_airports",
     automation_condition=dg.AutomationCondition.eager(),
 )

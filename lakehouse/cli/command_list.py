@@ -155,6 +155,10 @@ COMMANDS = {
         "lakehouse.cli.pipeline_commands",
         "Show the landing files and lines that rows of a table were computed from, and prove it.",
     ),
+    "why-not": Listed(
+        "lakehouse.cli.pipeline_commands",
+        "Show what took a row that a table has not: a filter, a join, a check, or quarantine.",
+    ),
     "impact": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show which rows of which tables landing lines, or rows of a table, went into.",

@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     command(app, "fill-columns")(fill_columns)
     command(app, "lineage")(lineage)
     command(app, "why")(why)
+    command(app, "why-not")(why_not)
     command(app, "impact")(impact)
     command(app, "undo")(undo)
     command(app, "forget")(forget)
@@ -121,6 +122,9 @@ def why(
     snapshot: Annotated[
         int | None, typer.Option("--snapshot", help="Of the table; the current one otherwise.")
     ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="The last snapshot that this run of Dagster wrote.")
+    ] = None,
 ) -> None:
     """Show the landing files and lines that rows of a table were computed from, and prove it.
 
@@ -129,10 +133,24 @@ def why(
     Example: lakehouse why marts.carrier_day --where "day = DATE '2013-02-09' and carrier = 'UA'"
     """
     module: Any = load_module("lakehouse.orchestration.lineage.why", "dagster")
-    found = module.why(session.lake, table, where, column=column, snapshot_id=snapshot)
+    found = module.why(session.lake, table, where, column=column, snapshot_id=snapshot, run=run)
     session.show(found.to_dict(), found)
     if found.equal is False:
         raise typer.Exit(1)
+
+
+def why_not(
+    session: Session,
+    table: Annotated[str, typer.Argument(help="Table that has no such row.")],
+    where: Annotated[str, typer.Option("--where", help="Which row, as a SQL condition.")],
+) -> None:
+    """Show what took a row that a table has not: a filter, a join, a check, or quarantine.
+
+    Example: lakehouse why-not clean.flights --where "flight = 734 and carrier = 'UA'"
+    """
+    module: Any = load_module("lakehouse.orchestration.lineage.why_not", "dagster")
+    found = module.why_not(session.lake, table, where)
+    session.show(found.to_dict(), found)
 
 
 def impact(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 
@@ -124,8 +124,9 @@ def check_results(
     suites: Sequence[Suite],
     outcomes: Sequence[CheckOutcome],
     memory: DayMemory,
+    explain: Callable[[CheckOutcome], Mapping[str, object]] = lambda _: {},
 ) -> Iterator[dg.AssetCheckResult]:
-    """One result for each suite.
+    """One result for each suite; `explain` gives more to show of one that failed.
 
     A suite that was not evaluated, because nothing was written, passes and says so. Days that
     failed in an earlier run and were not written since keep a check from passing; as a warning, so
@@ -151,7 +152,9 @@ def check_results(
             check_name=suite.name,
             severity=dg.AssetCheckSeverity.ERROR if failed else dg.AssetCheckSeverity.WARN,
             description="; ".join(said)[:2000] or None,
-            metadata=_values(outcome.metadata) | metadata_of(bad),
+            metadata=_values(outcome.metadata)
+            | metadata_of(bad)
+            | _values({} if outcome.passed else explain(outcome)),
         )
 
 

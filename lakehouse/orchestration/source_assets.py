@@ -1,6 +1,6 @@
 """Makes a source's assets: ledger, raw table (partitioned by day), and quarantine."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
@@ -41,6 +41,7 @@ from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
+from lakehouse.orchestration.lineage.why import offending
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
@@ -299,7 +300,13 @@ class SourceAssets:
                 outcome = ingest_days(work, source, days, config.mode.value, audit)
         except AuditFailedError as error:
             memory = DayMemory(context.instance)
-            yield from check_results(self.raw_key, self.suites, error.outcomes, memory)
+            yield from check_results(
+                self.raw_key,
+                self.suites,
+                error.outcomes,
+                memory,
+                self._explaining(work, error.snapshot),
+            )
             raise audit_failure(error) from None
         except DaysLeftAloneError as error:
             self._report_days(context, work, error.outcome)
@@ -331,6 +338,13 @@ class SourceAssets:
                         tags={DATA_VERSION_TAG: data_version(snapshot).value},
                     )
                 )
+
+    def _explaining(
+        self, work: Workplace, snapshot: Snapshot
+    ) -> Callable[[CheckOutcome], Mapping[str, object]]:
+        """What a failed check shows of its rows."""
+        name, at = self.source.table, snapshot.snapshot_id
+        return lambda outcome: offending(work.lake, {}, name, at, outcome, lambda: work.spark)
 
     def _raw_results(
         self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
@@ -376,7 +390,13 @@ class SourceAssets:
             },
         )
         memory = DayMemory(context.instance, outcome.days)
-        yield from check_results(self.raw_key, self.suites, outcome.checks, memory)
+        yield from check_results(
+            self.raw_key,
+            self.suites,
+            outcome.checks,
+            memory,
+            self._explaining(work, outcome.snapshot),
+        )
         kept = outcome.quarantine_snapshot
         yield dg.MaterializeResult(
             asset_key=self.quarantine_key,

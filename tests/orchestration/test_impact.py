@@ -19,7 +19,7 @@ from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.lineage.impact import Impact, followed_rows
-from lakehouse.spec.metadata.snapshot import REFRESH_STATE
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID
 from tests.orchestration.test_why import (
     MINIMAL,
     QUERIES,
@@ -143,7 +143,7 @@ def test_what_is_not_followed_is_named(chain: Any) -> None:
     state = RefreshState({"clean.a": clean.metadata.current_snapshot_id})
     made = pa.table({"n": [1]})
     lake.create_table("marts.f", made.schema).append(made, summary={REFRESH_STATE: state.to_json()})
-    found = asked(lake, derived, "raw.a", where="k = 'b'", others=["marts.f"])
+    found = asked(lake, derived, "raw.a", where="k = 'b'", others={"marts.f": ()})
     told = {one.table: (one.rows, one.notes) for one in found.reached}
     assert told["marts.three"] == (
         None,
@@ -155,3 +155,33 @@ def test_what_is_not_followed_is_named(chain: Any) -> None:
     )
     assert told["marts.f"][0] is None
     assert found.to_dict()["reached"][-1]["rows"] is None
+
+
+def test_functions_that_declare_their_keys(chain: Any) -> None:
+    """Both ways: rows with the same key, of inputs and of the result."""
+    lake, derived, given = chain
+    clean = lake.load_table("clean.a")
+    state = RefreshState({"clean.a": clean.metadata.current_snapshot_id})
+    made = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
+    table = lake.create_table("marts.f", made.schema)
+    table.append(made, summary={REFRESH_STATE: state.to_json(), RUN_ID: "run-8"})
+    table.append(made.slice(0, 1))
+    found = why(lake, derived, "marts.f", "k = 'b'", keys={"marts.f": ("k",)}, run="run-8")
+    wanted = {row["landing_line"] for row in given.to_pylist() if row["k"] == "b"}
+    assert set(found.lines["raw.a", "2013/a.jsonl"]) == wanted
+    assert found.equal is None
+    assert found.origin.notes[-1].startswith("computed by a function: it declares that k is")
+    other = why(lake, derived, "marts.f", "true", keys={"marts.f": ("n",)})
+    assert "clean.a has no n: all its rows, not followed" in other.origin.notes
+    line = min(wanted)
+    onward = asked(
+        lake,
+        derived,
+        "raw.a",
+        file="2013/a.jsonl",
+        lines=[line],
+        others={"marts.f": ("k",)},
+    )
+    assert reached(onward)["marts.f"].to_pylist() == [{"k": "b", "n": 2}]
+    with pytest.raises(InvalidInputError, match="either its id, or the run"):
+        why(lake, derived, "marts.f", "true", run="run-8", snapshot_id=1)

@@ -578,3 +578,42 @@ def test_checks_find_what_they_find_of_sparks_rows(engine: str, tmp_path: Path, 
 
     assert passed(engine) == passed("spark")
     assert len(set(passed("spark"))) == 2
+
+
+def test_a_failed_check_shows_the_landing_lines(lake: Lakehouse) -> None:
+    """Of rows that were not published: they are read from the snapshot that was rejected."""
+    raw = lake.load_table("raw.flights").scan().to_arrow()
+    count = raw.num_rows
+    raw = raw.append_column("landing_file", pa.array(["a.jsonl"] * count))
+    raw = raw.append_column("landing_line", pa.array(range(1, count + 1)))
+    lake.create_table("raw.landed", raw.schema).append(raw)
+    table = SqlModel(
+        name="clean.landed",
+        sql="SELECT carrier, flight FROM raw.landed WHERE dep_delay > 20",
+        engine="datafusion",
+        suites=(
+            Suite(
+                "known", (expect("column_values_to_be_in_set", column="carrier", value_set=["AA"]),)
+            ),
+        ),
+    ).table()
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = _materialized(lake, table, instance)
+    assert not done.success
+    (check,) = [one for one in done.get_asset_check_evaluations() if not one.passed]
+    shown = {name: one.value for name, one in check.metadata.items()}
+    wanted = [
+        row["landing_line"]
+        for row in raw.to_pylist()
+        if (row["dep_delay"] or 0) > 20 and row["carrier"] != "AA"
+    ]
+    assert shown["explain"].startswith("lakehouse why clean.landed --snapshot ")
+    assert "--where \"carrier IN ('" in shown["explain"]
+    file, lines = shown["landing lines"].split(": ")
+    assert file == "a.jsonl"
+    ends = [one.split("-") for one in lines.split(", and ")[0].split(", ")]
+    told = [
+        line for first, *last in ends for line in range(int(first), int((last or [first])[0]) + 1)
+    ]
+    assert told == wanted[: len(told)]
+    assert told

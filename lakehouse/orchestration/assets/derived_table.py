@@ -369,7 +369,13 @@ class DerivedTable(ComputedTable):
                         self.target.follow(lake.load_table(self.name), context.log.warning)
             except AuditFailedError as error:
                 memory = DayMemory(context.instance)
-                yield from check_results(self.key, self._suites, error.outcomes, memory)
+                yield from check_results(
+                    self.key,
+                    self._suites,
+                    error.outcomes,
+                    memory,
+                    self._explaining(lake, error.snapshot, spark),
+                )
                 raise audit_failure(error) from None
             table = lake.load_table(self.name)
             untouched = [day for day in days or () if day not in done]
@@ -389,9 +395,31 @@ class DerivedTable(ComputedTable):
             )
             record_again(context, records)
             memory = DayMemory(context.instance, done)
-            yield from check_results(self.key, self._suites, outcomes, memory)
+            yield from check_results(
+                self.key, self._suites, outcomes, memory, self._explaining(lake, snapshot, spark)
+            )
 
         return derived
+
+    def _explaining(
+        self, lake: Lakehouse, snapshot: Snapshot, spark: LakehouseSpark
+    ) -> Callable[[CheckOutcome], Mapping[str, object]]:
+        """What a failed check shows of its rows."""
+
+        def explain(outcome: CheckOutcome) -> Mapping[str, object]:
+            # why explains derived tables, and imports them
+            from lakehouse.orchestration.lineage.why import offending  # noqa: PLC0415
+
+            return offending(
+                lake,
+                {self.name: self},
+                self.name,
+                snapshot.snapshot_id,
+                outcome,
+                lambda: spark.spark_session,
+            )
+
+        return explain
 
     def _publish(
         self,

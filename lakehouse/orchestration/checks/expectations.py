@@ -11,9 +11,15 @@ from datetime import date
 from itertools import islice
 from typing import Any
 
+from sqlglot import exp
+
 from lakehouse.ingestion.audit import BadDay, CheckOutcome
 from lakehouse.orchestration.checks.bad_days import bad_days_of
 from lakehouse.orchestration.checks.plain_expectations import held, proofs_of_days
+
+UNEXPECTED_WHERE = "unexpected_where"
+"""Metadata of a failed check: a filter that passes rows which it did not expect."""
+_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +163,30 @@ def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
     result = batch.validate(gx.ExpectationSuite(name=suite.name, expectations=expectations))
     failures: list[str] = []
     unexpected = 0
+    where: list[str] = []
     for one in result.results:
         if not one.success:
             failures.append(_failure(one))
             unexpected += int(one.result.get("unexpected_count") or 0)
-    return _found(suite, failures, unexpected)
+            where += _where(one.expectation_config, one.result)
+    return _found(suite, failures, unexpected, " or ".join(dict.fromkeys(where)))
 
 
-def _found(suite: Suite, failures: Sequence[str], unexpected: int) -> CheckOutcome:
+def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
+    """Rows that an expectation on values of a column did not expect, as a filter; a few of them."""
+    column = asked.kwargs.get("column")
+    if column is None or not str(asked.type).startswith("expect_column_values"):
+        return []
+    if str(asked.type) == "expect_column_values_to_not_be_null":
+        return [f"{column} IS NULL"]
+    values = list(dict.fromkeys(result.get("partial_unexpected_list") or ()))
+    if not values or not {type(one) for one in values} <= {str, int, float, date}:
+        return []
+    written = [exp.convert(one).sql() for one in values]
+    return [f"{column} IN ({', '.join(written[:_LISTED])})"]
+
+
+def _found(suite: Suite, failures: Sequence[str], unexpected: int, where: str = "") -> CheckOutcome:
     return CheckOutcome(
         name=suite.name,
         passed=not failures,
@@ -174,6 +196,7 @@ def _found(suite: Suite, failures: Sequence[str], unexpected: int) -> CheckOutco
             "expectations": len(suite.expectations),
             "failed_expectations": len(failures),
             "unexpected_values": unexpected,
+            **({UNEXPECTED_WHERE: where} if where else {}),
         },
     )
 

@@ -220,7 +220,9 @@ def forgotten(
         )
     for one in planned:
         _rewritten(lake, one)
-    searched, left, unreachable = 0, {}, {}
+    searched = 0
+    left: dict[str, tuple[str, ...]] = {}
+    unreachable: dict[str, tuple[str, ...]] = {}
     for one in planned:
         count, reached, others = _searched(lake, one)
         searched, left, unreachable = searched + count, left | reached, unreachable | others
@@ -235,7 +237,7 @@ def _names(
     """Tables with rows of the person, and derived ones that only count them."""
     if not tables:
         raise InvalidInputError("name the tables that people are in: --table raw.events")
-    found, follow = [*tables], []
+    found, follow = [*tables], list[str]()
     column = _key(lake.load_table(tables[0]), where).column
     reached = set(tables)
     while True:
@@ -400,7 +402,8 @@ def traces_in(
     files = {keys.key(info.location): info.location for info in storage.list(table.location)}
     files |= {one: one for one in reachable - files.keys() if storage.exists(one)}
     traces = Traces(key, storage, version.metadata, _texts(table))
-    left, others = {}, {}
+    left: dict[str, tuple[str, ...]] = {}
+    others: dict[str, tuple[str, ...]] = {}
     for name, location in sorted(files.items()):
         found = traces.of(location)
         if found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from lakehouse.orchestration.lineage.traced_query import UntracedError
 from lakehouse.orchestration.lineage.why import (
     MOST_LINES,
     Model,
+    declared_keys,
     row_text,
     snapshot_at,
     states,
@@ -169,7 +170,7 @@ def impact(
             lines=lines,
             where=where,
             sample=sample,
-            others=checkout.pipeline.others,
+            others={**dict.fromkeys(checkout.pipeline.others, ()), **declared_keys(checkout)},
             session=session,
         )
 
@@ -183,10 +184,10 @@ def followed_rows(
     lines: Sequence[int] = (),
     where: str | None = None,
     sample: int = 5,
-    others: Iterable[str] = (),
+    others: Mapping[str, Sequence[str]] | None = None,
     session: Callable[[], SparkSession],
 ) -> Impact:
-    """As `impact`, by these definitions; `others` are tables of functions."""
+    """As `impact`, by these definitions; `others` are tables of functions, with their keys."""
     if (file is None) == (where is None):
         raise InvalidInputError("say which rows: either --file, with or without --line, or --where")
     if lines and file is None:
@@ -216,7 +217,7 @@ def followed_rows(
             if head is not None:
                 found.append(following.rows_at(one, head))
     reached = [one for one in found if one.rows is None or one.rows.num_rows]
-    reached += _by_functions(lake, others, [one.table for one in reached])
+    reached += _by_functions(lake, others or {}, {one.table: one for one in reached})
     return Impact(name, of, tuple(reached), rejected, ledger, sample)
 
 
@@ -399,23 +400,34 @@ def _of_days(definition: DerivedTable, schema: Any, days: Sequence[date]) -> Any
 
 
 def _by_functions(
-    lake: Lakehouse, others: Iterable[str], reached: Sequence[str]
+    lake: Lakehouse, others: Mapping[str, Sequence[str]], reached: Mapping[str, Reached]
 ) -> Iterator[Reached]:
     """Tables of functions that read some of these."""
-    for name in others:
+    for name, keys in others.items():
         table = lake.load_table(name) if lake.table_exists(name) else None
         state = refresh_state(table)
         snapshot = None if table is None else table.current_snapshot()
         read = [] if state is None else [one for one in state.inputs if one in reached]
-        if table is not None and snapshot is not None and read:
-            yield Reached(
-                name,
-                snapshot.snapshot_id,
-                datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-                None,
-                tuple(read),
-                ("computed by a function, which is not followed: it may be in any row",),
-            )
+        if table is None or snapshot is None or not read:
+            continue
+        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        inputs = [reached[one].rows for one in read]
+        known = [one for one in inputs if one is not None and set(keys) <= set(one.column_names)]
+        rows, told = None, "which is not followed: it may be in any row"
+        if keys and len(known) == len(inputs):
+            values = pa.concat_tables([one.select(keys) for one in known])
+            schema = table.schema()
+            where = conjunction([having(one, values[one], schema) for one in keys])
+            rows = with_keys(table.scan(where).to_arrow(), values)
+            told = f"which declares that {', '.join(keys)} is that of its inputs, as they are now"
+        yield Reached(
+            name,
+            snapshot.snapshot_id,
+            at,
+            rows,
+            tuple(read),
+            (f"computed by a function, {told}",),
+        )
 
 
 def _rejected(lake: Lakehouse, name: str, asked: _Where) -> dict[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import fastavro
@@ -264,7 +264,7 @@ class Traces:
                     yield f"text of {column}"
 
     def _in_avro(self, data: bytes, _: str) -> Iterator[str]:
-        reader = fastavro.reader(io.BytesIO(data))
+        reader = cast("Iterator[Any]", fastavro.reader(io.BytesIO(data)))
         bounds, partitions = self.key.serialized(), self._partitions()
         for record in reader:
             file = record.get("data_file", record)

@@ -23,9 +23,10 @@ from rich.text import Text
 from sqlglot import exp
 
 from lakehouse.engines import to_schema
-from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.errors import InvalidInputError, LakehouseError, NotFoundError
 from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse
@@ -35,6 +36,7 @@ from lakehouse.orchestration.assets.incremental import FollowedQuery, having, wi
 from lakehouse.orchestration.assets.portable_sql import translated, typed
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
 from lakehouse.orchestration.lineage.traced_query import (
     ROW,
     Same,
@@ -53,6 +55,7 @@ from lakehouse.spec.metadata.snapshot import (
     Snapshot,
 )
 from lakehouse.table import Table
+from lakehouse.table.scan import snapshot_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +64,8 @@ MOST_ROWS = 10_000
 """Rows of a result that are explained at once."""
 MOST_LINES = 1_000_000
 """Lines of a table that is not followed further, of which each is named."""
+KEY_METADATA = "lakehouse/why"
+"""Metadata of a plain asset: columns, with commas between, that its rows have from its inputs'."""
 _TARGETS = "__targets"
 _SHOWN_ROWS, _SHOWN_FILES, _SHOWN_RANGES = 5, 20, 12
 _QUARANTINE = "_quarantine"
@@ -235,6 +240,7 @@ def why(
     *,
     column: str | None = None,
     snapshot_id: int | None = None,
+    run: str | None = None,
 ) -> Why:
     """What rows of a table were computed from, by the checkout's definitions.
 
@@ -245,6 +251,7 @@ def why(
         column: the one that is asked about; rows that an aggregate of that name does not count are
             left out.
         snapshot_id: of the table; None: the current one.
+        run: of Dagster, whose last snapshot of the table is meant.
 
     Raises:
         NotFoundError: no rows, or no checkout.
@@ -254,8 +261,54 @@ def why(
     derived = {one.name: one for one in checkout.pipeline.derived}
     with spark_when_asked("lakehouse-why") as session:
         return explained_rows(
-            lake, derived, table, where, column=column, snapshot_id=snapshot_id, session=session
+            lake,
+            derived,
+            table,
+            where,
+            column=column,
+            snapshot_id=snapshot_id,
+            run=run,
+            keys=declared_keys(checkout),
+            session=session,
         )
+
+
+def offending(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    name: str,
+    snapshot_id: int,
+    outcome: CheckOutcome,
+    session: Callable[[], SparkSession],
+) -> dict[str, str]:
+    """Of a failed check: the command that explains its rows, and a few of their landing lines."""
+    where = outcome.metadata.get(UNEXPECTED_WHERE)
+    if not where:
+        return {}
+    text = f'lakehouse why {name} --snapshot {snapshot_id} --where "{where}"'
+    try:
+        found = explained_rows(
+            lake, derived, name, str(where), snapshot_id=snapshot_id, session=session
+        )
+    except LakehouseError as error:  # too many rows; the check has failed whatever this finds
+        return {"explain": text, "landing lines": error.message[:1000]}
+    files = [] if found.equal is None else list(found.lines.items())
+    lines = [f"{file}: {_ranges(some)}" for (_, file), some in files[:_SHOWN_FILES]]
+    more = [f"and {len(files) - _SHOWN_FILES:,} more files"] if len(files) > _SHOWN_FILES else []
+    return {"explain": text, **({"landing lines": "; ".join(lines + more)} if lines else {})}
+
+
+def declared_keys(checkout: Any) -> dict[str, tuple[str, ...]]:
+    """Table of a plain asset -> the columns that its metadata declares (`KEY_METADATA`)."""
+    declared = {
+        ".".join(spec.key.path): spec.metadata.get(KEY_METADATA)
+        for spec in checkout.defs.resolve_all_asset_specs()
+    }
+    return {
+        name: tuple(column.strip() for column in str(columns).split(","))
+        for name, columns in declared.items()
+        if columns
+    }
 
 
 def explained_rows(
@@ -266,10 +319,19 @@ def explained_rows(
     *,
     column: str | None = None,
     snapshot_id: int | None = None,
+    run: str | None = None,
+    keys: Mapping[str, Sequence[str]] | None = None,
     session: Callable[[], SparkSession],
 ) -> Why:
-    """As `why`, by these definitions; `session` is asked where SQL needs Spark."""
+    """As `why`, by these definitions; `session` is asked where SQL needs Spark.
+
+    `keys` are columns that rows of tables of functions have from their inputs' rows.
+    """
     table = lake.load_table(name)
+    if run is not None:
+        if snapshot_id is not None:
+            raise InvalidInputError("say which snapshot: either its id, or the run that wrote it")
+        snapshot_id = snapshot_of_run(table.metadata, run).snapshot_id
     snapshot = snapshot_at(table, snapshot_id)
     if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
         known = ", ".join(table.metadata.schema_for(snapshot).column_names)
@@ -284,7 +346,7 @@ def explained_rows(
     rows = scan.to_arrow()
     if not rows.num_rows:
         raise NotFoundError(f"no row of {name} at snapshot {snapshot.snapshot_id} is {where}")
-    origin = _Explaining(lake, derived, session).origin(table, snapshot, rows, column)
+    origin = _Explaining(lake, derived, session, keys or {}).origin(table, snapshot, rows, column)
     equal, difference = _compared(origin, column)
     return Why(where, column, origin, _lines(origin), _quarantined(lake, origin), equal, difference)
 
@@ -297,11 +359,13 @@ class _Explaining:
         lake: where the tables are.
         derived: their definitions.
         session: of Spark.
+        keys: of tables of functions, which their rows have from their inputs'.
     """
 
     lake: Lakehouse
     derived: Mapping[str, DerivedTable]
     session: Callable[[], SparkSession]
+    keys: Mapping[str, Sequence[str]]
 
     def origin(
         self, table: Table, snapshot: Snapshot, rows: pa.Table, column: str | None = None
@@ -332,9 +396,35 @@ class _Explaining:
             if REFRESH_STATE in one.summary:
                 state = RefreshState.from_json(one.summary[REFRESH_STATE])
                 tables, notes = tables_at(self.lake, state.inputs, state.inputs)
+                keys = self.keys.get(table.name)
+                if keys is not None:
+                    return self._by_keys(found, tables, keys, notes)
                 told = "computed by a function of all their rows, which are not followed"
                 return self._coarse(found, tables, None, [*notes, told])
         return replace(found, notes=("no snapshot says what it was computed from",), computed=None)
+
+    def _by_keys(
+        self,
+        found: Origin,
+        tables: Mapping[str, tuple[Table, Snapshot]],
+        keys: Sequence[str],
+        notes: list[str],
+    ) -> Origin:
+        """Of a function that declares keys: rows of its inputs with the same."""
+        inputs = []
+        for name, (table, snapshot) in tables.items():
+            schema = table.metadata.schema_for(snapshot)
+            if set(keys) <= set(schema.column_names) & set(found.rows.column_names):
+                where = conjunction([having(one, found.rows[one], schema) for one in keys])
+                rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
+                inputs.append(
+                    self.origin(table, snapshot, with_keys(rows, found.rows.select(keys)))
+                )
+            else:
+                inputs += self._coarse(found, {name: (table, snapshot)}, None, ()).inputs
+                notes.append(f"{name} has no {', '.join(keys)}: all its rows, not followed")
+        told = f"computed by a function: it declares that {', '.join(keys)} is that of its inputs"
+        return replace(found, inputs=tuple(inputs), notes=(*notes, told), computed=None)
 
     def _by_state(
         self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table
@@ -452,6 +542,10 @@ class Model:
         tables: that it reads, by name.
         what: names it in messages.
         session: of Spark.
+
+    Attributes:
+        query: typed and qualified.
+        keys: columns of the result that tell its rows apart, where the query says so.
     """
 
     def __init__(
@@ -467,7 +561,7 @@ class Model:
             for name, (table, snapshot) in tables.items()
         }
         tree = typed(model.tree, self._schemas, what, model.grammar)
-        self._query = tree
+        self.query = tree
         found = keys_of(tree)
         self.keys = None if found is None else tuple(found)
 
@@ -475,17 +569,17 @@ class Model:
         self, rows: pa.Table, column: str | None, chosen: BooleanExpression | None
     ) -> dict[str, pa.Table]:
         """The rows of each table that these rows of the result come from. Raises UntracedError."""
-        query = traced(self._query, column)
+        query = traced(self.query, column)
         names = self._names(rows)
         targets = rows.select(names).group_by(names).aggregate([]) if names else rows.slice(0, 1)
         certain = {one: targets[one] for one in names if not targets[one].null_count}
-        read = self._read(certain, chosen)
+        read = self.read(certain, chosen)
         columns = [one.column for one in query.leaves]
         on = [same("__traced", _TARGETS, one) for one in names]
         joined = _of_targets(query, columns, on)
         found: dict[str, list[pa.Array]] = {}
         for part, text in [(query, joined), *((one, one.query) for one in query.beside)]:
-            numbers = self._run(text, {**read, **({_TARGETS: targets} if names else {})})
+            numbers = self.run(text, {**read, **({_TARGETS: targets} if names else {})})
             for leaf in part.leaves:
                 found.setdefault(leaf.table, []).append(
                     pc.drop_null(pc.unique(numbers[leaf.column].combine_chunks()))
@@ -502,7 +596,7 @@ class Model:
         known = {self._model.views[name]: rows for name, rows in inputs.items()}
         if any(rows is None for rows in known.values()):
             return None
-        return self._run(self._query, {n: one for n, one in known.items() if one is not None})
+        return self.run(self.query, {n: one for n, one in known.items() if one is not None})
 
     def rows_made_of(
         self, given: Mapping[str, pa.Table], schema: pa.Schema, chosen: BooleanExpression | None
@@ -517,10 +611,10 @@ class Model:
             schema: of the result.
             chosen: filter on every table.
         """
-        query = traced(self._query)
+        query = traced(self.query)
         names = self._names(schema)
         views = {self._model.views[name]: rows for name, rows in given.items()}
-        read = self._read(_common_values(same_columns(self._query, names), views), chosen)
+        read = self.read(_common_values(same_columns(self.query, names), views), chosen)
         marked = {
             view: pa.table({ROW: with_keys(read[view], _identity(rows))[ROW]})
             for view, rows in views.items()
@@ -528,7 +622,7 @@ class Model:
         for part in query.beside:
             for leaf in part.leaves:
                 if leaf.table in marked and marked[leaf.table].num_rows:
-                    numbers = self._run(part.query, read)[leaf.column]
+                    numbers = self.run(part.query, read)[leaf.column]
                     if pc.any(pc.is_in(numbers, marked[leaf.table][ROW].combine_chunks())).as_py():
                         return None
         found = []
@@ -540,7 +634,7 @@ class Model:
                     expression=exp.column(ROW, table=_TARGETS, quoted=True),
                 )
                 joined = _of_targets(query, names or [leaf.column], [on])
-                found.append(self._run(joined, {**read, _TARGETS: targets}))
+                found.append(self.run(joined, {**read, _TARGETS: targets}))
         if not found:
             return schema.empty_table().select(names)
         if not names:
@@ -554,11 +648,28 @@ class Model:
         schema = rows if isinstance(rows, pa.Schema) else rows.schema
         return [one for one in self.keys or schema.names if _is_exact(schema.field(one).type)]
 
-    def _read(
-        self, values: Mapping[str, pa.ChunkedArray], chosen: BooleanExpression | None
+    def read(
+        self,
+        values: Mapping[str, pa.ChunkedArray],
+        chosen: BooleanExpression | None,
+        asked: Sequence[tuple[str, str]] = (),
     ) -> dict[str, pa.Table]:
-        """The rows of each table that may be behind values of the result, numbered."""
-        same_as = same_columns(self._query, values)
+        """The rows of each table that may be behind values of the result, numbered.
+
+        Args:
+            values: of columns of the result.
+            chosen: filter on every table.
+            asked: more conditions on the result: a column, and the condition on it, as SQL.
+        """
+        also: dict[str, list[str]] = {}
+        for view, some in same_columns(self.query, [column for column, _ in asked]).items():
+            for one in (one for one in some if not one.days):
+                also.setdefault(view, []).extend(
+                    text.replace(f'"{column}"', f'"{one.column}"')
+                    for column, text in asked
+                    if column == one.output
+                )
+        same_as = same_columns(self.query, values)
         found = {}
         for name, (table, snapshot) in self._tables.items():
             view = self._model.views[name]
@@ -567,12 +678,14 @@ class Model:
                 having(one.column, values[one.output], schema, days=one.days)
                 for one in same_as.get(view, ())
             ]
+            parts += [bind(text, schema) for text in also.get(view, ())]
             where = conjunction([bind(chosen, schema), *parts])
             rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
             found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         return found
 
-    def _run(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+    def run(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The result of a query over rows of the tables, by their names in the query."""
         grammar, name = self._model.grammar, self._model.dialect
         schemas = {view: to_schema(rows.schema) for view, rows in tables.items()}
         if name != "spark":

@@ -141,6 +141,14 @@ def test_every_command_runs_in_order_and_does_what_the_page_says(folder: Path) -
     assert _files_with(folder, PERSON) == []
 
 
+def test_the_commands_of_the_page_on_lines_are_there() -> None:
+    text = (ROOT / "docs/why.md").read_text().replace("\\\n", "")
+    commands = re.findall(r"^\$ (lakehouse .*)$", text, re.MULTILINE)
+    assert {command.split()[1] for command in commands} == {"why", "why-not", "impact"}
+    for command in commands:
+        _parsed(shlex.split(command))
+
+
 def test_texts_of_errors_are_those_of_the_code() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
     texts = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)

@@ -1,0 +1,639 @@
+"""Why a table has no such row: at which stage of its query the row is lost, down to what landed.
+
+The query is counted stage by stage over rows that have the values asked for: its first input, each
+join, each condition, its groups. Where an input has no such row, the question goes on to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from lakehouse.delta_queries import inlined
+from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.expressions.bound_filter import And, Bound, Leaf, Op
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.source_tables import read_ledger
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.staleness import refresh_state
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.lineage.value_traces import Key
+from lakehouse.orchestration.lineage.why import Model, snapshot_at, tables_at
+from lakehouse.orchestration.resources import spark_when_asked
+from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
+from lakehouse.spec.types.internal_values import typed_array
+from lakehouse.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOKED_BACK = 50
+"""Snapshots of a table that are asked whether they had the row."""
+_SHOWN = 5
+_TIMES = (DateType, TimestampType, TimestamptzType)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a query.
+
+    Attributes:
+        table: whose query it is.
+        what: the part, as SQL.
+        rows: that are left after it, of those with the values asked for.
+    """
+
+    table: str
+    what: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Why a table has no such row.
+
+    Attributes:
+        table: dotted name.
+        where: which row.
+        stages: of its query, and of those of its inputs that have no such row either.
+        reasons: what took the row, from the table down to what landed.
+    """
+
+    table: str
+    where: str
+    stages: tuple[Stage, ...]
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        stages = [{"table": o.table, "what": o.what, "rows": o.rows} for o in self.stages]
+        return {
+            "table": self.table,
+            "where": self.where,
+            "stages": stages,
+            "reasons": list(self.reasons),
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people: rows after each stage, and what took the last."""
+        yield Text(f"no row of {self.table} is {self.where}", style="bold")
+        table = ""
+        for one in self.stages:
+            if one.table != table:
+                table = one.table
+                yield Text(f"{table}, rows that are left:")
+            yield Text(f"  {one.rows:>9,}  {one.what}", style="" if one.rows else "red")
+        for reason in self.reasons:
+            yield Text(reason, style="yellow")
+
+
+def why_not(lake: Lakehouse, table: str, where: str) -> WhyNot:
+    """Why a table has no such row, by the checkout's definitions.
+
+    Raises:
+        InvalidInputError: it has such rows; or the condition cannot be read.
+        NotFoundError: no checkout, or a table without rows.
+    """
+    checkout: Any = load_module("definitions", Path.cwd())
+    derived = {one.name: one for one in checkout.pipeline.derived}
+    with spark_when_asked("lakehouse-why-not") as session:
+        return explained_absence(lake, derived, table, where, session=session)
+
+
+def explained_absence(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    name: str,
+    where: str,
+    *,
+    session: Callable[[], SparkSession],
+) -> WhyNot:
+    """As `why_not`, by these definitions."""
+    table = lake.load_table(name)
+    count = table.scan(where).count()
+    if count:
+        raise InvalidInputError(
+            f'{count:,} rows of {name} are {where}: ask `lakehouse why {name} --where "{where}"`'
+        )
+    asking = _Asking(lake, derived, session)
+    asking.table(table, snapshot_at(table, None), where)
+    return WhyNot(name, where, tuple(asking.stages), tuple(dict.fromkeys(asking.reasons)))
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One question.
+
+    Attributes:
+        lake: where the tables are.
+        derived: their definitions.
+        session: of Spark.
+        stages: that were counted.
+        reasons: that were found.
+    """
+
+    lake: Lakehouse
+    derived: Mapping[str, DerivedTable]
+    session: Callable[[], SparkSession]
+    stages: list[Stage] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def table(self, table: Table, snapshot: Snapshot, where: str) -> None:
+        """Why a table has no such row at a snapshot."""
+        self.reasons += _elsewhere(table, snapshot, where)
+        definition = self.derived.get(table.name)
+        if definition is None:
+            self._landed(table, where)
+            return
+        state = refresh_state(table)
+        if definition.query is None:
+            self.reasons.append(f"{table.name} is computed by a function, which is not followed")
+            return
+        tables, notes = tables_at(self.lake, definition.inputs, state.inputs if state else {})
+        self.reasons += notes
+        if len(tables) < len(definition.inputs):
+            empty = ", ".join(one for one in definition.inputs if one not in tables)
+            self.reasons.append(f"{table.name} was computed when {empty} had no rows")
+            return
+        values, conditions = _asked(table, where)
+        model = Model(definition.query, tables, table.name, self.session)
+        staged = _Staged(
+            table.name,
+            model,
+            model.read(values, None, _on_columns(conditions)),
+            definition.query.grammar,
+            {definition.query.views[one]: one for one in tables},
+        )
+        lost = list(staged.of(inlined(model.query), conditions))
+        self.stages += staged.stages
+        if staged.whole(conditions):
+            self.reasons.append(
+                f"the SQL of {table.name} gives the row from the snapshots that it was computed "
+                "from: the row was removed since, or the table was computed by another definition"
+            )
+            return
+        self._since(definition, table, tables, values, conditions)
+        for one in lost:
+            self.reasons.append(f"{table.name}: {one.told}")
+            if one.input is not None:
+                read, at = tables[one.input]
+                try:
+                    there = read.scan(one.where, snapshot_id=at.snapshot_id).count()
+                except LakehouseError:
+                    self.reasons.append(f"{one.input} cannot be asked for {one.where}")
+                    continue
+                if not there:
+                    self.table(read, at, one.where)
+
+    def _since(
+        self,
+        definition: DerivedTable,
+        table: Table,
+        tables: Mapping[str, tuple[Table, Snapshot]],
+        values: Mapping[str, pa.ChunkedArray],
+        conditions: Sequence[exp.Expr],
+    ) -> None:
+        """Whether the inputs, as they are now, give the row."""
+        now = {name: (read, snapshot_at(read, None)) for name, (read, _) in tables.items()}
+        moved = [name for name, (_, at) in now.items() if at != tables[name][1]]
+        query = definition.query
+        if not moved or query is None:
+            return
+        model = Model(query, now, table.name, self.session)
+        staged = _Staged(
+            table.name, model, model.read(values, None, _on_columns(conditions)), query.grammar, {}
+        )
+        if staged.whole(conditions):
+            self.reasons.append(
+                f"{', '.join(moved)} changed since {table.name} was computed, and the row would be "
+                f"there now: materialize {table.name.replace('.', '/')}"
+            )
+
+    def _landed(self, table: Table, where: str) -> None:
+        """Of a raw table: lines in quarantine, and what the ledger counts."""
+        quarantine, ledger = f"{table.name}_quarantine", f"{table.name}_landing"
+        if not self.lake.table_exists(ledger) and not self.lake.table_exists(quarantine):
+            self.reasons.append(f"{table.name} has no such row, and no definition computes it")
+            return
+        keys = [one for one in _keys(bind(where, table.schema())) if one.texts]
+        found = []
+        if keys and self.lake.table_exists(quarantine):
+            found = list(_quarantined(self.lake.load_table(quarantine), keys))
+        for row in found[:_SHOWN]:
+            detail = f": {row['detail']}" if row["detail"] else ""
+            self.reasons.append(
+                f"{row[LANDING_FILE]} line {row[LANDING_LINE]} is in quarantine, {row['reason']}"
+                f"{detail}"
+            )
+        if len(found) > _SHOWN:
+            self.reasons.append(f"and {len(found) - _SHOWN:,} more lines in {quarantine}")
+        if self.lake.table_exists(ledger):
+            self._counted(self.lake.load_table(ledger))
+        if not found:
+            self.reasons.append(
+                f"no line with these values is in {table.name} or its quarantine: it never landed, "
+                "it is pending, or it repeats an event"
+            )
+
+    def _counted(self, ledger: Table) -> None:
+        rows = read_ledger(ledger)
+        pending = sum(row.lines for row in rows if row.pending)
+        duplicates = sum(row.duplicates for row in rows)
+        if pending:
+            files = sorted({row.landing_file for row in rows if row.pending})
+            self.reasons.append(
+                f"of the source, {pending:,} lines are pending, of {len(files):,} files such as "
+                f"{files[0]}"
+            )
+        if duplicates:
+            self.reasons.append(
+                f"of the source, {duplicates:,} lines are duplicates of events that landed before"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Where a row is lost.
+
+    Attributes:
+        told: in words.
+        input: the table that has no such row; None: a condition took it.
+        where: of that table, which row.
+    """
+
+    told: str
+    input: str | None = None
+    where: str = ""
+
+
+@dataclass(slots=True)
+class _Staged:
+    """A query, stage by stage.
+
+    Attributes:
+        table: whose query it is.
+        model: runs it.
+        rows: of its inputs.
+        grammar: in which it is shown.
+        names: of the tables, by their names in the query.
+        stages: that were counted.
+    """
+
+    table: str
+    model: Model
+    rows: Mapping[str, pa.Table]
+    grammar: str
+    names: Mapping[str, str]
+    stages: list[Stage] = field(default_factory=list)
+
+    def whole(self, conditions: Sequence[exp.Expr]) -> int:
+        """Rows of the result that meet the conditions."""
+        return self._count(_narrowed(self.model.query, conditions))
+
+    def of(self, query: exp.Expr, conditions: Sequence[exp.Expr]) -> Iterator[_Lost]:
+        """Where rows that meet conditions on the result are lost."""
+        query = query.unnest()
+        if isinstance(query, exp.Union) and type(query) is exp.Union:
+            names = [one.alias_or_name for one in query.selects]
+            for side in (query.left, query.right):
+                own = [one.alias_or_name for one in cast("exp.Query", side.unnest()).selects]
+                renamed = dict(zip(names, own, strict=True))
+                yield from self.of(side, [_with_names(one, renamed) for one in conditions])
+        elif isinstance(query, exp.Select):
+            yield from self._of_select(query, conditions)
+        else:
+            yield _Lost(f"{query.key.upper()} is not followed")
+
+    def _of_select(self, node: exp.Select, wanted: Sequence[exp.Expr]) -> Iterator[_Lost]:
+        outputs = {one.alias_or_name: one.unalias() for one in node.selects}
+        early: list[exp.Expr] = []
+        late: list[exp.Expr] = []
+        for one in wanted:
+            said = _in_terms_of(one, outputs)
+            bad = said.find(exp.AggFunc, exp.Window, exp.Subquery, exp.Select)
+            (late if bad else early).append(one if said.find(exp.Window) else said)
+        sources = (
+            [node.args["from_"], *(node.args.get("joins") or ())]
+            if (node.args.get("from_") is not None)
+            else []
+        )
+        known: list[exp.Expr] = []
+        before = exp.Select(expressions=[_counted()])
+        aliases: set[str] = set()
+        for number, holder in enumerate(sources):
+            before = before.copy()
+            if number:
+                before.append("joins", holder.copy())
+            else:
+                before.set("from_", holder.copy())
+            aliases.add(holder.this.alias_or_name)
+            text = self._said(holder)
+            if number and not self._step(text, before, known):
+                yield from self._of_join(node, number, known, early)
+                return
+            fresh = [one for one in early if one not in known and _tables(one) <= aliases]
+            for one in fresh:
+                known.append(one)
+                if number and not self._step(f"{text}: {self._said(one)}", before, known):
+                    yield _Lost(f"no joined row is {self._said(one)}")
+                    return
+            if not number and not self._step(text + self._asked(known), before, known):
+                yield from self._of_source(holder.this, known, text)
+                return
+        for part in _conjuncts(node.args.get("where")):
+            known.append(part)
+            if not self._step(f"WHERE {self._said(part)}", before, known):
+                yield _Lost(f"WHERE {self._said(part)} takes it")
+                return
+        yield from self._of_groups(node, before, known, late, wanted)
+
+    def _of_groups(
+        self,
+        node: exp.Select,
+        before: exp.Select,
+        known: Sequence[exp.Expr],
+        late: Sequence[exp.Expr],
+        wanted: Sequence[exp.Expr],
+    ) -> Iterator[_Lost]:
+        group = node.args.get("group")
+        parts = _conjuncts(node.args.get("having"))
+        aggregates = [one for one in late if not one.find(exp.Window) and one.find(exp.AggFunc)]
+        if group is not None or parts or aggregates:
+            grouped = before.copy().where(*known, copy=False)
+            grouped.set("expressions", [exp.alias_(exp.Literal.number(1), "one")])
+            if group is not None:
+                grouped.set("group", group.copy())
+            for part in [*parts, *aggregates]:
+                grouped = grouped.having(part.copy())
+                count = self._count(_narrowed(grouped, ()))
+                what = f"{'HAVING ' if part in parts else ''}{self._said(part)}"
+                self.stages.append(Stage(self.table, what, count))
+                if not count:
+                    takes = "takes it" if part in parts else "is not so: the value is another"
+                    yield _Lost(f"{what} {takes}")
+                    return
+        count = self._count(_narrowed(node, wanted))
+        if not count:
+            rest = [one for one in ("qualify", "distinct", "limit", "offset") if node.args.get(one)]
+            what = " and ".join(one.upper() for one in rest) or "values that are computed last"
+            self.stages.append(Stage(self.table, what, 0))
+            yield _Lost(f"{what}: all that came before lets it pass")
+
+    def _of_source(self, source: exp.Expr, known: Sequence[exp.Expr], text: str) -> Iterator[_Lost]:
+        """The first source has no such row by itself."""
+        own = [_with_names(one, {}) for one in known]
+        if isinstance(source, exp.Subquery):
+            yield from self.of(source, own)
+            return
+        name = self.names.get(source.name)
+        where = " AND ".join(_by_range(one).sql() for one in own) or "true"
+        told = f"{name or text} has no row{self._asked(known)}"
+        yield _Lost(told, name, where)
+
+    def _of_join(
+        self, node: exp.Select, number: int, known: Sequence[exp.Expr], early: Sequence[exp.Expr]
+    ) -> Iterator[_Lost]:
+        """No row of what is joined meets the rows before."""
+        join = node.args["joins"][number - 1]
+        alias = join.this.alias_or_name
+        kind = join.args.get("kind") or ""
+        told = f"{self._said(join)} takes it"
+        if kind.upper() == "ANTI":
+            yield _Lost(f"{told}: there is such a row")
+            return
+        conditions = [one for one in early if _tables(one) == {alias}]
+        for part in _conjuncts(join.args.get("on")):
+            if isinstance(part, exp.EQ):
+                mine, other = part.left, part.right
+                if _tables(mine) != {alias}:
+                    mine, other = other, mine
+                if _tables(mine) == {alias} and alias not in _tables(other):
+                    values = self._values(node, number, known, other)
+                    if values:
+                        conditions.append(exp.In(this=mine.copy(), expressions=values))
+        yield _Lost(told)
+        if conditions and isinstance(join.this, (exp.Table, exp.Subquery)):
+            yield from self._of_source(join.this, conditions, alias)
+
+    def _values(
+        self, node: exp.Select, number: int, known: Sequence[exp.Expr], term: exp.Expr
+    ) -> list[exp.Expr]:
+        """A few values of a term before a join."""
+        made = exp.Select(
+            expressions=[exp.alias_(term.copy(), "v", quoted=True)],
+            from_=node.args["from_"].copy(),
+            joins=[one.copy() for one in node.args["joins"][: number - 1]],
+            distinct=exp.Distinct(),
+        ).where(*[one.copy() for one in known])
+        found = self.model.run(made, self.rows)["v"].to_pylist()
+        return [exp.convert(one) for one in found if one is not None][:100]
+
+    def _step(self, what: str, before: exp.Select, known: Sequence[exp.Expr]) -> int:
+        count = self._count(before.copy().where(*[one.copy() for one in known]))
+        self.stages.append(Stage(self.table, what, count))
+        return count
+
+    def _count(self, query: exp.Query) -> int:
+        return int(self.model.run(query, self.rows).column(0)[0].as_py())
+
+    def _asked(self, known: Sequence[exp.Expr]) -> str:
+        return f" where {' and '.join(map(self._said, known))}" if known else ""
+
+    def _said(self, part: exp.Expr) -> str:
+        """A part of the query as it was written, about."""
+        plain = part.copy()
+        for one in plain.find_all(exp.Identifier):
+            one.set("quoted", False)
+        for read in list(plain.find_all(exp.Table)):
+            name = self.names.get(read.name)
+            if name is not None:
+                read.set("this", exp.to_identifier(name, quoted=False))
+        text = " ".join(plain.sql(dialect=self.grammar).replace("`", "").split())
+        return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _counted() -> exp.Expr:
+    return exp.alias_(exp.Count(this=exp.Star()), "n", quoted=True)
+
+
+def _narrowed(query: exp.Query, conditions: Sequence[exp.Expr]) -> exp.Select:
+    """How many rows of a query meet conditions on its columns."""
+    found = exp.Select(
+        expressions=[_counted()],
+        from_=exp.From(
+            this=exp.Subquery(
+                this=query.copy(),
+                alias=exp.TableAlias(this=exp.to_identifier("__asked", quoted=True)),
+            )
+        ),
+    )
+    return found.where(*[one.copy() for one in conditions]) if conditions else found
+
+
+def _conjuncts(part: exp.Expr | None) -> list[exp.Expr]:
+    if part is None:
+        return []
+    inner = part.this if isinstance(part, (exp.Where, exp.Having)) else part
+    inner = inner.unnest()
+    return (
+        [one for side in (inner.left, inner.right) for one in _conjuncts(side)]
+        if isinstance(inner, exp.And)
+        else [inner]
+    )
+
+
+def _tables(part: exp.Expr) -> set[str]:
+    return {one.table for one in part.find_all(exp.Column)}
+
+
+def _in_terms_of(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Expr:
+    """A condition on columns of a result as one on what they are computed from."""
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and node.name in outputs and not node.table:
+            term = outputs[node.name].copy()
+            return exp.Paren(this=term) if isinstance(term, exp.Binary) else term
+        return node
+
+    return condition.copy().transform(replaced)
+
+
+def _with_names(condition: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+    """A condition on columns of other names, of no table."""
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column):
+            return exp.column(names.get(node.name, node.name), quoted=True)
+        return node
+
+    return condition.copy().transform(replaced)
+
+
+def _asked(table: Table, where: str) -> tuple[dict[str, pa.ChunkedArray], list[exp.Expr]]:
+    """Values that a condition says, for pruning, and its parts, over columns of the table."""
+    schema = table.schema()
+    try:
+        parsed = parse_one(where)
+    except SqlglotError as error:
+        raise InvalidInputError(f"--where {where}: {str(error).splitlines()[0]}") from error
+    types = {one.name: one.field_type for one in schema.fields}
+    conditions = [_typed(_with_names(one, {}), types) for one in _conjuncts(parsed)]
+    values = {
+        leaf.path[0]: pa.chunked_array(
+            [typed_array(leaf.value if leaf.op is Op.IN else (leaf.value,), leaf.type)]
+        )
+        for leaf in _leaves(bind(where, schema))
+    }
+    return values, conditions
+
+
+def _on_columns(conditions: Sequence[exp.Expr]) -> list[tuple[str, str]]:
+    """Conditions on one column each, as SQL of filters."""
+    found = []
+    for one in conditions:
+        columns = {column.name for column in one.find_all(exp.Column)}
+        if len(columns) == 1 and isinstance(one, (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)):
+            found.append((columns.pop(), one.sql()))
+    return found
+
+
+def _by_range(condition: exp.Expr) -> exp.Expr:
+    """The day of a column, as times: so are files told apart."""
+    if not isinstance(condition, exp.EQ):
+        return condition
+    day, text = condition.left, condition.right.find(exp.Literal)
+    is_day = isinstance(day, exp.TsOrDsToDate) or (
+        isinstance(day, exp.Cast) and day.to.is_type("date")
+    )
+    if not (is_day and isinstance(day.this, exp.Column) and text is not None and text.is_string):
+        return condition
+    try:
+        first = date.fromisoformat(text.this)
+    except ValueError:
+        return condition
+    column = exp.column(day.this.name, quoted=True)
+    low, high = (
+        exp.cast(exp.Literal.string(str(one)), "timestamp")
+        for one in (first, first + timedelta(days=1))
+    )
+    return exp.and_(
+        exp.GTE(this=column, expression=low), exp.LT(this=column.copy(), expression=high)
+    )
+
+
+def _typed(condition: exp.Expr, types: Mapping[str, IcebergType]) -> exp.Expr:
+    """Text that is compared with days and times as such."""
+    for one in list(condition.find_all(exp.Literal)):
+        column = one.parent.find(exp.Column) if one.parent is not None else None
+        kind = None if column is None else types.get(column.name)
+        if one.is_string and isinstance(kind, _TIMES) and not isinstance(one.parent, exp.Cast):
+            name = "date" if isinstance(kind, DateType) else "timestamp"
+            one.replace(exp.cast(one.copy(), name))
+    return condition
+
+
+def _leaves(condition: Bound) -> Iterator[Leaf]:
+    """Columns that have one of some values, by a condition."""
+    if isinstance(condition, And):
+        for one in condition.parts:
+            yield from _leaves(one)
+    elif isinstance(condition, Leaf) and condition.op in (Op.EQ, Op.IN):
+        yield from [condition] if len(condition.path) == 1 else []
+
+
+def _keys(condition: Bound) -> list[Key]:
+    """The values of columns, to be looked for in records; times are spelled in too many ways."""
+    return [
+        Key(one.path[0], 0, one.type, one.value if one.op is Op.IN else (one.value,))
+        for one in _leaves(condition)
+        if not isinstance(one.type, _TIMES)
+    ]
+
+
+def _quarantined(table: Table, keys: Sequence[Key]) -> Iterator[dict[str, Any]]:
+    """Lines in quarantine whose records have all the values."""
+    names = [LANDING_FILE, LANDING_LINE, "reason", "detail", "record"]
+    for batch in table.scan(select=names).to_batches():
+        some = batch.filter(keys[0].may_be_in(batch["record"]))
+        yield from (row for row in some.to_pylist() if all(o.in_text(row["record"]) for o in keys))
+
+
+def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
+    """Branches that have the row, and the snapshot that removed it."""
+    for name in table.refs():
+        try:
+            if name != "main" and table.scan(where, ref=name).count():
+                yield (
+                    f"branch or tag {name} of {table.name} has it: it is of another time, or was "
+                    "not published since a check failed or the run died"
+                )
+        except LakehouseError:
+            continue  # it has not the columns
+    after = snapshot
+    for one in list(table.metadata.ancestors(snapshot.snapshot_id))[1:_LOOKED_BACK]:
+        try:
+            there = table.scan(where, snapshot_id=one.snapshot_id).count()
+        except LakehouseError:
+            return
+        if there:
+            at = datetime.fromtimestamp(after.timestamp_ms / 1000, UTC)
+            run = after.summary.get(RUN_ID)
+            by = "" if run is None else f" by run {run}"
+            yield (
+                f"{table.name} had it until snapshot {after.snapshot_id}, {after.operation} of "
+                f"{at:%Y-%m-%d %H:%M:%S} UTC{by}"
+            )
+            return
+        after = one
