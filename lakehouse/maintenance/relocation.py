@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import RenderableType
 
+from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import Catalog, walk_tables, walk_views
 from lakehouse.catalog.confinement import original_of
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
@@ -109,6 +110,8 @@ def relocate(
         NoSuchFileError: the copy lacks a file that a table needs; the table was not changed.
         CommitConflictError: the copy is in use.
     """
+    while isinstance(catalog, CatalogDecorator):
+        catalog = catalog.inside
     if not isinstance(catalog, FilesystemCatalog):
         raise InvalidInputError(
             f"{catalog.uri} says in its database where each table is: a copy of the files alone is "
