@@ -248,7 +248,8 @@ def execute(lake: Lakehouse, planned: Undo) -> None:
                     of_files = In(term=LANDING_FILE, literals=set(files))
                     table.overwrite(ledger_to_arrow(rows), of_files)
             elif one.inverse is not None:
-                where, current = one.inverse.where(table), lake.load_table(one.name)
+                current = lake.load_table(one.name)
+                where = one.inverse.where(current)
                 rows = one.inverse.apply(current, table.scan(where).to_arrow())
                 table.overwrite(rows, where)
             elif one.target is None:
