@@ -41,6 +41,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
     "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
+    "streams": ("--batches", "5", "--rows", "10"),
     "tune": ("--rows", "20000", "--files", "20", "--repeat", "1", "--no-grid"),
     "week": ("--days", "0.3", "--every", "40"),
     "sensor_tick": ("--files", "1000"),
@@ -185,6 +186,13 @@ def merge(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(f"upsert of {kept['keys']:,} keys into {kept['rows']:,} rows", peer, times)
 
 
+def streams(kept: dict[str, Any]) -> Iterator[Ratio]:
+    sinks = kept["sinks"]
+    for what, unit in (("files", "files"), ("bytes", "bytes"), ("median_ms", "time")):
+        times = sinks["parquet"][what] / sinks["ours"][what]
+        yield Ratio(f"{kept['batches']} batches, {what}", "Spark's Parquet sink", times, unit)
+
+
 def incremental(kept: dict[str, Any]) -> Iterator[Ratio]:
     for one in kept["results"]:
         case = f"{one['part']:.2%} of {kept['rows']:,} rows {one['how']}"
@@ -291,6 +299,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "arrow_read": arrow_read,
     "merge": merge,
     "incremental": incremental,
+    "streams": streams,
     "compaction": compaction,
     "tune": tune,
     "week": week,
