@@ -110,6 +110,23 @@ def ids(table: Table) -> list[int]:
     return sorted(table.refresh().scan(select=["id"]).to_arrow()["id"].to_pylist())
 
 
+def test_tuning_is_tried_once_a_day_and_adopted_where_the_policy_says_so(place: Place) -> None:
+    table = small_files(place, commits=1)
+    assert place.tick("tuning")[0] == []  # off
+    table.set_properties({"lakehouse.maintenance.tune": "auto"})
+    for number in range(60):
+        rows = [list(range(number, number + 600)), ["eu"] * 600]
+        table.append(pa.table(rows, schema=SCHEMA))
+    (request,), _, _ = place.tick("tuning")
+    before = ids(table)
+    (event,) = place.observed(place.run("tuning", dict(request.tags)))
+    assert event["lakehouse/files"] < event["lakehouse/files_before"]
+    assert place.tick("tuning")[0] == []  # one step a day
+    assert ids(table) == before
+    steps = place.lake.load_table("lakehouse.tuning").scan().to_arrow().sort_by("at")
+    assert steps["action"].to_pylist() == ["proposed", "kept"]
+
+
 def test_a_tick_launches_a_run_for_table_and_partitions_whose_event_has_before_and_after(
     place: Place,
 ) -> None:
