@@ -62,12 +62,12 @@ class Place:
         self, name: str, cursor: str | None = None
     ) -> tuple[list[dg.RunRequest], list[str], str | None]:
         sensor = next(one for one in maintenance_sensors([TABLE]) if one.name == name)
-        context = dg.build_sensor_context(
+        with dg.build_sensor_context(
             cursor=cursor, resources={"lakehouse": self.resource}, instance=self.instance
-        )
-        found = list(sensor(context))
-        skipped = [one.skip_message for one in found if isinstance(one, dg.SkipReason)]
-        return [one for one in found if isinstance(one, dg.RunRequest)], skipped, context.cursor
+        ) as context:
+            found = list(sensor(context))
+            skipped = [one.skip_message for one in found if isinstance(one, dg.SkipReason)]
+            return [one for one in found if isinstance(one, dg.RunRequest)], skipped, context.cursor
 
     def run(self, job: str, tags: dict[str, str] | None = None) -> dg.ExecuteInProcessResult:
         config = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -316,10 +316,10 @@ def test_a_table_that_cannot_be_judged_keeps_no_other_from_maintenance(place: Pl
         for one in maintenance_sensors(["raw.events_landing", TABLE])
         if one.name == "small_files"
     )
-    context = dg.build_sensor_context(
+    with dg.build_sensor_context(
         resources={"lakehouse": place.resource}, instance=place.instance
-    )
-    assert [one.tags[TABLES_TAG] for one in sensor(context)] == [TABLE]
+    ) as context:
+        assert [one.tags[TABLES_TAG] for one in sensor(context)] == [TABLE]
     metadata, checks = state(place)
     assert (checks[check_name("raw.events_landing")], checks[check_name(TABLE)]) == (False, True)
     assert metadata["lakehouse/tables_not_measured"] == 1
