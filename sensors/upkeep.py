@@ -7,8 +7,8 @@ import dagster as dg
 from assets.pipeline import MAINTAINED, WRITTEN
 from lakehouse.orchestration import maintenance_sensors, statement_sensor
 
-# of the jobs compact, rewrite_manifests and expire, by each table's policy
-small_files, many_manifests, old_snapshots = maintenance_sensors(MAINTAINED)
+# of the jobs compact, rewrite_manifests, expire and tuning, by each table's policy
+small_files, many_manifests, old_snapshots, tuning = maintenance_sensors(MAINTAINED)
 
 statements_to_check = statement_sensor(WRITTEN)
 

@@ -23,6 +23,7 @@ from lakehouse.maintenance.partition_statistics import (
     plan_partition_statistics,
 )
 from lakehouse.table import Table
+from lakehouse.tuning.adoption import last_steps
 
 
 def register(app: typer.Typer) -> None:
@@ -73,8 +74,16 @@ def health(
         )
         for table in found
     ]
+    steps = last_steps(session.lake)
+    lines = [
+        Text(f"{name}: layout {steps[name]['action']} at {steps[name]['at']:%Y-%m-%d}: ")
+        + Text(f"{steps[name]['layout']} ({steps[name]['why']})")
+        for name in (str(report.identifier) for report in reports)
+        if name in steps
+    ]
     session.show(
-        [report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables.")
+        [{**report.to_dict(), "tuning": steps.get(str(report.identifier))} for report in reports],
+        Group(*reports, *lines) if reports else Text("No tables."),
     )
 
 

@@ -73,7 +73,7 @@ def tune(
         return
     if not (apply and adoption.is_adopting(found)):
         asked = check_queries(query, found.schema()) if query else None
-        reports = scan_reports(session, scans) or ()
+        reports = scan_reports(session, scans) or adoption.recorded_scans(session.lake)
         trial = try_layouts(found, asked, reports=reports, prices=Prices(days=days))
         if not (apply and trial.verdict.adopt):
             session.report(trial)

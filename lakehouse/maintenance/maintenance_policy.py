@@ -44,6 +44,7 @@ class MaintenancePolicy:
         max_unreferenced_bytes: above so many, orphan removal is launched.
         hours: hours of the day in UTC in which actions may be launched.
         budget_bytes: a compaction reads at most so many; 0: no limit.
+        tune: `off`, `advise` (layouts are tried) or `auto` (what pays is adopted as well).
         quota_files, quota_bytes, quota_snapshots: above it an alert is raised; 0: no quota.
         alert_after_ms: how long a table may be beyond this policy before its check fails.
     """
@@ -62,6 +63,7 @@ class MaintenancePolicy:
     max_unreferenced_bytes: int = TableProperties.maintenance_max_unreferenced_bytes.default
     hours: frozenset[int] = TableProperties.maintenance_window.default
     budget_bytes: int = TableProperties.maintenance_budget_bytes.default
+    tune: str = TableProperties.maintenance_tune.default
     quota_files: int = TableProperties.maintenance_quota_files.default
     quota_bytes: int = TableProperties.maintenance_quota_bytes.default
     quota_snapshots: int = TableProperties.maintenance_quota_snapshots.default
@@ -113,6 +115,7 @@ def policy_of(
         max_unreferenced_bytes=read.maintenance_max_unreferenced_bytes,
         hours=read.maintenance_window,
         budget_bytes=read.maintenance_budget_bytes,
+        tune=read.maintenance_tune,
         quota_files=read.maintenance_quota_files,
         quota_bytes=read.maintenance_quota_bytes,
         quota_snapshots=read.maintenance_quota_snapshots,

@@ -604,6 +604,13 @@ class TableProperties:
         NO_STEPS,
         "Partition terms of closed periods by age, such as 30d: month(ts); compaction moves them.",
     )
+    maintenance_tune = Property(
+        "lakehouse.maintenance.tune",
+        one_of("off", "advise", "auto"),
+        "off",
+        "Whether layouts are tried once a day: advise keeps what came of it, auto adopts what "
+        "pays.",
+    )
     maintenance_quota_files = Property(
         "lakehouse.maintenance.quota-files",
         natural,

@@ -6,6 +6,7 @@ another stopped.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from lakehouse.tuning.layouts import Layout, Measured, Query, QueryCost, loss, s
 from lakehouse.tuning.trial import Trial, layout_of, measure_today, query_of
 
 STATE = "lakehouse.tuning.state"
-HISTORY = "lakehouse.tuning"
+HISTORY, SCANS = "lakehouse.tuning", "ops.scans"
 HISTORY_SCHEMA = pa.schema(
     [
         pa.field("at", pa.timestamp("us", "UTC"), nullable=False),
@@ -274,6 +275,34 @@ def record(lake: Lakehouse, report: Trial | Adoption, snapshot_id: int | None) -
             lake.create_table(HISTORY, HISTORY_SCHEMA)
     with silenced():
         lake.load_table(HISTORY).append(pa.Table.from_pylist([row], schema=HISTORY_SCHEMA))
+
+
+def steps_since(lake: Lakehouse, table: str, since_ms: int) -> int:
+    """How many rows `lakehouse.tuning` has of a table since then."""
+    if not lake.table_exists(HISTORY):
+        return 0
+    since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
+    quoted = table.replace("'", "''")
+    where = f"\"table\" = '{quoted}' and at > '{since.isoformat()}'"
+    with silenced():
+        return lake.load_table(HISTORY).scan(where=where).count()
+
+
+def last_steps(lake: Lakehouse) -> dict[str, dict[str, Any]]:
+    """The last row of `lakehouse.tuning` of each table, by the table's name."""
+    if not lake.table_exists(HISTORY):
+        return {}
+    with silenced():
+        rows = lake.load_table(HISTORY).scan().to_arrow().sort_by("at")
+    return {row["table"]: row for row in rows.to_pylist()}
+
+
+def recorded_scans(lake: Lakehouse) -> list[dict[str, Any]]:
+    """The scan reports of the table `ops.scans`; none where there is none."""
+    if not lake.table_exists(SCANS):
+        return []
+    with silenced():
+        return list(lake.load_table(SCANS).scan().to_arrow().to_pylist())
 
 
 def _judged(

@@ -68,17 +68,16 @@ class Sample:
 
     def halves(self) -> tuple[tuple[pa.Table, ...], tuple[pa.Table, ...]]:
         """Rows to choose by, and a third of them to judge by."""
-        if len(self.strata) >= _HELD_OUT:
-            held = self.strata[_HELD_OUT - 1 :: _HELD_OUT]
+        held = self.strata[_HELD_OUT - 1 :: _HELD_OUT]
+        if 2 * _HELD_OUT * sum(one.num_rows for one in held) >= self.rows:
             return tuple(
                 one for at, one in enumerate(self.strata) if at % _HELD_OUT != _HELD_OUT - 1
             ), held
         cut = [one.num_rows - one.num_rows // _HELD_OUT for one in self.strata]
         pairs = list(zip(self.strata, cut, strict=True))
-        return (
-            tuple(one.slice(0, at) for one, at in pairs),
-            tuple(one.slice(at) for one, at in pairs),
-        )
+        parts = [one.slice(0, at) for one, at in pairs], [one.slice(at) for one, at in pairs]
+        chooses, judges = (tuple(one for one in part if one.num_rows) for part in parts)
+        return chooses, judges
 
 
 def take_sample(metadata: TableMetadata, tasks: Sequence[FileScanTask], storage: Storage) -> Sample:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -46,7 +48,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
 from lakehouse.spec.schema.iceberg_types import find_path
-from lakehouse.spec.table_properties import ENCODING_PREFIX, TableProperties
+from lakehouse.spec.table_properties import ENCODING_PREFIX, METRICS_COLUMN_PREFIX, TableProperties
 from lakehouse.spec.types.arrow_types import column_at
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.table import Table
@@ -74,6 +76,7 @@ _EVERYTHING = "true"
 _SMALLER, _SMALLER_TEXT = 0.97, 0.85
 _TIMES = (DateType, TimestampType, TimestamptzType)
 _NUMBER_NS, _TEXT_NS, _NESTED_NS = 10.0, 25.0, 20.0
+_LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
 
 
@@ -108,6 +111,7 @@ class Meter:
         self._live_bytes, self._all_rows = live_bytes, rows
         self._workload = workload
         self._target = TableProperties(metadata.properties).target_file_size_bytes
+        self._known: dict[tuple[str, ...], dict[str, float]] = {}
 
     def today(self, files: int, queries: Sequence[QueryCost]) -> Measured:
         """The table as it is: the sample tells only the cost of a row."""
@@ -138,12 +142,18 @@ class Meter:
     @cached_property
     def _bytes_now(self) -> int:
         """Of the sample as it is laid out today: each stratum for itself."""
-        return sum(self._written(one, {})[0] for one in self._strata)
+        return sum(self._written(one, {})[0] for one in self._strata if one.num_rows)
 
     def measure(self, layout: Layout) -> Measured:
         """Bytes, files and queries of a layout."""
-        size, write_ns, _ = self._written(self.arranged(layout), layout.properties)
-        whole = self._live_bytes * size / max(1, self._bytes_now)
+        arranged = self.arranged(layout)
+        size, write_ns, (_, file, _) = self._written(arranged, layout.properties)
+        runs = self._runs(layout)
+        shrunk = size - sum(
+            file.column_sizes.get(self._schema.find_field(name).field_id, 0) * (1 - left)
+            for name, left in runs.items()
+        )
+        whole = self._live_bytes * shrunk / max(1, self._bytes_now)
         files = max(self._partitions(layout), math.ceil(whole / self._target))
         return Measured(
             layout=layout,
@@ -167,13 +177,69 @@ class Meter:
 
     def encodings(self, layout: Layout) -> dict[str, str]:
         """For each column the encoding that makes it smallest, where it is not a dictionary."""
-        rows = self.arranged(layout)
+        rows, runs = self.arranged(layout), self._runs(layout)
         group = int(layout.properties.get(GROUP_ROWS, self._group_rows))
         return {
             f"{ENCODING_PREFIX}{name}": chosen
             for name in rows.column_names
-            if (chosen := _encoding(rows.select([name]), group)) is not None
+            if (runs.get(name, 1.0) > _MOSTLY_RUNS)
+            and (chosen := _encoding(rows.select([name]), group)) is not None
         }
+
+    def _runs(self, layout: Layout) -> dict[str, float]:
+        """What an order leaves of the bytes of columns that become runs of equal values.
+
+        In a sample rows of equal keys are few; in the whole table, sorted, they are many and stand
+        together. So columns that a key decides shrink to one value a key. How much a key decides a
+        column, and how many keys there are, pairs of rows tell.
+        """
+        names = self._names(layout.sort_by)
+        left: dict[str, float] = {}
+        for end in range(1, len(names) + 1):
+            key = names[:end]
+            for name, part in self._after(key).items():
+                left[name] = min(part, left.get(name, 1.0))
+        return left
+
+    def _names(self, terms: Sequence[str]) -> tuple[str, ...]:
+        """The columns by which rows are sorted, up to the first that is transformed."""
+        names = []
+        for field in parse_sort_order(terms, self._schema).fields:
+            name = self._schema.find_column_name(field.source_id)
+            if str(field.transform) != "identity" or name not in self._codes:
+                break
+            names.append(name)
+        return tuple(names)
+
+    @cached_property
+    def _codes(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Equal values by equal numbers, for columns that rows can be sorted by."""
+        return {} if self.small is None else _codes(self._rows.select(self.small.column_names))
+
+    @cached_property
+    def _codes_in_small(self) -> dict[str, npt.NDArray[np.int64]]:
+        return {} if self.small is None else _codes(self.small)
+
+    def _after(self, key: tuple[str, ...]) -> dict[str, float]:
+        if key in self._known:
+            return self._known[key]
+        groups = _joined([self._codes[name] for name in key])
+        pairs = _pairs(groups)
+        keys_of_all = _joined([self._codes_in_small[name] for name in key])
+        alike = _pairs(keys_of_all)
+        found: dict[str, float] = {}
+        if pairs >= _LEAST_PAIRS and alike >= _LEAST_PAIRS:
+            keys = len(keys_of_all) * (len(keys_of_all) - 1) / 2 / alike
+            rest = min(1.0, _ROWS_OF_A_KEY * keys / max(1, self._all_rows))
+            count = len(groups)
+            for name, codes in self._codes.items():
+                same = _pairs(_joined([groups, codes])) / pairs
+                by_chance = _pairs(codes) / (count * (count - 1) / 2)
+                decided = (same - by_chance) / (1 - by_chance) if by_chance < 1 else 0.0
+                if decided > 0:
+                    found[name] = 1 - decided + decided * rest
+        self._known[key] = found
+        return found
 
     @property
     def _group_rows(self) -> int:
@@ -208,8 +274,15 @@ class Meter:
     ) -> tuple[int, float, tuple[bytes, DataFile, MemoryStorage]]:
         storage = MemoryStorage(files={})
         given = {
-            **self._metadata.properties,
+            **{
+                name: text
+                for name, text in self._metadata.properties.items()
+                if not name.startswith(METRICS_COLUMN_PREFIX)
+            },
             **properties,
+            # the size of every column is counted
+            TableProperties.metrics_default.name: "truncate(16)",
+            TableProperties.metrics_max_inferred.name: str(1 << 30),
             TableProperties.target_file_size_bytes.name: str(1 << 60),
             TableProperties.write_buffer_bytes.name: str(1 << 40),
         }
@@ -222,16 +295,12 @@ class Meter:
             write_id="trial",
         )
         start = time.process_time_ns()
-        (file,) = write_all(rows, request, storage)
+        # several only where readers disagree on the order of UUIDs
+        files = write_all(rows, request, storage)
         spent = time.process_time_ns() - start
-        data = storage.read(file.file_path)
-        footer = pq.read_metadata(pa.BufferReader(data))
-        size = sum(
-            footer.row_group(group).column(at).total_compressed_size
-            for group in range(footer.num_row_groups)
-            for at in range(footer.num_columns)
-        )
-        return size, spent / rows.num_rows, (data, file, storage)
+        size = sum(sum(one.column_sizes.values()) for one in files)
+        file = max(files, key=lambda one: one.record_count)
+        return size, spent / rows.num_rows, (storage.read(file.file_path), file, storage)
 
     def _queries(self, layout: Layout, files: float) -> Iterator[QueryCost]:
         """What each query would read: of as many row groups as the whole table would have."""
@@ -266,6 +335,31 @@ class Meter:
                 rows=share * self._all_rows,
                 share=_share(query, self._schema),
             )
+
+
+def _codes(rows: pa.Table) -> dict[str, npt.NDArray[np.int64]]:
+    return {
+        name: pc.fill_null(
+            rows[name].combine_chunks().dictionary_encode(null_encoding="encode").indices, -1
+        )
+        .to_numpy(zero_copy_only=False)
+        .astype(np.int64)
+        for name in rows.column_names
+    }
+
+
+def _joined(columns: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Equal rows of several columns by equal numbers."""
+    joined = columns[0]
+    for column in columns[1:]:
+        _, joined = np.unique(joined * (int(column.max()) + 2) + column, return_inverse=True)
+    return joined.astype(np.int64)
+
+
+def _pairs(codes: npt.NDArray[np.int64]) -> float:
+    """How many pairs of rows are equal."""
+    _, counts = np.unique(codes, return_counts=True)
+    return float((counts * (counts - 1.0)).sum() / 2)
 
 
 def _share(query: Query, schema: Schema) -> float:

@@ -41,7 +41,7 @@ def test_the_definitions_load_and_are_these() -> None:
     assert {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"} == {
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact",
         "expire",
-        "rewrite_manifests", "remove_orphans", "lakehouse_state", "check_statements",
+        "rewrite_manifests", "remove_orphans", "tuning", "lakehouse_state", "check_statements",
         "refresh_marts", "retry_quarantine", "fill_columns",
     }  # fmt: skip
     graph = repository.asset_graph
@@ -73,6 +73,7 @@ def test_sensors_and_schedules_run_by_default_and_say_how_to_stop_them() -> None
     repository = definitions.defs.get_repository_def()
     assert {s.name for s in repository.sensor_defs} == {
         "landed_flights", "landed_wiki_edits", "small_files", "many_manifests", "old_snapshots",
+        "tuning",
         "statements_to_check", "automation_conditions",
     }  # fmt: skip
     assert {s.name for s in repository.schedule_defs} == {
@@ -95,7 +96,7 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
         "marts__aircraft",
         *(
             f"{job}__marts__aircraft"
-            for job in ("compact", "rewrite_manifests", "expire", "remove_orphans")
+            for job in ("compact", "rewrite_manifests", "expire", "remove_orphans", "tuning")
         ),
     }
     assert {
@@ -104,7 +105,7 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
         "compact__raw__flights",
         "expire__raw__flights",
     } <= writers[pool("raw.flights")]
-    jobs = ("compact", "rewrite_manifests", "expire", "remove_orphans")
+    jobs = ("compact", "rewrite_manifests", "expire", "remove_orphans", "tuning")
     assert writers[None] == {f"{job}__choose_tables" for job in jobs}, "these write nothing"
 
 

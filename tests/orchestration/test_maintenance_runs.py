@@ -62,12 +62,12 @@ class Place:
         self, name: str, cursor: str | None = None
     ) -> tuple[list[dg.RunRequest], list[str], str | None]:
         sensor = next(one for one in maintenance_sensors([TABLE]) if one.name == name)
-        context = dg.build_sensor_context(
+        with dg.build_sensor_context(
             cursor=cursor, resources={"lakehouse": self.resource}, instance=self.instance
-        )
-        found = list(sensor(context))
-        skipped = [one.skip_message for one in found if isinstance(one, dg.SkipReason)]
-        return [one for one in found if isinstance(one, dg.RunRequest)], skipped, context.cursor
+        ) as context:
+            found = list(sensor(context))
+            skipped = [one.skip_message for one in found if isinstance(one, dg.SkipReason)]
+            return [one for one in found if isinstance(one, dg.RunRequest)], skipped, context.cursor
 
     def run(self, job: str, tags: dict[str, str] | None = None) -> dg.ExecuteInProcessResult:
         config = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -108,6 +108,23 @@ def small_files(place: Place, commits: int = 6, **properties: str) -> Table:
 
 def ids(table: Table) -> list[int]:
     return sorted(table.refresh().scan(select=["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_tuning_is_tried_once_a_day_and_adopted_where_the_policy_says_so(place: Place) -> None:
+    table = small_files(place, commits=1)
+    assert place.tick("tuning")[0] == []  # off
+    table.set_properties({"lakehouse.maintenance.tune": "auto"})
+    for number in range(60):
+        rows = [list(range(number, number + 600)), ["eu"] * 600]
+        table.append(pa.table(rows, schema=SCHEMA))
+    (request,), _, _ = place.tick("tuning")
+    before = ids(table)
+    (event,) = place.observed(place.run("tuning", dict(request.tags)))
+    assert event["lakehouse/files"] < event["lakehouse/files_before"]
+    assert place.tick("tuning")[0] == []  # one step a day
+    assert ids(table) == before
+    steps = place.lake.load_table("lakehouse.tuning").scan().to_arrow().sort_by("at")
+    assert steps["action"].to_pylist() == ["proposed", "kept"]
 
 
 def test_a_tick_launches_a_run_for_table_and_partitions_whose_event_has_before_and_after(
@@ -299,10 +316,10 @@ def test_a_table_that_cannot_be_judged_keeps_no_other_from_maintenance(place: Pl
         for one in maintenance_sensors(["raw.events_landing", TABLE])
         if one.name == "small_files"
     )
-    context = dg.build_sensor_context(
+    with dg.build_sensor_context(
         resources={"lakehouse": place.resource}, instance=place.instance
-    )
-    assert [one.tags[TABLES_TAG] for one in sensor(context)] == [TABLE]
+    ) as context:
+        assert [one.tags[TABLES_TAG] for one in sensor(context)] == [TABLE]
     metadata, checks = state(place)
     assert (checks[check_name("raw.events_landing")], checks[check_name(TABLE)]) == (False, True)
     assert metadata["lakehouse/tables_not_measured"] == 1

@@ -18,6 +18,7 @@ class ActionKind(StrEnum):
     REWRITE_MANIFESTS = "rewrite-manifests"
     EXPIRE = "expire"
     REMOVE_ORPHANS = "remove-orphans"
+    TUNE = "tune"
     ALERT = "alert"
 
 

@@ -1,5 +1,6 @@
 """Jobs that maintain tables: one step for each, in its table's pool, to disturb no writer."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ import orjson
 
 from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.ingestion.run_log import as_text, progress_lines
+from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
 from lakehouse.maintenance.compaction.compaction import execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
@@ -44,6 +46,7 @@ from lakehouse.orchestration.automation.run_requests import (
     RETAIN_LAST_TAG,
     STATE_JOB,
     TABLES_TAG,
+    TUNING_JOB,
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
@@ -51,6 +54,8 @@ from lakehouse.orchestration.state.state_asset import OF_NO_ASSET, STATE_KEY
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
+from lakehouse.tuning import adoption
+from lakehouse.tuning.trial import tune as try_layouts
 
 # the project's defaults; a table's own properties of these names win
 PROJECT_POLICY = {"lakehouse.maintenance.min-input-files": "2"}
@@ -168,16 +173,39 @@ def remove_orphans(table: Table, request: Request, progress: Progress = no_progr
     )
 
 
+def tuning(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+    """Try layouts on a sample with the recorded queries; by policy adopt what pays.
+
+    Queries are those of the table `ops.scans`, where there is one. An adoption that is under way
+    goes on, within LAKEHOUSE_REWRITE_BUDGET bytes.
+    """
+    lake = Lakehouse(table.catalog, table.environment)
+    if not adoption.is_adopting(table) or request.dry_run:
+        trial = try_layouts(table, reports=adoption.recorded_scans(lake))
+        if not request.dry_run:
+            adoption.record(lake, trial, trial.snapshot_id)
+        if request.dry_run or not trial.verdict.adopt or policy(table).tune != "auto":
+            return trial
+        adoption.adopt(table, trial)
+    budget = os.environ.get("LAKEHOUSE_REWRITE_BUDGET", "")
+    if budget and not (budget.isdecimal() and int(budget)):
+        raise InvalidInputError(f"LAKEHOUSE_REWRITE_BUDGET is a number of bytes, not {budget!r}")
+    done = adoption.step(table, budget_bytes=int(budget) if budget else None, progress=progress)
+    adoption.record(lake, done, table.metadata.current_snapshot_id)
+    return done
+
+
 WORK: Mapping[str, Work] = {
     COMPACT_JOB: compact,
     CLUSTER_JOB: cluster,
     EXPIRE_JOB: expire,
     ORPHANS_JOB: remove_orphans,
+    TUNING_JOB: tuning,
 }
 
 
 def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
-    """Compaction, manifest rewriting, expiry and orphan removal of the pipeline's tables."""
+    """Compaction, manifest rewriting, expiry, orphan removal and tuning of a pipeline's tables."""
     return [_job(name, tables, work) for name, work in WORK.items()]
 
 

@@ -9,6 +9,7 @@ import dagster as dg
 import orjson
 
 from lakehouse.errors import LakehouseError
+from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.advice.due_actions import Action, ActionKind, decide, decide_expiry, due
 from lakehouse.maintenance.health.table_health import TableHealth, health
 from lakehouse.maintenance.retention.retention_rules import decide_retention
@@ -23,10 +24,12 @@ from lakehouse.orchestration.automation.run_requests import (
     REASON_TAG,
     STATE_JOB,
     TABLES_TAG,
+    TUNING_JOB,
     UNFINISHED,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.table import Table
+from lakehouse.tuning import adoption
 
 _MOST_NAMED_PARTITIONS, _MOST_MEASURED = 50, 200
 _MEASURED: dict[tuple[str, str], TableHealth] = {}
@@ -34,7 +37,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
-    """Compaction, manifest rewriting and expiry."""
+    """Compaction, manifest rewriting, expiry and tuning."""
     return [
         _sensor(
             "small_files",
@@ -58,6 +61,14 @@ def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
             tables,
             expiry_due,
             "Expires snapshots and refs beyond each table's retention.",
+        ),
+        _sensor(
+            "tuning",
+            TUNING_JOB,
+            tables,
+            tuning_due,
+            "Tries layouts of tables once a day, and goes on adopting them, as "
+            "`lakehouse.maintenance.tune` says.",
         ),
     ]
 
@@ -106,6 +117,21 @@ def expiry_due(table: Table) -> list[Action]:
     """The expiry that retention and policy ask for now, if any; from the metadata file alone."""
     now_ms = table.environment.now_ms()
     return due(decide_expiry(expirable_snapshots(table), policy(table), now_ms), now_ms)
+
+
+def tuning_due(table: Table) -> list[Action]:
+    """The trial, or the next step of an adoption, that the policy asks for; one a day."""
+    asked, now_ms = policy(table), table.environment.now_ms()
+    if asked.tune == "off" or not asked.enabled:
+        return []
+    lake = Lakehouse(table.catalog, table.environment)
+    if adoption.steps_since(lake, table.name, now_ms - _DAY_MS):
+        return []
+    reason = "old files wait for their layout" if adoption.is_adopting(table) else "daily trial"
+    action = Action(
+        kind=ActionKind.TUNE, amount=0, reason=reason, due_ms=asked.next_opening_ms(now_ms)
+    )
+    return due([action], now_ms)
 
 
 def actions_due(table: Table, *kinds: ActionKind) -> list[Action]:

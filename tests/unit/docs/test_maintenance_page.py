@@ -11,6 +11,7 @@ from lakehouse.spec.table_properties import all_properties
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "maintenance.md"
 WORDS = {
     "none": (),
+    "off": "off",
     "all day": frozenset(range(24)),
     "1 day": 86_400_000,
     "3 days": 3 * 86_400_000,
