@@ -9,6 +9,7 @@ from datetime import date
 import dagster as dg
 from pyspark.sql import SparkSession
 
+from lakehouse.catalog.open_branches import PUBLICATIONS
 from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
@@ -21,8 +22,10 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.feed_assets import feed_assets
+from lakehouse.orchestration.lineage.forget import FORGOTTEN
 from lakehouse.orchestration.lineage.trace import Lineage, Recomputed
 from lakehouse.orchestration.source_assets import SourceAssets, daily_partitions
+from lakehouse.tuning.adoption import HISTORY
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,12 @@ class Pipeline:
     def maintained(self) -> list[str]:
         """Every table that the jobs and sensors of maintenance look after, dotted.
 
-        With those that the framework writes beside them: deletes that feeds remember, statements.
+        With those that the framework writes beside them: deletes that feeds remember, statements,
+        publications, what was tuned, and that somebody was forgotten.
         """
         beside = [feed.deletes_table for feed in self.feeds]
-        names = (*self.table_names(), *beside, *self.others, STATEMENTS, VERIFICATIONS)
+        kept = (STATEMENTS, VERIFICATIONS, FORGOTTEN, str(PUBLICATIONS), HISTORY)
+        names = (*self.table_names(), *beside, *self.others, *kept)
         return list(dict.fromkeys(names))
 
     def source(self, name: str) -> Source:

@@ -21,15 +21,12 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, RUN_ID
+from lakehouse.spec.metadata.snapshot import LAKE_VERSION, MAIN_BRANCH, RUN_ID
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
 from lakehouse.transaction.commit import commit_backoff
 from lakehouse.transaction.operations.branches_and_tags import fork_of, since_fork
-
-VERSION = "lakehouse.version"
-"""In summaries of the table of publications: the version of the lake that a publication made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +197,7 @@ class BranchOfLake:
         else:
             publications.append(
                 pa.Table.from_pylist(rows, PUBLICATION_SCHEMA),
-                summary={**summary, VERSION: str(version)},
+                summary={**summary, LAKE_VERSION: str(version)},
             )
         staging.commit_staged()
         return Publication(version, self.name, tuple(done))
@@ -249,6 +246,6 @@ def writer_of(summary: Mapping[str, str]) -> str:
 def newest_version(publications: TableMetadata) -> int:
     """The version of the lake that the newest publication made; 0: there was none."""
     for snapshot in publications.ancestors(publications.current_snapshot_id):
-        if VERSION in snapshot.summary:
-            return int(snapshot.summary[VERSION])
+        if LAKE_VERSION in snapshot.summary:
+            return int(snapshot.summary[LAKE_VERSION])
     return 0

@@ -107,8 +107,11 @@ def test_tables_of_plain_assets_are_maintained(package: Path, tmp_path: Path) ->
     found = discover(importlib.import_module(package.name))
     pipeline = found.pipeline("")
     assert sorted(pipeline.maintained()) == [
+        "lakehouse.publications",
+        "lakehouse.tuning",
         "marts.elsewhere",
         "marts.users",
+        "semantics.forgotten",
         "semantics.statements",
         "semantics.verifications",
     ]

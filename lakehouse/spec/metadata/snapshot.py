@@ -119,7 +119,9 @@ REFRESH_STATE = "lakehouse.refresh-state"
 """Summary key of what a derived table was computed from: `inputs`, table -> snapshot, as JSON."""
 PARTITION = "dagster.partition"
 """Summary key of the partition of an asset that a snapshot wrote."""
-CARRIED = (REFRESH_STATE, PARTITION)
+LAKE_VERSION = "lakehouse.version"
+"""Summary key, in the table of publications: the version of the lake that a publication made."""
+CARRIED = (REFRESH_STATE, PARTITION, LAKE_VERSION)
 """Summary keys that a snapshot of the same rows keeps, since the one before may expire."""
 
 _KEYS = frozenset(

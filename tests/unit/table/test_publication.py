@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import random
 from collections import Counter
 from pathlib import Path
@@ -283,3 +284,18 @@ def test_versions_and_times(lake: Lakehouse) -> None:
         lake.at(version=3)
     with pytest.raises(UnsupportedFeatureError, match="read only"):
         lake.at().load_table("t.a").append(rows((1, 1, 1)))
+
+
+def test_versions_go_on_after_maintenance(lake: Lakehouse) -> None:
+    lake.create_table("t.a", SCHEMA)
+    for n in range(1, 7):
+        lake.on_branch("dev").load_table("t.a").append(rows((1, 1, n)))
+        published = lake.branch("dev").publish()
+        assert published is not None
+        assert published.version == n
+        kept = lake.load_table(PUBLICATIONS)
+        kept.compact(lh.CompactionOptions(min_input_files=2))
+        kept.expire_snapshots(retain_last=1, older_than=dt.datetime.now(dt.UTC))
+    assert len(kept.refresh().scan().plan().files) == 1
+    for version in range(1, 7):
+        assert lake.at(version=version).load_table("t.a").scan().count() == version
