@@ -30,6 +30,7 @@ lakehouse = LakehouseResource(
     name=setting("LAKEHOUSE_NAME", ""),
     properties=setting("LAKEHOUSE_PROPERTIES", "{}"),
     landing=pipeline.landing_root,
+    publish=setting("LAKEHOUSE_PUBLISH", "step"),
 )
 spark = LakehouseSpark(
     master=os.environ.get("LAKEHOUSE_SPARK_MASTER") or "local[*]",
