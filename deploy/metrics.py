@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ class Measured(Collector):
     """
 
     def __init__(self, pipeline: Any, resource: Any, databases: dict[str, sa.URL]) -> None:
+        self._pipeline, self._open = pipeline, ExitStack()
         # names of variables become what they hold
-        self._pipeline, self._resource = pipeline, resource.process_config_and_initialize()
+        self._resource = self._open.enter_context(resource.process_config_and_initialize_cm())
         self._engines = {
             name: sa.create_engine(url, poolclass=sa.NullPool) for name, url in databases.items()
         }

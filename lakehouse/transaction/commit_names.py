@@ -128,11 +128,12 @@ def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tu
 
     They had it if a later batch of the stream is in what is left, or if the property notes this
     one (or a later one) with a sequence number below what is left; but not if a batch before it is
-    in what is left, or all of the history.
+    in what is left, or all of the history. What the property notes of `main` counts where what is
+    left of the branch begins on `main`.
     """
     prefix = f"{_PREFIX}{batch.query_id}:"
-    noted = batch.marked(metadata, branch)
-    if noted is None and not _is_mentioned(metadata, f'"{prefix}'):
+    noted = {name: batch.marked(metadata, name) for name in (branch, MAIN_BRANCH)}
+    if not any(noted.values()) and not _is_mentioned(metadata, f'"{prefix}'):
         return ()
     later, oldest = False, None
     for oldest in _history(metadata, branch):
@@ -144,8 +145,10 @@ def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tu
             later = True
     if oldest is None or oldest.parent_snapshot_id is None:
         return ()
-    expired = noted is not None and (
-        noted[0] >= batch.batch_id and noted[1] < oldest.sequence_number
+    shared = oldest in _history(metadata, MAIN_BRANCH)
+    marks = (mark for name, mark in noted.items() if mark and (name == branch or shared))
+    expired = any(
+        number >= batch.batch_id and sequence < oldest.sequence_number for number, sequence in marks
     )
     return (oldest,) if later or expired else ()
 

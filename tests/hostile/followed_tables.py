@@ -403,7 +403,7 @@ MUTANTS = [
     ),
     Mutant(
         "34: the sum of a group is that of the rows that came",
-        "orchestration.assets.incremental:put_together",
+        "orchestration.assets.incremental:_both",
         "pc.coalesce(both, mine, other)",
         "mine",
     ),

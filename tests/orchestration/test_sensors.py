@@ -339,10 +339,10 @@ def test_the_nightly_schedule_reads_landing_folders_that_exist(
     resource: LakehouseResource, pipeline: Pipeline
 ) -> None:
     (schedule,) = nightly_schedules(pipeline, ingestion_jobs(pipeline))
-    context = dg.build_schedule_context(
+    with dg.build_schedule_context(
         scheduled_execution_time=dt.datetime(2026, 6, 2, 2, tzinfo=dt.UTC),
         resources={"lakehouse": resource},
-    )
-    assert isinstance(schedule(context), dg.SkipReason)
-    (Path(resource.landing) / "events").mkdir(parents=True)
-    assert schedule(context).run_key == "2026-06-02"
+    ) as context:
+        assert isinstance(schedule(context), dg.SkipReason)
+        (Path(resource.landing) / "events").mkdir(parents=True)
+        assert schedule(context).run_key == "2026-06-02"

@@ -77,10 +77,10 @@ def test_the_sensor_asks_once_for_what_needs_data(place):
     instance = dg.DagsterInstance.ephemeral()
 
     def tick():
-        context = dg.build_sensor_context(
+        with dg.build_sensor_context(
             resources={"lakehouse": resource}, definitions=definitions, instance=instance
-        )
-        return sensor(context)
+        ) as context:
+            return sensor(context)
 
     assert isinstance(tick(), dg.SkipReason)
     table.append(pa.table({"code": ["D"]}))

@@ -16,7 +16,7 @@ from lakehouse.sql_statements import StatementEngine
 from tests.server.conftest import open_lake, serve
 
 CANDIDATES = ["-1", "nonsense", "1.5", "", "7", "0", "1", "true", "0.5", "none", "zstd", "gzip"]
-CANDIDATES += ["merge-on-read", "serializable", "hash", "file", "full", "22-6", "parquet"]
+CANDIDATES += ["merge-on-read", "serializable", "hash", "file", "full", "22-6", "parquet", "off"]
 METRICS = "write.metadata.metrics.column.id"
 
 
