@@ -108,6 +108,9 @@ class Killed:
     def _waits_for_the_streams(self, process: subprocess.Popen[str]) -> None:
         if process.stdout is None or process.stdout.readline() != "streaming\n":
             raise AssertionError("the driver ended before its streams began")
+        # Spark itself begins no stream again that was killed before it noted its first batch
+        first = [self._folder / f"checkpoint-{name}/offsets/0" for name in TABLES]
+        eventually(lambda: all(path.exists() for path in first) or process.poll() is not None)
 
     def _lands(self) -> None:
         """Some files, which appear whole."""
