@@ -12,7 +12,8 @@ from lakehouse.orchestration.automation.maintenance_jobs import PROJECT_POLICY
 # raw__wiki_edits_quarantine_within_policy, clean__flights_within_policy,
 # marts__carrier_day_within_policy, marts__aircraft_within_policy,
 # marts__busiest_airports_within_policy, semantics__statements_within_policy,
-# semantics__verifications_within_policy
+# semantics__verifications_within_policy, semantics__forgotten_within_policy,
+# lakehouse__publications_within_policy, lakehouse__tuning_within_policy
 lakehouse_state = state_asset(MAINTAINED, PROJECT_POLICY)
 
 # raw/<source>: nothing was left waiting by run after run
