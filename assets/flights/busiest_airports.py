@@ -14,7 +14,19 @@ from pyspark.sql.functions import avg, col, count, count_distinct, desc
     kinds={"iceberg", "spark"},
     owners=["team:flights"],
     tags={"domain": "aviation"},
-    metadata={"lakehouse/why": "origin"},  # a row is of the flights with its origin
+    metadata={
+        "lakehouse/why": "origin",  # a row is of the flights with its origin
+        "dagster/column_schema": dg.TableSchema(
+            [
+                dg.TableColumn("flights", description="Flights that left."),
+                dg.TableColumn("destinations", description="Airports that they flew to."),
+                dg.TableColumn(
+                    "departure_delay_avg_minutes",
+                    description="Mean minutes late at departure, early ones counted negative.",
+                ),
+            ]
+        ),
+    },
     pool="table_marts_busiest_airports",
     automation_condition=dg.AutomationCondition.eager(),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -365,6 +366,13 @@ def _show_next(console: Console) -> None:
         "  make dev                                       the Dagster UI on "
         "http://localhost:3000: assets, checks, runs, sensors",
     )
+    environment = Path(sys.prefix)
+    if environment.is_relative_to(Path.cwd()):  # `make` runs in it, the user's shell does not
+        _say(
+            console,
+            f"  {f'. {environment.relative_to(Path.cwd())}/bin/activate':<47}once in a shell, for "
+            "the commands below",
+        )
     _say(
         console,
         "  lakehouse tables                               every table; describe, history and "

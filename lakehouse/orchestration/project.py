@@ -9,8 +9,6 @@ from datetime import date
 import dagster as dg
 from pyspark.sql import SparkSession
 
-from lakehouse.catalog.open_branches import PUBLICATIONS
-from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.ingestion.ingest import rows_at
@@ -22,10 +20,9 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.feed_assets import feed_assets
-from lakehouse.orchestration.lineage.forget import FORGOTTEN
 from lakehouse.orchestration.lineage.trace import Lineage, Recomputed
 from lakehouse.orchestration.source_assets import SourceAssets, daily_partitions
-from lakehouse.tuning.adoption import HISTORY
+from lakehouse.orchestration.state.state_asset import OF_NO_ASSET
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,7 @@ class Pipeline:
         publications, what was tuned, and that somebody was forgotten.
         """
         beside = [feed.deletes_table for feed in self.feeds]
-        kept = (STATEMENTS, VERIFICATIONS, FORGOTTEN, str(PUBLICATIONS), HISTORY)
-        names = (*self.table_names(), *beside, *self.others, *kept)
+        names = (*self.table_names(), *beside, *self.others, *OF_NO_ASSET)
         return list(dict.fromkeys(names))
 
     def source(self, name: str) -> Source:

@@ -5,17 +5,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
+from lakehouse.catalog.open_branches import PUBLICATIONS
 from lakehouse.curation.statement_store import STATEMENTS, VERIFICATIONS
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.health.table_health import TableHealth
 from lakehouse.orchestration.automation.run_requests import STATE_JOB
+from lakehouse.orchestration.lineage.forget import FORGOTTEN
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state.state_page import TableState, state_markdown, table_state
 from lakehouse.spec.identifier import split_name
+from lakehouse.tuning.adoption import HISTORY
 
 STATE_KEY = dg.AssetKey(["lakehouse", "state"])
-OF_NO_ASSET = frozenset({STATEMENTS, VERIFICATIONS})
-"""Tables that no asset stands for: what is told of them would make entries without a definition."""
+OF_NO_ASSET = (STATEMENTS, VERIFICATIONS, FORGOTTEN, str(PUBLICATIONS), HISTORY)
+"""Tables of the framework that no asset stands for: events of theirs would make entries without a
+definition in the UI's catalog."""
 BEYOND_SINCE = "lakehouse/beyond_policy_since_ms"
 
 
@@ -146,8 +150,8 @@ def state_metadata(
     }
     return {
         "state": dg.MetadataValue.md(state_markdown(states, now_ms, failed)),
-        BEYOND_SINCE: dg.MetadataValue.json(since),
         **{f"lakehouse/{name}": dg.MetadataValue.int(value) for name, value in sums.items()},
+        BEYOND_SINCE: dg.MetadataValue.json(since),
     }
 
 
