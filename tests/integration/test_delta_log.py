@@ -498,6 +498,10 @@ def test_delta_tables_that_are_not_taken_over(tmp_path):
     )
     with pytest.raises(UnsupportedFeatureError, match="columnMapping"):
         lake.import_delta(str(tmp_path / "mapped"), "a.t")
+    rows = pa.table({"id": [1], "raw": [b"ab"]})
+    deltalake.write_deltalake(str(tmp_path / "binary"), rows, partition_by=["raw"])
+    with pytest.raises(UnsupportedFeatureError, match="partitioned by a binary column"):
+        lake.import_delta(str(tmp_path / "binary"), "a.t")
     assert lake.list_tables() == []
 
 
