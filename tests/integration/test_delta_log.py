@@ -1,8 +1,9 @@
 """Tables read as Delta: every version of the log by delta-rs, the newest by DuckDB.
 
-Held fixed: local disk, one schema at first. Varied: format version, merge-on-read and
-copy-on-write, sizes of vectors, partitions and their change, columns added, dropped and widened,
-branches, rollback, compaction, expiry, who follows and when, what other processes did meanwhile.
+Held fixed: local disk (but for one test), one schema at first. Varied: format version,
+merge-on-read and copy-on-write, sizes of vectors, partitions and their change, columns added,
+dropped and widened, branches, rollback, compaction, expiry, who follows and when, what other
+processes did meanwhile.
 `python -m tests.integration.test_delta_log --rounds 1000` runs more histories.
 """
 
@@ -16,6 +17,7 @@ import random
 import shutil
 import sys
 import tempfile
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 import lakehouse as lh
 from lakehouse.catalog.branch_catalog import BranchCatalog
@@ -379,6 +382,59 @@ def test_a_table_that_keeps_no_log_any_more_has_none(tmp_path):
     assert by_delta_rs(table) == plain(table.scan().to_arrow())
 
 
+def test_versions_that_come_late_have_the_schema_of_their_snapshot(tmp_path):
+    table = events(tmp_path)
+    behind = lh.Lakehouse(table.catalog.inside).load_table("a.t")
+    behind.append(made(random.Random(2), 100, 5))
+    with behind.update_schema() as change:
+        change.add_column("extra", "int")
+    follow(table.catalog, table.version)
+    behind.append(made(random.Random(3), 200, 5))
+    with behind.update_schema() as change:
+        change.drop_column("raw")
+    behind.append(made(random.Random(4), 300, 5).drop_columns(["raw"]))
+    follow(table.catalog, table.version)
+    folder = table.location.removeprefix("file://")
+    names = [
+        {field.name for field in deltalake.DeltaTable(folder, version).schema().fields}
+        for version in range(5)
+    ]
+    first = set(SCHEMA.names)
+    with_extra = {*first, "extra"}
+    assert names == [first, first, with_extra, with_extra, with_extra - {"raw"}]
+
+
+def test_a_log_on_s3(s3_properties, monkeypatch):
+    monkeypatch.setattr(delta_log, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(delta_log, "_INLINE_BYTES", 20)
+    warehouse = f"s3://lake/{uuid.uuid4()}"
+    lake = lh.load_catalog(warehouse, **s3_properties)
+    table = lake.create_table(
+        "a.t",
+        SCHEMA,
+        partition_by=["grüße_1"],
+        format_version=3,
+        properties={"write.delete.mode": "merge-on-read", **DELTA},
+    )
+    table.append(made(random.Random(1), 0, 30))
+    for number in range(5):
+        table.delete(f"id = {number}")
+    options = {
+        "AWS_ENDPOINT_URL": s3_properties["s3.endpoint"],
+        "AWS_ACCESS_KEY_ID": s3_properties["s3.access-key-id"],
+        "AWS_SECRET_ACCESS_KEY": s3_properties["s3.secret-access-key"],
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    found = deltalake.DeltaTable(table.location, storage_options=options)
+    batches = deltalake.QueryBuilder().register("t", found).execute("SELECT * FROM t")
+    assert plain(pa.table(batches.read_all())) == plain(table.scan().to_arrow())
+    pointer = table.storage.read(f"{table.location}/_delta_log/_last_checkpoint")
+    assert json.loads(pointer)["version"] == 6
+    table.remove_properties("write.delta-log")
+    assert not list(table.storage.list(f"{table.location}/_delta_log"))
+
+
 def test_a_log_that_could_not_be_deleted_is_told(tmp_path, monkeypatch, caplog):
     table = events(tmp_path)
     monkeypatch.setattr(
@@ -568,8 +624,31 @@ def test_commits_through_the_server_are_followed(tmp_path):
     assert by_delta_rs(table) == plain(table.scan().to_arrow())
 
 
-def test_tables_of_a_transaction_are_followed_when_it_is_done(tmp_path):
-    lake = lh.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
+def test_what_pyiceberg_commits_to_version_1_is_followed_by_sync(tmp_path):
+    uri, warehouse = f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/lake"
+    lake = lh.load_catalog(uri, warehouse=warehouse)
+    lake.create_namespace("a")
+    rows = [pa.table({"id": [number, number + 1]}) for number in (1, 3, 5)]
+    theirs = SqlCatalog(lake.catalog.name, uri=uri, warehouse=warehouse).create_table(
+        "a.t", rows[0].schema, properties={"format-version": "1"}
+    )
+    changes = [
+        lambda: theirs.append(rows[0]),
+        lambda: theirs.append(rows[1]),
+        lambda: theirs.delete("id = 1"),
+        lambda: theirs.overwrite(rows[2]),
+    ]
+    for change in changes:
+        change()
+        table = lake.load_table("a.t")
+        assert table.metadata.format_version == 1
+        follow(table.catalog, table.version)
+        assert by_delta_rs(table) == by_duckdb(table) == plain(table.scan().to_arrow())
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///{}/catalog.db", "file://{}/lake"])
+def test_tables_of_a_transaction_are_followed_when_it_is_done(tmp_path, kind):
+    lake = lh.load_catalog(kind.format(tmp_path), warehouse=f"file://{tmp_path}/lake")
     tables = [lake.create_table(name, SCHEMA, properties=DELTA) for name in ("a.t", "a.u")]
     with suppress(ZeroDivisionError), lake.transaction() as transaction:
         transaction.table("a.t").append(made(random.Random(1), 0, 5))
