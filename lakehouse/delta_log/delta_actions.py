@@ -103,7 +103,7 @@ def check_expressible(metadata: TableMetadata, table: str) -> None:
             field that was renamed, or a name that meant another field once.
     """
     names: dict[int, str] = {}
-    fields: dict[str, int] = {}
+    fields: dict[str, tuple[int, str]] = {}
     for schema in metadata.schemas:
         for path, field in _paths(schema.fields):
             before = names.setdefault(field.field_id, path)
@@ -111,12 +111,14 @@ def check_expressible(metadata: TableMetadata, table: str) -> None:
                 raise _refused(
                     table, f"column {before} was renamed to {path}, and files of both names exist"
                 )
-            other = fields.setdefault(path, field.field_id)
+            other, name = fields.setdefault(path.lower(), (field.field_id, path))
             if other != field.field_id:
                 raise _refused(
                     table,
                     f"column {path} was dropped and added again: in older files the name means "
-                    "what was dropped",
+                    "what was dropped"
+                    if name == path
+                    else f"columns {name} and {path} differ in case alone",
                 )
     for path, field in _paths(metadata.schema().fields):
         if re.fullmatch(r"[^\W\d]\w*", field.name) is None:
@@ -379,12 +381,14 @@ def _statistics(entries: Entries, schema: Schema) -> list[Action]:
     ]
     present = set(entries.table.column_names)
     for path, field in _outside_collections(schema.fields):
-        lower, upper = f"lower.{field.field_id}", f"upper.{field.field_id}"
-        if isinstance(field.field_type, _BOUNDED) and {lower, upper} <= present:
-            ends = (entries.table[lower].to_pylist(), entries.table[upper].to_pylist())
-            for row, least, greatest in zip(rows, *ends, strict=True):
+        needed = [f"lower.{field.field_id}", f"upper.{field.field_id}"]
+        if isinstance(field.field_type, FloatType | DoubleType):
+            needed.append(f"nan_count.{field.field_id}")  # Delta's bounds are those of NaN, too
+        if isinstance(field.field_type, _BOUNDED) and present.issuperset(needed):
+            ends = (entries.table[name].to_pylist() for name in needed)
+            for row, least, greatest, *nans in zip(rows, *ends, strict=True):
                 bounds = _shown(least, field.field_type), _shown(greatest, field.field_type)
-                if bounds[0] is not None and bounds[1] is not None:
+                if bounds[0] is not None and bounds[1] is not None and nans in ([], [0]):
                     _put(row["minValues"], path, bounds[0])
                     _put(row["maxValues"], path, bounds[1])
         nulls = f"null_count.{field.field_id}"

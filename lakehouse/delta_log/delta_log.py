@@ -54,7 +54,9 @@ from lakehouse.errors import (
     CorruptMetadataError,
     FileAlreadyExistsError,
     NoSuchFileError,
+    StorageError,
 )
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.scan_tasks import DeleteIndex, FileScanTask
@@ -67,6 +69,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import (
     AddSchema,
+    SetCurrentSchema,
     SetProperties,
     Update,
     apply_updates,
@@ -96,6 +99,7 @@ class Head:
     Attributes:
         version: its number.
         table_uuid: of the Iceberg table that it is of.
+        location: of that table then: a copy of the log elsewhere still names other files.
         snapshot_id: of the snapshot that it shows; None: the table had none.
         definition: digest of protocol and schema.
         vectors: whether the log has had deletion vectors.
@@ -103,6 +107,7 @@ class Head:
 
     version: int
     table_uuid: str
+    location: str
     snapshot_id: int | None
     definition: str
     vectors: bool
@@ -114,6 +119,7 @@ class Head:
         return cls(
             version,
             said["table-uuid"],
+            said["location"],
             None if snapshot_id is None else int(snapshot_id),
             said["definition"],
             said["vectors"],
@@ -146,6 +152,9 @@ class DeltaLog:
     def head(self, known: int = 0) -> Head | None:
         """The newest version, None where there is no log.
 
+        Args:
+            known: a version that was there: the end is looked for from it on.
+
         Raises:
             CorruptMetadataError: another engine wrote it.
         """
@@ -153,14 +162,17 @@ class DeltaLog:
         return None if number is None else self._head(number)
 
     def versions(self) -> list[LogVersion]:
-        """Every version that the log still has, oldest first."""
+        """Every version that the log still has, oldest first.
+
+        Raises:
+            CorruptMetadataError: another engine wrote one.
+        """
         found = []
         files = (file.location for file in self._storage.list(self._folder))
         for number in sorted(_numbers(files, ".json")):
-            first = self._first_line(number)
-            said = first.get(ENGINE, {}).get("snapshot-id")
-            snapshot_id = None if said is None else int(said)
-            found.append(LogVersion(number, first["timestamp"], first["operation"], snapshot_id))
+            info = self._info(number)
+            shown = Head.of(number, info[ENGINE]).snapshot_id
+            found.append(LogVersion(number, info["timestamp"], info["operation"], shown))
         return found
 
     def write(self, version: int, actions: Iterable[Action]) -> None:
@@ -170,25 +182,11 @@ class DeltaLog:
 
     def files(self) -> dict[tuple[str, str], Action]:
         """The `add` of every file of the newest version, by path and id of its vector."""
-        _, files = self._replayed()
-        return files
+        return self._replayed()[2]
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version; returns that."""
-        newest, files = self._replayed()
-        definition: dict[str, Action] = {}
-        for number in range(newest, -1, -1):  # the newest of each
-            try:
-                actions = self._actions(number)
-            except NoSuchFileError:
-                break
-            for action in actions:
-                for name in ("protocol", "metaData"):
-                    if name in action:
-                        definition.setdefault(name, action[name])
-            if len(definition) == 2:
-                break
-        definition = self._checkpointed_definition() | definition
+        newest, definition, files = self._replayed()
         rows: list[Action] = [{name: action} for name, action in definition.items()]
         rows += [{"add": action} for action in files.values()]
         sink = io.BytesIO()
@@ -222,8 +220,8 @@ class DeltaLog:
         )
 
     def _is_of(self, version: int, metadata: TableMetadata) -> bool:
-        said = self._first_line(version).get(ENGINE, {}).get("snapshot-id")
-        return said is not None and metadata.snapshot_or_none(int(said)) is not None
+        shown = self._head(version).snapshot_id
+        return shown is not None and metadata.snapshot_or_none(shown) is not None
 
     def _clean_vectors(self, versions: Sequence[int], point: int | None, cut_ms: int) -> int:
         folder = f"{self._root}/{VECTOR_FOLDER}"
@@ -243,14 +241,25 @@ class DeltaLog:
         return len(old)
 
     def remove(self) -> None:
-        """Delete the log and the vectors beside it: readers find no table of Delta's."""
+        """Delete the log and the vectors beside it: readers find no table of Delta's.
+
+        Raises:
+            StorageError: some of them are still there.
+        """
         for folder in (self._folder, f"{self._root}/{VECTOR_FOLDER}"):
             locations = [file.location for file in self._storage.list(folder)]
-            self._storage.delete(sorted(locations, reverse=True))
+            failed = self._storage.delete(sorted(locations, reverse=True)).failed
+            if failed:
+                raise StorageError(
+                    f"{len(failed)} files in {folder} could not be deleted, such as "
+                    f"{next(iter(failed.items()))}. Delete the folder: Delta's readers find rows "
+                    "of the past there",
+                    location=folder,
+                )
 
     def _newest(self, known: int = 0) -> int | None:
         """Versions are contiguous from the last checkpoint on: doubled steps find the end."""
-        start = max(known, self._last_checkpoint() if known == 0 else 0)
+        start = known or self._last_checkpoint()
         if not self._exists(start):
             return self._newest() if known else None
         step = 1
@@ -266,10 +275,12 @@ class DeltaLog:
         return self._storage.exists(self._location(version))
 
     def _last_checkpoint(self) -> int:
+        """0: there is none."""
         try:
             data = self._storage.read(f"{self._folder}/_last_checkpoint")
         except NoSuchFileError:
-            return 0
+            files = (file.location for file in self._storage.list(self._folder))
+            return max(_numbers(files, ".checkpoint.parquet"), default=0)
         return int(orjson.loads(data)["version"])
 
     def _location(self, version: int) -> str:
@@ -282,48 +293,43 @@ class DeltaLog:
         lines = self._storage.read(self._location(version)).split(b"\n")
         return [orjson.loads(line) for line in lines if line]
 
-    def _first_line(self, version: int) -> Action:
+    def _info(self, version: int) -> Action:
         data = self._storage.read_range(self._location(version), 0, 65_536)
-        first = orjson.loads(data.partition(b"\n")[0])
-        info: Action = first.get("commitInfo", {})
-        return info
-
-    def _head(self, version: int) -> Head:
-        said = self._first_line(version).get(ENGINE)
-        if said is None:
+        info: Action = orjson.loads(data.partition(b"\n")[0]).get("commitInfo", {})
+        if ENGINE not in info:
             raise CorruptMetadataError(
                 f"{self._location(version)} was written by another engine: the log of Delta that "
                 "follows an Iceberg table is written with it alone. Move what was written there "
                 "into the Iceberg table, and remove the folder.",
                 location=self._location(version),
             )
-        return Head.of(version, said)
+        return info
 
-    def _replayed(self) -> tuple[int, dict[tuple[str, str], Action]]:
-        newest = self._newest()
+    def _head(self, version: int) -> Head:
+        return Head.of(version, self._info(version)[ENGINE])
+
+    def _replayed(self) -> tuple[int, dict[str, Action], dict[tuple[str, str], Action]]:
+        """The newest version, its `protocol` and `metaData`, and its files."""
+        point = self._last_checkpoint()  # first: the end is not before it
+        newest = self._newest(point)
         if newest is None:
-            return -1, {}
+            raise NoSuchFileError(f"{self._folder} has no versions", location=self._folder)
+        definition: dict[str, Action] = {}
         files: dict[tuple[str, str], Action] = {}
-        start = 0
-        point = self._last_checkpoint()
-        if point:
-            table = self._read_checkpoint(point, ["add"])
-            files = {file_key(add): add for add in map(_plain, table["add"].to_pylist()) if add}
-            start = point + 1
-        for number in range(start, newest + 1):
-            for action in self._actions(number):
-                if "add" in action:
-                    files[file_key(action["add"])] = action["add"]
-                elif "remove" in action:
-                    files.pop(file_key(action["remove"]), None)
-        return newest, files
-
-    def _checkpointed_definition(self) -> dict[str, Action]:
-        point = self._last_checkpoint()
-        if not point:
-            return {}
-        rows = self._read_checkpoint(point, ["protocol", "metaData"]).to_pylist()
-        return {name: value for row in rows for name, value in row.items() if value is not None}
+        actions = self._read_checkpoint(point, _CHECKPOINT.names).to_pylist() if point else []
+        versions = range(point + 1 if point else 0, newest + 1)
+        for action in chain(actions, chain.from_iterable(map(self._actions, versions))):
+            for name, value in action.items():
+                if value is None:
+                    continue
+                if name == "add":
+                    add = _plain(value)
+                    files[file_key(add)] = add
+                elif name == "remove":
+                    files.pop(file_key(value), None)
+                elif name in _CHECKPOINT.names:
+                    definition[name] = value
+        return newest, definition, files
 
     def _read_checkpoint(self, version: int, columns: Sequence[str]) -> pa.Table:
         data = self._storage.read(self._checkpoint_location(version))
@@ -379,12 +385,10 @@ _CHECKPOINT = pa.schema(
 )
 
 
-def _plain(add: Action | None) -> Action | None:
-    """An `add` of a checkpoint as JSON has it."""
-    if add is None:
-        return None
-    add["partitionValues"] = dict(add["partitionValues"] or ())
-    vector = add.pop("deletionVector")
+def _plain(add: Action) -> Action:
+    """An `add`, of a checkpoint or not, as JSON has it."""
+    add["partitionValues"] = dict(add["partitionValues"])
+    vector = add.pop("deletionVector", None)
     if vector is not None:
         add["deletionVector"] = {key: value for key, value in vector.items() if value is not None}
     return add
@@ -605,7 +609,8 @@ def next_step(
     current = metadata.current_snapshot()
     shown = None if head is None else head.snapshot_id
     snapshot, (before, after) = current, (NO_FILES, NO_FILES)
-    if head is None or shown != (None if current is None else current.snapshot_id):
+    moved = head is not None and head.location != metadata.location
+    if head is None or moved or shown != metadata.current_snapshot_id:
         snapshot, (before, after) = _changes(head, metadata, TableFiles(version, storage), delta)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
     is_last = snapshot is None or snapshot_id == metadata.current_snapshot_id
@@ -615,14 +620,15 @@ def next_step(
     schema = metadata.schema() if is_last else metadata.schema_for(snapshot)
     definition = Definition.of(schema, metadata.table_uuid, table, vectors=vectors)
     is_defined = head is not None and head.definition == definition.digest
-    if is_defined and snapshot_id == shown:
+    if is_defined and snapshot_id == shown and not moved:
         return None
     _copy_puffins(after.puffins, metadata.location, storage)
     operation = "alter" if snapshot is None or snapshot_id == shown else snapshot.operation
-    time_ms = metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms
+    time_ms = metadata.last_updated_ms if snapshot is None or is_last else snapshot.timestamp_ms
     changes_data = {"dataChange": operation != "replace"}
     said = {
         "table-uuid": metadata.table_uuid,
+        "location": metadata.location,
         "snapshot-id": None if snapshot_id is None else str(snapshot_id),
         "definition": definition.digest,
         "vectors": vectors,
@@ -646,7 +652,7 @@ def _changes(
 ) -> tuple[Snapshot | None, tuple[LiveFiles, LiveFiles]]:
     """The snapshot to show next, and what it changes; the log itself tells where names do not."""
     current = metadata.current_snapshot()
-    if head is not None and current is not None:
+    if head is not None and head.location == metadata.location and current is not None:
         parent, line = None, []
         for snapshot in metadata.ancestors(current.snapshot_id):
             if snapshot.snapshot_id == head.snapshot_id:
@@ -672,15 +678,19 @@ def _copy_puffins(puffins: Collection[str], root: str, storage: Storage) -> None
         )
 
 
-_KNOWN: dict[str, Head] = {}
-"""The head of each log as this process wrote it last: a hint, which a lost race corrects."""
+_KNOWN = KeptByBytes[str, int](1 << 20)
+"""The newest version of each log when this process saw it last: its end is looked for from there.
+
+What it says is read again: others may have written more, or the log be gone or another.
+"""
+_ENTRY_BYTES = 256
 
 
 def follow(catalog: Catalog, version: TableVersion) -> Head | None:
     """Bring a table's log up to date, one version for each snapshot since its head.
 
     Args:
-        catalog: has the table.
+        catalog: has the table. A branch of the lake, which shows its rows as main, is passed over.
         version: one of its versions; the newest is asked for.
 
     Returns:
@@ -691,11 +701,14 @@ def follow(catalog: Catalog, version: TableVersion) -> Head | None:
         UnsupportedFeatureError: Delta cannot show the table.
         StorageError: the log could not be read or written.
     """
+    while isinstance(catalog, CatalogDecorator):
+        catalog = catalog.inside
+        version = catalog.load(version.identifier)
     root = version.metadata.location
     storage = catalog.storage(root)
     delta = DeltaLog(storage, root)
     while True:
-        head = _KNOWN.get(root) or delta.head()
+        head = delta.head(_KNOWN.get(root) or 0)
         version = catalog.refresh(version)  # after the head: the table is not older than it
         step = next_step(head, version, storage, delta)
         if step is None:
@@ -703,9 +716,8 @@ def follow(catalog: Catalog, version: TableVersion) -> Head | None:
         try:
             delta.write(step.head.version, step.actions)
         except FileAlreadyExistsError:  # others follow, too
-            _KNOWN.pop(root, None)
             continue
-        _KNOWN[root] = step.head
+        _KNOWN.put(root, step.head.version, _ENTRY_BYTES)
         if step.head.version and step.head.version % CHECKPOINT_EVERY == 0:
             delta.checkpoint()
             delta.clean(version.metadata)
@@ -775,12 +787,17 @@ class DeltaFollowedCatalog(CatalogDecorator):
 def forget(catalog: Catalog, version: TableVersion) -> None:
     """Remove the log of a table that keeps none any more: what it shows would be of the past."""
     root = version.metadata.location
-    _KNOWN.pop(root, None)
     DeltaLog(catalog.storage(root), root).remove()
 
 
 def _check(base: TableVersion, updates: Sequence[Update]) -> None:
-    if not any(isinstance(update, AddSchema | SetProperties) for update in updates):
+    """Whether Delta can show what comes of updates, if any can make it so that it cannot."""
+    if not any(
+        TableProperties.delta_log.name in update.updates
+        if isinstance(update, SetProperties)
+        else isinstance(update, AddSchema | SetCurrentSchema)
+        for update in updates
+    ):
         return
     with before_the_swap():
         after = apply_updates(base.metadata, updates, now_ms=base.metadata.last_updated_ms)

@@ -65,7 +65,7 @@ def read_delta(
     Raises:
         InvalidInputError: there is no Delta table, or not that version.
         UnsupportedFeatureError: the table has a feature without which its files cannot be read
-            right, such as column mapping.
+            right, such as column mapping, or a binary partition column.
     """
     root = full_uri(location.rstrip("/"))
     options = {theirs: properties[ours] for ours, theirs in _S3.items() if ours in properties}
@@ -84,8 +84,13 @@ def read_delta(
             f"The Delta table {root} needs {', '.join(sorted(needed))}, which is not taken over. "
             "Rewrite the table without it, by a copy in the engine that wrote it."
         )
+    schema, columns = pa.schema(table.schema().to_arrow()), tuple(described.partition_columns)
+    if any(pa.types.is_binary(schema.field(name).type) for name in columns):
+        raise UnsupportedFeatureError(
+            f"The Delta table {root} is partitioned by a binary column, whose values stand in its "
+            "log as texts that its own engines read differently. Rewrite it without that partition."
+        )
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    columns = tuple(described.partition_columns)
     files = tuple(
         (
             FileInfo(_location(root, action["path"]), action["size_bytes"], 0),
@@ -100,7 +105,6 @@ def read_delta(
         ).astype(np.int64)
         for vector in vectors
     }
-    schema = pa.schema(table.schema().to_arrow())
     return DeltaTable(root, table.version(), schema, columns, files, deleted)
 
 
