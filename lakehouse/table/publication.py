@@ -197,7 +197,7 @@ class BranchOfLake:
         """Stage the rows of a publication; the version of the lake that it makes."""
         self._noted.table()
         publications = Table(staging, staging.load(PUBLICATIONS), self.environment)
-        version = newest_version(publications.metadata) + 1
+        version = newest_version(publications) + 1
         now = dt.datetime.fromtimestamp(self.environment.now_ms() / 1000, dt.UTC)
         rows = [
             {
@@ -282,9 +282,12 @@ def writer_of(summary: Mapping[str, str]) -> str:
     return "no run of Dagster" if run is None else f"run {run}"
 
 
-def newest_version(publications: TableMetadata) -> int:
+def newest_version(publications: Table) -> int:
     """The version of the lake that the newest publication made; 0: there was none."""
-    for snapshot in publications.ancestors(publications.current_snapshot_id):
+    metadata = publications.metadata
+    for snapshot in metadata.ancestors(metadata.current_snapshot_id):
         if LAKE_VERSION in snapshot.summary:
             return int(snapshot.summary[LAKE_VERSION])
-    return 0
+    # the snapshots of publications have expired, their rows are there
+    rows = publications.scan(select="version").to_arrow()
+    return max(rows["version"].to_pylist(), default=0)

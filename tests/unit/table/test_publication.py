@@ -378,3 +378,15 @@ def test_branch_of_a_branch(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) ->
     assert dev.load_table("t.a").scan().count() == 1
     assert lake.load_table("t.a").scan().count() == 0
     assert lake.branches() == {"dev": ["t.a"]}
+
+
+def test_versions_go_on_after_rows_of_old_ones_were_deleted(lake: Lakehouse) -> None:
+    lake.create_table("t.a", SCHEMA)
+    for n in range(1, 5):
+        lake.on_branch("dev").load_table("t.a").append(rows((1, 1, n)))
+        published = lake.branch("dev").publish()
+        assert published is not None
+        assert published.version == n
+        kept = lake.load_table(PUBLICATIONS)
+        kept.delete(f"version < {n}")
+        kept.expire_snapshots(retain_last=1, older_than=dt.datetime.now(dt.UTC))
