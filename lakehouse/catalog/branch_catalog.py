@@ -21,7 +21,12 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, Requirement
-from lakehouse.spec.metadata.table_updates import RemoveSnapshots, SetSnapshotRef, Update
+from lakehouse.spec.metadata.table_updates import (
+    AddSnapshot,
+    RemoveSnapshots,
+    SetSnapshotRef,
+    Update,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -82,14 +87,21 @@ class BranchCatalog(CatalogDecorator):
         head = metadata.refs.get(MAIN_BRANCH)
         if head is not None:
             self._note(identifier)
-            own = SnapshotRef(head.snapshot_id, max_ref_age_ms=self.keep_ms)
+            own = SnapshotRef(
+                head.snapshot_id,
+                min_snapshots_to_keep=len(metadata.snapshots),
+                max_ref_age_ms=self.keep_ms,
+            )
             metadata = replace(
                 metadata,
                 refs={self.branch: own},
                 current_snapshot_id=None,
                 snapshot_log=snapshot_log(),
             )
-        return self._seen(self.inside.create(identifier, metadata, staged=staged))
+        made = self.inside.create(identifier, metadata, staged=staged)
+        if head is not None:
+            self._note(identifier)  # again, as after a commit
+        return self._seen(made)
 
     def commit(
         self,
@@ -102,15 +114,13 @@ class BranchCatalog(CatalogDecorator):
         with before_the_swap():
             one = self._on_branch(TableCommit(identifier, base, requirements, updates))
         made = self.inside.commit(identifier, one.base, one.requirements, one.updates)
-        if self.branch not in one.base.metadata.refs and self.branch in made.metadata.refs:
-            self._note(identifier)  # again: whoever published meanwhile has forgotten the first
-        return base if made is one.base else self._seen(made)
+        return base if made is one.base else self._noted(one, made)
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to the branch of several tables, all or none."""
         with before_the_swap():
             own = [self._on_branch(commit) for commit in commits]
-        return [self._seen(made) for made in self.inside.commit_all(own)]
+        return list(map(self._noted, own, self.inside.commit_all(own)))
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """Adopt a table, which is one of the catalog at once."""
@@ -172,7 +182,8 @@ class BranchCatalog(CatalogDecorator):
                 table=str(commit.identifier),
                 ref=self.branch,
             )
-        is_there = self.branch in base.metadata.refs
+        ref = base.metadata.refs.get(self.branch)
+        is_there = ref is not None
         requirements: list[Requirement] = []
         for requirement in commit.requirements:
             if isinstance(requirement, AssertRefSnapshotId) and requirement.ref == MAIN_BRANCH:
@@ -181,16 +192,25 @@ class BranchCatalog(CatalogDecorator):
                 known = requirement.snapshot_id if is_there else None
                 requirement = AssertRefSnapshotId(self.branch, known)
             requirements.append(requirement)
+        # expiry keeps what is the branch's, and the snapshot before: publishing needs both
+        kept = 1 if ref is None else ref.min_snapshots_to_keep or 1
+        kept += sum(isinstance(update, AddSnapshot) for update in commit.updates)
         updates: list[Update] = []
         for update in commit.updates:
             if isinstance(update, SetSnapshotRef) and update.ref_name == MAIN_BRANCH:
                 update = SetSnapshotRef(
-                    self.branch, update.snapshot_id, "branch", max_ref_age_ms=self.keep_ms
+                    self.branch, update.snapshot_id, "branch", kept, max_ref_age_ms=self.keep_ms
                 )
                 if not is_there:
                     self._note(commit.identifier)
             updates.append(update)
         return TableCommit(commit.identifier, base, tuple(requirements), tuple(updates))
+
+    def _noted(self, commit: TableCommit, made: TableVersion) -> SeenVersion:
+        """Note a table that got the branch again: who published meanwhile has forgotten it."""
+        if self.branch not in commit.base.metadata.refs and self.branch in made.metadata.refs:
+            self._note(commit.identifier)
+        return self._seen(made)
 
     def _note(self, identifier: Identifier) -> None:
         OpenBranches(self.inside, self._environment).note(self.branch, [identifier])

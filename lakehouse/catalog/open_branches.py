@@ -64,32 +64,25 @@ class OpenBranches:
             known = self._catalog.load(PUBLICATIONS).metadata.properties
         except NoSuchTableError:
             return {}
-        found: dict[str, list[Identifier]] = {}
-        for key in known:
-            if key.startswith(_PREFIX):
-                branch, _, table = key.removeprefix(_PREFIX).partition(":")
-                found.setdefault(branch, []).extend([Identifier.parse(table)] if table else [])
-        return found
+        return _by_branch(known)
 
     def note(self, branch: str, tables: Iterable[Identifier] = ()) -> None:
         """Note a branch, and tables that are about to have rows on it."""
         wanted = {f"{_PREFIX}{branch}:{table}" for table in tables} or {f"{_PREFIX}{branch}:"}
         self._change(lambda known: SetProperties(dict.fromkeys(wanted - set(known), "")))
 
-    def forget(self, branch: str, tables: Collection[Identifier] | None = None) -> None:
-        """Forget tables of a branch; None: all of them, and the branch."""
+    def forget(self, branch: str) -> list[Identifier]:
+        """Forget a branch; the tables that were noted with it until then."""
+        forgotten: list[Identifier] = []
 
         def gone(known: Collection[str]) -> RemoveProperties:
-            named = {f"{_PREFIX}{branch}:{table}" for table in tables or ()}
+            forgotten[:] = _by_branch(known).get(branch, [])
             return RemoveProperties(
-                tuple(
-                    key
-                    for key in known
-                    if (key in named) or (tables is None and key.startswith(f"{_PREFIX}{branch}:"))
-                )
+                tuple(key for key in known if key.startswith(f"{_PREFIX}{branch}:"))
             )
 
         self._change(gone)
+        return forgotten
 
     def table(self) -> TableVersion:
         """The table of publications, created where it is missing."""
@@ -128,3 +121,12 @@ class OpenBranches:
             except CommitConflictError:  # some other branch was noted
                 continue
             return
+
+
+def _by_branch(properties: Iterable[str]) -> dict[str, list[Identifier]]:
+    found: dict[str, list[Identifier]] = {}
+    for key in properties:
+        if key.startswith(_PREFIX):
+            branch, _, table = key.removeprefix(_PREFIX).partition(":")
+            found.setdefault(branch, []).extend([Identifier.parse(table)] if table else [])
+    return found

@@ -113,9 +113,19 @@ def publish_run(
 def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> None:
     """Publish what runs have left that succeeded and were killed before they could."""
     for branch in OpenBranches(lake.catalog, lake.environment).all():
-        run = instance.get_run_by_id(branch.removeprefix(_PREFIX))
-        if branch.startswith(_PREFIX) and run is not None and run.is_success:
+        run = _successful(branch, instance) if branch.startswith(_PREFIX) else None
+        if run is not None:
             try:
                 publish_run(lake, branch, run, instance)
             except dg.DagsterInvariantViolationError as error:
                 say(f"Run {run.run_id} has succeeded, and cannot be published any more: {error}")
+
+
+def _successful(branch: str, instance: dg.DagsterInstance) -> dg.DagsterRun | None:
+    """The run that succeeded on a branch: that of its name, or one that went on with it."""
+    first = branch.removeprefix(_PREFIX)
+    found = instance.get_run_group(first) if instance.has_run(first) else None
+    for run in () if found is None else found[1]:
+        if run.is_success and run_branch(run, instance, "run") == branch:
+            return run
+    return None

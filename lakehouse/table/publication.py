@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.snapshot import LAKE_VERSION, MAIN_BRANCH, RUN_ID
+from lakehouse.spec.metadata.snapshot import LAKE_VERSION, MAIN_BRANCH, RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
@@ -108,15 +108,16 @@ class BranchOfLake:
             raise NoSuchRefError(
                 f"The lake has no branch {self.name!r}; it has: {known}.", ref=self.name
             )
-        found = []
+        return list(self._having(noted))
+
+    def _having(self, noted: Sequence[Identifier]) -> Iterator[Table]:
         for identifier in noted:
             try:
                 version = self.catalog.load(identifier)
             except NoSuchTableError:
                 continue
             if self.name in version.metadata.refs:
-                found.append(Table(self.catalog, version, self.environment))
-        return found
+                yield Table(self.catalog, version, self.environment)
 
     def differences(self) -> list[TableDifference]:
         """By table what publishing the branch would change. Raises NoSuchRefError."""
@@ -152,7 +153,7 @@ class BranchOfLake:
         while True:
             tables = self.tables()
             if not tables:
-                self._noted.forget(self.name)
+                self._forget()
                 return None
             try:
                 published = self._attempt(tables, dict(summary or {}))
@@ -161,7 +162,7 @@ class BranchOfLake:
                 if not backoff.pause(retry, started_ms, self.environment):
                     raise
                 continue
-            self._noted.forget(self.name)
+            self._forget()
             return published
 
     def drop(self) -> list[str]:
@@ -170,15 +171,33 @@ class BranchOfLake:
         for table in self.tables():
             table.remove_ref(self.name)
             names.append(table.name)
-        self._noted.forget(self.name)
+        self._forget()
         return names
 
+    def _forget(self) -> None:
+        """Forget the branch, but for the tables that others have written to on it meanwhile."""
+        noted = self._noted.forget(self.name)
+        late = [table.identifier for table in self._having(noted)]
+        if late:
+            self._noted.note(self.name, late)
+
     def _attempt(self, tables: Sequence[Table], summary: Mapping[str, str]) -> Publication:
-        self._noted.table()
         staging = StagingCatalog(self.catalog, self.environment)
-        done = [self._staged(staging, table.identifier) for table in tables]
+        done = tuple(self._staged(staging, table.identifier) for table in tables)
+        # what becomes part of a branch is no version
+        version = (
+            0 if isinstance(self.catalog, BranchCatalog) else self._told(staging, done, summary)
+        )
+        staging.commit_staged()
+        return Publication(version, self.name, done)
+
+    def _told(
+        self, staging: StagingCatalog, done: Sequence[PublishedTable], summary: Mapping[str, str]
+    ) -> int:
+        """Stage the rows of a publication; the version of the lake that it makes."""
+        self._noted.table()
         publications = Table(staging, staging.load(PUBLICATIONS), self.environment)
-        version = newest_version(publications.metadata) + 1
+        version = newest_version(publications) + 1
         now = dt.datetime.fromtimestamp(self.environment.now_ms() / 1000, dt.UTC)
         rows = [
             {
@@ -186,21 +205,17 @@ class BranchOfLake:
                 "at": now,
                 "branch": self.name,
                 "run_id": summary.get(RUN_ID),
-                "table": one.name,
-                "before_snapshot_id": one.before,
-                "snapshot_id": one.snapshot_id,
+                "table": published.name,
+                "before_snapshot_id": published.before,
+                "snapshot_id": published.snapshot_id,
             }
-            for one in done
+            for published in done
         ]
-        if isinstance(self.catalog, BranchCatalog):  # what becomes part of a branch is no version
-            version = 0
-        else:
-            publications.append(
-                pa.Table.from_pylist(rows, PUBLICATION_SCHEMA),
-                summary={**summary, LAKE_VERSION: str(version)},
-            )
-        staging.commit_staged()
-        return Publication(version, self.name, tuple(done))
+        publications.append(
+            pa.Table.from_pylist(rows, PUBLICATION_SCHEMA),
+            summary={**summary, LAKE_VERSION: str(version)},
+        )
+        return version
 
     def _staged(self, staging: StagingCatalog, identifier: Identifier) -> PublishedTable:
         """Stage the publication of one table."""
@@ -208,15 +223,15 @@ class BranchOfLake:
         metadata = table.metadata
         if self.name not in metadata.refs:
             raise CommitConflictError(f"Table {identifier}: another publishes {self.name!r}.")
-        fork = fork_of(metadata, MAIN_BRANCH, self.name)
         change, ahead = table.transaction(), []
-        if fork == metadata.current_snapshot_id:
-            change.fast_forward(self.name)
-        else:
-            ahead = since_fork(metadata, self.name, fork)
-            for snapshot in ahead:
-                change.reapply(snapshot.snapshot_id, fork)
         try:
+            fork, own = self._own(table)
+            if fork == metadata.current_snapshot_id:
+                change.fast_forward(self.name)
+            else:
+                ahead = own
+                for snapshot in ahead:
+                    change.reapply(snapshot.snapshot_id, fork)
             made = change.remove_ref(self.name).commit()
         except ValidationConflictError as error:
             raise self._refused(metadata, error) from error
@@ -224,6 +239,30 @@ class BranchOfLake:
         if head is None:  # a branch always names a snapshot
             raise NoSuchRefError(f"Table {identifier}: {self.name!r} has no rows.", ref=self.name)
         return PublishedTable(str(identifier), metadata.current_snapshot_id, head, len(ahead))
+
+    def _own(self, table: Table) -> tuple[int | None, list[Snapshot]]:
+        """The snapshot that the branch began with, and those of the branch since, oldest first.
+
+        Raises ValidationConflictError: nobody can tell any more, or main went back behind it.
+        """
+        metadata = table.metadata
+        fork = fork_of(metadata, MAIN_BRANCH, self.name)
+        own = since_fork(metadata, self.name, fork)
+        oldest = (own[:1], since_fork(metadata, MAIN_BRANCH, fork)[:1])
+        if fork is None and any(line and line[0].parent_snapshot_id for line in oldest):
+            raise ValidationConflictError(
+                f"Table {table.name}: snapshots have expired since the branch began, so nobody can "
+                "tell what is the branch's and what others did. Read its rows and write them again."
+            )
+        were_current = {entry.snapshot_id for entry in metadata.snapshot_log}
+        for snapshot in own:
+            if snapshot.snapshot_id in were_current:
+                raise ValidationConflictError(
+                    f"Table {table.name}: the branch comes after snapshot {snapshot.snapshot_id}, "
+                    "which was rolled back on main. Write its rows again to a new branch.",
+                    snapshot_id=snapshot.snapshot_id,
+                )
+        return fork, own
 
     def _refused(
         self, metadata: TableMetadata, error: ValidationConflictError
@@ -243,9 +282,12 @@ def writer_of(summary: Mapping[str, str]) -> str:
     return "no run of Dagster" if run is None else f"run {run}"
 
 
-def newest_version(publications: TableMetadata) -> int:
+def newest_version(publications: Table) -> int:
     """The version of the lake that the newest publication made; 0: there was none."""
-    for snapshot in publications.ancestors(publications.current_snapshot_id):
+    metadata = publications.metadata
+    for snapshot in metadata.ancestors(metadata.current_snapshot_id):
         if LAKE_VERSION in snapshot.summary:
             return int(snapshot.summary[LAKE_VERSION])
-    return 0
+    # the snapshots of publications have expired, their rows are there
+    rows = publications.scan(select="version").to_arrow()
+    return max(rows["version"].to_pylist(), default=0)

@@ -228,3 +228,30 @@ def test_steps_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
         assert {one.step_key for one in again.all_events if one.is_step_success} == {"last"}
     for name, rows in (("left", [1]), ("right", [2])):
         assert lake.load_table(f"t.{name}").scan().to_arrow()["n"].to_pylist() == rows
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_who_was_killed_before_publishing_is_published_by_the_next(
+    world: World, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """A run of all steps, and one that went on where another had failed."""
+    killed = world.resources()
+    with monkeypatch.context() as patch:
+        patch.setattr(LakehouseResource, "publish_run", lambda *_: None)
+        if goes_on:
+            world.fails = {"c"}
+            failed = world.run(instance, resources=killed)
+            world.fails = set()
+            tags = {
+                "dagster/is_resume_retry": "true",
+                "dagster/parent_run_id": failed.run_id,
+                "dagster/root_run_id": failed.run_id,
+            }
+            again = world.run(instance, resources=killed, selection="key:t/c", tags=tags)
+        else:
+            again = world.run(instance, resources=killed)
+    assert again.success
+    assert world.rows() == {}
+    assert world.run(instance).success
+    assert world.seen[0] == {"t.a": [1], "t.b": [101], "t.c": [102]}
+    assert instance.get_run_by_id(again.run_id).tags[VERSION_TAG] == "1"

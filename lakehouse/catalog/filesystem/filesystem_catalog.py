@@ -42,6 +42,7 @@ from lakehouse.catalog.filesystem.machine_turns import machine_turn
 from lakehouse.catalog.filesystem.recorded_transactions import (
     RecordedTransactions,
     transaction_of,
+    with_mark,
     without_mark,
 )
 from lakehouse.catalog.filesystem.request_files import RequestFiles, RequestRun
@@ -213,9 +214,12 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         check_is_no_copy(self, identifier, metadata.location, folder)
         version = TableVersion(identifier, metadata, location)
         transaction = transaction_of(metadata)
-        if transaction is None or not self._recorded.is_committed(transaction):
+        if transaction is None:
             return version
-        return self._finished(version)
+        if self._recorded.is_committed(transaction):
+            return self._finished(version, self._recorded.becomes(metadata))
+        # the decision is deleted once the next version is there, perhaps before it was looked for
+        return version if self._versions.at(folder, number + 1) is None else self.load(identifier)
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The table's newest version; the same object when nothing was committed since."""
@@ -298,7 +302,8 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
 
         Other engines see the tables change one after the other, see `recorded_transactions`.
         """
-        transaction, marked = self._environment.new_uuid().hex, []
+        transaction = self._environment.new_uuid().hex
+        marked: dict[Identifier, tuple[TableVersion, TableMetadata]] = {}
         names = ", ".join(str(commit.identifier) for commit in commits)
         with before_the_swap():
             check_distinct(commits)
@@ -309,7 +314,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 check_locations(new, allowed_roots(self._warehouse, self._properties))
                 mark = self._recorded.prepare(transaction, commit.base, new)
                 # a mark that is left by an error is withdrawn by whoever writes next
-                marked.append(self._commit(commit.identifier, commit.base, mark))
+                marked[commit.identifier] = self._commit(commit.identifier, commit.base, mark), new
         try:
             is_committed = self._recorded.decide(transaction, committed=True)
         except StorageError as error:
@@ -324,44 +329,52 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 f"{names} were not committed together: "
                 "somebody else wrote to one of them. Load them again and repeat it."
             )
-        done = {commit.identifier: self.load(commit.identifier) for commit in commits}
-        marks = {version.metadata_location for version in marked}
-        if not any(version.metadata_location in marks for version in done.values()):
+        done = [self._finished(*marked[commit.identifier]) for commit in commits]
+        if all(transaction_of(version.metadata) is None for version in done):
             after_the_swap("Deleting a decision", lambda: self._recorded.forget(transaction))
-        return [done[commit.identifier] for commit in commits]
+        return done
 
     def _freed(self, base: TableVersion, new: TableMetadata) -> TableMetadata:
         """The metadata without the mark of a transaction, which does not happen any more."""
         transaction = transaction_of(base.metadata)
         if transaction is None:
             return new
+        number = self._next_number(base)
         if self._recorded.decide(transaction, committed=False):
-            raise lost(
-                f"Table {base.identifier}",
-                require_number(base.metadata_location),
-                table=str(base.identifier),
-            )
+            raise lost(f"Table {base.identifier}", number, table=str(base.identifier))
         return without_mark(new)
 
-    def _finished(self, marked: TableVersion) -> TableVersion:
-        """The version after a transaction that was committed, written where nobody has yet."""
-        new = self._recorded.becomes(marked.metadata)
+    def _finished(self, marked: TableVersion, new: TableMetadata) -> TableVersion:
+        """The version after a transaction that was committed, written where nobody has yet.
+
+        It keeps the mark where it cannot be written: then whoever commits to it writes it first.
+        """
+        identifier = marked.identifier
         try:
-            return self._commit(marked.identifier, marked, new)
+            return self.during()._commit(identifier, marked, new)  # noqa: SLF001 - of no request
         except CommitConflictError:
-            return self.load(marked.identifier)
-        except (StorageError, CommitStateUnknownError) as error:  # it can be read all the same
-            log.warning("%s: a transaction was left unfinished: %s", marked.identifier, error)
-            return TableVersion(marked.identifier, new, marked.metadata_location)
+            number = require_number(marked.metadata_location) + 1
+            codec = compression_of(marked.metadata)
+            location = self._versions.location(self._folder(identifier), number, codec)
+            return TableVersion(identifier, new, location)
+        except LakehouseError as error:
+            log.warning("%s: a transaction was left unfinished: %s", identifier, error)
+            return TableVersion(
+                identifier, with_mark(new, marked.metadata), marked.metadata_location
+            )
+
+    def _next_number(self, base: TableVersion) -> int:
+        """Of the version after one. Raises CommitConflictError: others wrote it."""
+        number = require_number(base.metadata_location) + 1
+        if self._versions.at(self._folder(base.identifier), number) is not None:
+            raise lost(f"Table {base.identifier}", number, table=str(base.identifier))
+        return number
 
     def _commit(
         self, identifier: Identifier, base: TableVersion, new: TableMetadata
     ) -> TableVersion:
         with before_the_swap():
-            folder = self._folder(identifier)
-            number = require_number(base.metadata_location) + 1
-            if self._versions.at(folder, number) is not None:
-                raise lost(f"Table {identifier}", number, table=str(identifier))
+            folder, number = self._folder(identifier), self._next_number(base)
             # The codec of the base decides the name, so that all who commit after version N create
             # the same file.
             codec = compression_of(base.metadata)
@@ -464,7 +477,8 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
 
         Data stays where it is; new metadata is written into the catalog's own folder of the table.
         """
-        metadata = read_metadata(self.storage(metadata_location), metadata_location)
+        read = read_metadata(self.storage(metadata_location), metadata_location)
+        metadata = without_mark(read)
         check_no_overlap(metadata.location, self._locations_beside(identifier, metadata.location))
         return self._create(identifier, metadata)
 

@@ -96,6 +96,11 @@ def transaction_of(metadata: TableMetadata) -> str | None:
     return str(_mark(metadata)["id"]) if MARK in metadata.extra else None
 
 
+def with_mark(metadata: TableMetadata, marked: TableMetadata) -> TableMetadata:
+    """The metadata with the mark of another version."""
+    return replace(metadata, extra={**metadata.extra, MARK: marked.extra[MARK]})
+
+
 def without_mark(metadata: TableMetadata) -> TableMetadata:
     """The metadata of a table that is no part of the transaction any more."""
     rest = {key: value for key, value in metadata.extra.items() if key != MARK}

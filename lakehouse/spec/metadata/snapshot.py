@@ -121,7 +121,7 @@ PARTITION = "dagster.partition"
 """Summary key of the partition of an asset that a snapshot wrote."""
 LAKE_VERSION = "lakehouse.version"
 """Summary key, in the table of publications: the version of the lake that a publication made."""
-CARRIED = (REFRESH_STATE, PARTITION, LAKE_VERSION)
+CARRIED = (REFRESH_STATE, PARTITION)
 """Summary keys that a snapshot of the same rows keeps, since the one before may expire."""
 
 _KEYS = frozenset(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
 
 import lakehouse as lh
+from lakehouse.catalog.catalog_protocol import Request
 from lakehouse.catalog.filesystem import recorded_transactions
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.filesystem.recorded_transactions import MARK, RecordedTransactions
-from lakehouse.errors import CommitConflictError
+from lakehouse.errors import CommitConflictError, StorageError
 from lakehouse.lake import Lakehouse
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.local import LocalStorage
+from tests.waiting import eventually
 
 ROWS = pa.table({"id": [1]})
 NAMES = ("t.a", "t.b", "t.c")
@@ -141,3 +148,162 @@ def test_no_decision_is_left_and_folders_are_no_namespaces(lake: Lakehouse, tmp_
     append_to_all(lake)
     assert not list((tmp_path / recorded_transactions.FOLDER).iterdir())
     assert lake.list_namespaces() == ["t"]
+
+
+def killed_once_decided(lake: Lakehouse) -> None:
+    """Leave a transaction that was committed, of which no table says so yet."""
+    decide = RecordedTransactions.decide
+
+    def killed(self: RecordedTransactions, transaction: str, *, committed: bool) -> bool:
+        decide(self, transaction, committed=committed)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecordedTransactions, "decide", killed)
+        with pytest.raises(Killed):
+            append_to_all(lake)
+
+
+def test_a_reader_between_the_mark_and_a_decision_that_is_deleted(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the marked version, and looks for the decision when all is done."""
+    has_read, is_done = Event(), Event()
+    decide, is_committed = RecordedTransactions.decide, RecordedTransactions.is_committed
+
+    def waits(self: RecordedTransactions, transaction: str) -> bool | None:
+        has_read.set()
+        assert is_done.wait(60)
+        return is_committed(self, transaction)
+
+    def decided(self: RecordedTransactions, transaction: str, *, committed: bool) -> bool:
+        readers.append(pool.submit(lambda: again(lake).load_table("t.b").scan().count()))
+        assert has_read.wait(60)
+        return decide(self, transaction, committed=committed)
+
+    readers: list[Future[int]] = []
+    monkeypatch.setattr(RecordedTransactions, "decide", decided)
+    monkeypatch.setattr(RecordedTransactions, "is_committed", waits)
+    with ThreadPoolExecutor(1) as pool:
+        append_to_all(lake)
+        is_done.set()
+        assert readers[0].result() == 2
+
+
+def test_who_drops_a_table_after_the_decision_fails_nobody(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = RecordedTransactions.decide
+
+    def dropped(self: RecordedTransactions, transaction: str, *, committed: bool) -> bool:
+        done = decide(self, transaction, committed=committed)
+        if committed:
+            again(lake).drop_table("t.c")
+        return done
+
+    monkeypatch.setattr(RecordedTransactions, "decide", dropped)
+    append_to_all(lake)
+    assert [again(lake).load_table(name).scan().count() for name in NAMES[:2]] == [2, 2]
+    assert not again(lake).table_exists("t.c")
+
+
+def test_a_request_that_finishes_a_transaction_is_not_done_by_that(
+    lake: Lakehouse, tmp_path: Path
+) -> None:
+    killed_once_decided(lake)
+    catalog, name = FilesystemCatalog(str(tmp_path)), Identifier.parse("t.a")
+    request = Request("key", "fingerprint", 1)
+    during = catalog.during(request)
+    base = during.load(name)
+    assert catalog.requests.find("key") is None
+    during.commit(name, base, (), [SetProperties({"comment": "asked for"})])
+    assert catalog.requests.find("key") is not None
+    assert catalog.load(name).metadata.properties["comment"] == "asked for"
+
+
+def test_a_version_that_could_not_be_written_is_read_and_written_later(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_once_decided(lake)
+
+    def refused(self: LocalStorage, location: str, data: bytes) -> None:
+        raise StorageError("read only", outcome="failed", location=location)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "create", refused)
+        table = again(lake).load_table("t.a")
+        assert table.scan().count() == 2
+    table.set_properties({"comment": "committed"})
+    assert again(lake).load_table("t.a").properties["comment"] == "committed"
+    assert counts(lake) == {2}
+
+
+def test_two_transactions_over_the_same_tables_in_opposite_order(lake: Lakehouse) -> None:
+    def both(names: tuple[str, ...]) -> None:
+        def once() -> bool:
+            try:
+                with again(lake).transaction() as tx:
+                    for name in names:
+                        tx.table(name).append(ROWS)
+            except CommitConflictError:
+                return False
+            return True
+
+        for _ in range(5):
+            eventually(once)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(both, names) for names in (NAMES, NAMES[::-1])]:
+            done.result()
+    assert counts(lake) == {11}
+
+
+def test_a_late_writer_leaves_no_decision(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen the mark, and writes when the transaction is over."""
+    decide, held = RecordedTransactions.decide, []
+
+    def seen(self: RecordedTransactions, transaction: str, *, committed: bool) -> bool:
+        held.append(again(lake).load_table("t.b"))
+        return decide(self, transaction, committed=committed)
+
+    monkeypatch.setattr(RecordedTransactions, "decide", seen)
+    append_to_all(lake)
+    catalog = FilesystemCatalog(str(tmp_path))
+    base = held[0].version
+    with pytest.raises(CommitConflictError):
+        catalog.commit(base.identifier, base, (), [SetProperties({"comment": "late"})])
+    assert not list((tmp_path / recorded_transactions.FOLDER).iterdir())
+
+
+def test_tables_of_no_transaction_cost_no_look_at_transactions(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(self: RecordedTransactions, transaction: str) -> str:
+        raise AssertionError(f"looked for {transaction}")
+
+    append_to_all(lake)
+    monkeypatch.setattr(RecordedTransactions, "_location", asked)
+    lake.load_table("t.a").append(ROWS)
+    assert lake.load_table("t.a").refresh().scan().count() == 3
+    with pytest.raises(AssertionError, match="looked for"):
+        append_to_all(lake)
+
+
+def test_a_marked_version_that_is_registered_has_no_mark(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide, seen = RecordedTransactions.decide, []
+
+    def marked(self: RecordedTransactions, transaction: str, *, committed: bool) -> bool:
+        seen.append(again(lake).load_table("t.b").version.metadata_location)
+        return decide(self, transaction, committed=committed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedTransactions, "decide", marked)
+        append_to_all(lake)
+    lake.drop_table("t.b")
+    table = lake.register_table("t.b", seen[0])
+    assert MARK not in table.metadata.extra
+    assert table.scan().count() == 1

@@ -7,12 +7,13 @@ import datetime as dt
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.catalog.open_branches import PUBLICATIONS
+from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
 from lakehouse.errors import (
     InvalidInputError,
     NoSuchRefError,
@@ -21,8 +22,10 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.lake import Lakehouse
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.storage.local import LocalStorage
+from lakehouse.table.publication import BranchOfLake, Publication
 from lakehouse.table.table import Table
 from tests.seeds import seeds
 
@@ -155,7 +158,9 @@ def test_who_was_first_is_named(lake: Lakehouse) -> None:
 
 
 def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
-    lake.create_table("t.a", SCHEMA).append(rows((1, 1, 1)))
+    table = lake.create_table("t.a", SCHEMA)
+    for n in range(2):
+        table.append(rows((1, 1, n)))
     with pytest.raises(InvalidInputError, match="cannot be a branch"):
         lake.on_branch("main")
     lake.branch("dev").create()
@@ -299,3 +304,89 @@ def test_versions_go_on_after_maintenance(lake: Lakehouse) -> None:
     assert len(kept.refresh().scan().plan().files) == 1
     for version in range(1, 7):
         assert lake.at(version=version).load_table("t.a").scan().count() == version
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_no_row_is_lost_with_snapshots_that_expire(lake: Lakehouse, others: int) -> None:
+    """Those of the branch are kept for it; where main's are not known, nothing is published."""
+    lake.create_table("t.a", SCHEMA).append(rows((1, 1, 0)))
+    dev = lake.on_branch("dev").load_table("t.a")
+    for n in (1, 2):
+        dev.append(rows((1, 1, n)))
+    for n in range(others):
+        lake.load_table("t.a").append(rows((1, 1, n + 3)))
+    lake.load_table("t.a").expire_snapshots(retain_last=1, older_than=dt.datetime.now(dt.UTC))
+    if others == 1:
+        assert lake.branch("dev").publish()
+        assert sorted(lake.load_table("t.a").scan().to_arrow()["n"].to_pylist()) == [0, 1, 2, 3]
+        return
+    with pytest.raises(ValidationConflictError, match=r"no table of it.*t\.a.*expired"):
+        lake.branch("dev").publish()
+    assert lake.load_table("t.a").scan().count() == 3
+    assert lake.on_branch("dev").load_table("t.a").scan().count() == 3
+
+
+def test_what_was_rolled_back_does_not_come_back(lake: Lakehouse) -> None:
+    table = lake.create_table("t.a", SCHEMA)
+    first = table.append(rows((1, 1, 1)))
+    table.append(rows((1, 1, 2)), summary={RUN_ID: "run-7"})
+    lake.on_branch("dev").load_table("t.a").append(rows((1, 1, 3)))
+    lake.load_table("t.a").rollback_to(first.snapshot_id)
+    with pytest.raises(ValidationConflictError, match=r"no table of it.*rolled back.*run run-7"):
+        lake.branch("dev").publish()
+    assert lake.load_table("t.a").scan().to_arrow()["n"].to_pylist() == [1]
+
+
+def test_who_writes_to_a_branch_that_is_being_published_is_noted(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        lake.create_table(name, SCHEMA)
+    dev = lake.on_branch("dev")
+    dev.load_table("t.a").append(rows((1, 1, 1)))
+    forget, late = OpenBranches.forget, iter(NAMES)
+
+    def overtaken(self: OpenBranches, branch: str) -> list[Identifier]:
+        name = next(late, None)
+        if name is not None:
+            dev.load_table(name).append(rows((1, 1, 2)))
+        return forget(self, branch)
+
+    monkeypatch.setattr(OpenBranches, "forget", overtaken)
+    for _ in range(5):
+        with contextlib.suppress(NoSuchRefError):
+            lake.branch("dev").publish()
+    assert [lake.load_table(name).scan().count() for name in NAMES] == [2, 1, 1]
+    assert lake.branches() == {}
+
+
+def test_branch_of_a_branch(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes part of the other at the first attempt, and no version of the lake."""
+    lake.create_table("t.a", SCHEMA)
+    dev = lake.on_branch("dev")
+    dev.on_branch("run-1").load_table("t.a").append(rows((1, 1, 1)))
+    attempts, attempt = [], BranchOfLake._attempt
+
+    def counted(self: BranchOfLake, *more: Any) -> Publication:
+        attempts.append(self.name)
+        return attempt(self, *more)
+
+    monkeypatch.setattr(BranchOfLake, "_attempt", counted)
+    done = dev.branch("run-1").publish()
+    assert done is not None
+    assert (done.version, attempts) == (0, ["run-1"])
+    assert dev.load_table("t.a").scan().count() == 1
+    assert lake.load_table("t.a").scan().count() == 0
+    assert lake.branches() == {"dev": ["t.a"]}
+
+
+def test_versions_go_on_after_rows_of_old_ones_were_deleted(lake: Lakehouse) -> None:
+    lake.create_table("t.a", SCHEMA)
+    for n in range(1, 5):
+        lake.on_branch("dev").load_table("t.a").append(rows((1, 1, n)))
+        published = lake.branch("dev").publish()
+        assert published is not None
+        assert published.version == n
+        kept = lake.load_table(PUBLICATIONS)
+        kept.delete(f"version < {n}")
+        kept.expire_snapshots(retain_last=1, older_than=dt.datetime.now(dt.UTC))
