@@ -8,6 +8,7 @@ import io
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.lineage.forget import FORGOTTEN, forget, forgotten, traces_in
 from lakehouse.orchestration.lineage.value_traces import Key
+from lakehouse.table import Table
 from tests.orchestration.test_why import stored
 
 DAY = dt.date(1987, 6, 5)
@@ -452,3 +454,38 @@ def test_without_definitions_the_plan_says_so(
     lake, _ = pipeline
     monkeypatch.chdir(tmp_path)
     assert dict(forget(lake, "user_id = 42", ["raw.e"]).facts())["derived tables"]
+
+
+STEPS = ("delete", "compact", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
+
+
+@pytest.mark.parametrize("step", [*STEPS, "set_properties", "remove_properties"])
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("at", ["raw.e", "raw.e_quarantine"])
+def test_a_death_in_the_middle_is_made_good(
+    step: str, mode: str, at: str, pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the step has committed, nothing else happens; it is carried out again."""
+    lake, derived = pipeline
+    for name in ("raw.e", "raw.e_quarantine", "clean.e"):
+        changed = {"write.delete.mode": mode, "write.delta-log": "true", "note": "of 42"}
+        lake.load_table(name).set_properties(changed)
+        lake.load_table(name).remove_properties("note")
+    real = getattr(Table, step)
+
+    def died(self: Any, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        if self.name == at:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(Table, step, died)
+        forgotten(lake, derived, "user_id = 42", ["raw.e"], apply=True)
+    done = forgotten(lake, derived, "user_id = 42", ["raw.e"], apply=True)
+    assert (done.left, done.unreachable) == ({}, {})
+    for name in ("raw.e", "raw.e_quarantine", "clean.e"):
+        assert "write.metadata.previous-versions-max" not in lake.load_table(name).properties
+    for path in (tmp_path / "warehouse").rglob("*.parquet"):
+        text = str(pq.read_table(path).to_pylist())
+        assert '"user_id": 42' not in text
+        assert "'user_id': 42" not in text
