@@ -20,8 +20,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import DecimalType, IcebergType, LongType, StringType
+from typer.testing import CliRunner
 
 import lakehouse as lh
+from lakehouse.cli import app
 from lakehouse.delta_log.delta_log import follow
 from lakehouse.errors import (
     CorruptMetadataError,
@@ -446,6 +448,19 @@ def test_every_kind_of_file_is_read(pipeline: Any, tmp_path: Path) -> None:
     orc.write_table(pa.table({"user_id": [42]}), folder / "e.orc")
     with pytest.raises(LakehouseError, match=r"e\.orc cannot be searched"):
         traces_in(table, Key("user_id", 1, LongType(), (42,)))
+
+
+def test_a_branch_of_the_lake_does_not_hide_main(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = pipeline
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_BRANCH", "dev")
+    options = ["--catalog", lake.warehouse, "--where", "user_id = 42", "--table", "raw.e"]
+    done = CliRunner().invoke(app, ["forget", *options, "--apply"])
+    assert done.exit_code == 0, done.output
+    assert lake.load_table("raw.e").scan("user_id = 42").count() == 0
+    assert list(lake.load_table("raw.e").refs()) == ["main"]
 
 
 def test_without_definitions_the_plan_says_so(

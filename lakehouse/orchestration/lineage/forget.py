@@ -136,7 +136,10 @@ class Forgetting(Report):
             yield "of them with the value", len(self.left) + len(self.unreachable)
         if self.landing:
             yield "landing files with the lines", len(self.landing)
-        yield "not looked at", "backups, copies of the tables elsewhere, and the logs of runs"
+        yield (
+            "not looked at",
+            "backups, copies of the tables elsewhere, reports of scans, and the logs of runs",
+        )
 
     def detail(self) -> RenderableType:
         """The tables, files that hold the value still, and landing files."""
