@@ -450,6 +450,19 @@ def test_every_kind_of_file_is_read(pipeline: Any, tmp_path: Path) -> None:
         traces_in(table, Key("user_id", 1, LongType(), (42,)))
 
 
+def test_files_of_a_table_that_was_taken_over_are_named(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    deltalake.write_deltalake(theirs, pa.table({"person": [42, 7]}))
+    places: dict[str, Any] = {"allowed-locations": theirs.as_uri()}
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri(), **places)
+    lake.import_delta(str(theirs), "raw.p")
+    done = forgotten(lake, {}, "person = 42", ["raw.p"], apply=True)
+    assert lake.load_table("raw.p").scan("person = 42").count() == 0
+    assert done.left == {}
+    ((file, found),) = done.unreachable.items()
+    assert (Path(file.removeprefix("file://")).parent, found) == (theirs, ("1 values of person",))
+
+
 def test_a_branch_of_the_lake_does_not_hide_main(
     pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ searches every file of the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -243,13 +243,14 @@ def forgotten(
             f"branches or tags hold rows of this {key.column}: {'; '.join(blocked)}. Nothing was "
             "done. Remove them first (lakehouse tag TABLE NAME --delete)"
         )
+    before = {one.name: _reached(lake.load_table(one.name)) for one in planned}
     for one in planned:
         _rewritten(lake, one)
     searched = 0
     left: dict[str, tuple[str, ...]] = {}
     unreachable: dict[str, tuple[str, ...]] = {}
     for one in planned:
-        count, reached, others = _searched(lake, one)
+        count, reached, others = _searched(lake, one, before[one.name])
         searched, left, unreachable = searched + count, left | reached, unreachable | others
     done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
     _recorded(lake, done)
@@ -411,11 +412,11 @@ def _expired(table: Table) -> None:
 
 
 def _searched(
-    lake: Lakehouse, one: TableOfPerson
+    lake: Lakehouse, one: TableOfPerson, before: Collection[str]
 ) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """As `traces_in`, once metadata files that hold it are gone from the log."""
     table = lake.load_table(one.name)
-    found = traces_in(table, one.key)
+    found = traces_in(table, one.key, before)
     if any(file.endswith((".json", ".json.gz")) for file in found[1]):
         # earlier metadata files that the log names: the log is cut
         kept = table.metadata.properties.get(_LOG)
@@ -428,23 +429,32 @@ def _searched(
                 table.remove_properties(_LOG)
             else:
                 table.set_properties({_LOG: kept})
-        found = traces_in(table, one.key)
+        found = traces_in(table, one.key, before)
     return found
 
 
-def traces_in(
-    table: Table, key: Key
-) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """How many files a table has, and which hold a value: those that a snapshot reaches, others."""
+def _reached(table: Table) -> set[str]:
+    """Keys of the files that the newest version of a table reaches."""
     version = table.catalog.load(table.identifier)
-    storage = table.catalog.storage(version.metadata.location)
-    keys = LocationKeys()
-    walker = StorageWalker(storage, version.metadata)
-    reachable = reachable_keys(version.metadata, version.metadata_location, walker, keys)
+    walker = StorageWalker(table.storage, version.metadata)
+    return reachable_keys(version.metadata, version.metadata_location, walker, LocationKeys())
+
+
+def traces_in(
+    table: Table, key: Key, before: Collection[str] = ()
+) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """How many files a table has, and which hold a value: those that a snapshot reaches, others.
+
+    `before` are keys of files that it reached: outside its folders nobody deletes them.
+    """
+    version = table.catalog.load(table.identifier)
+    storage, keys = table.storage, LocationKeys()
+    reachable = _reached(table)
     folders = OwnFolders(table.catalog, version.metadata).folders
     listed = chain.from_iterable(map(storage.list, folders))
     files = {keys.key(info.location): info.location for info in listed}
-    files |= {one: one for one in reachable - files.keys() if storage.exists(one)}
+    known = reachable.union(before) - files.keys()
+    files |= {one: one for one in known if storage.exists(one)}
     clean: set[str] = set()
     traces = Traces(key, storage, version.metadata, _texts(table), clean)
     left: dict[str, tuple[str, ...]] = {}
