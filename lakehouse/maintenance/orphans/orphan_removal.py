@@ -18,7 +18,6 @@ from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.confinement import check_gc_enabled, check_table
 from lakehouse.catalog.filesystem.version_files import HINT, version_number
 from lakehouse.delta_log.delta_actions import LOG_FOLDER, VECTOR_FOLDER
-from lakehouse.delta_log.delta_log import keeps_delta_log
 from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_journal
@@ -370,7 +369,6 @@ class _Sorter:
         purge_ms: int,
     ) -> None:
         self._location = version.metadata.location
-        self._has_log = keeps_delta_log(version.metadata)
         self._keys = keys
         self._reached = reached
         self._reached_paths = {keys.path_of(key) for key in reached}
@@ -408,7 +406,7 @@ class _Sorter:
             or is_journal(info.location)
         ):
             reason = "bookkeeping"
-        elif self._has_log and self._keys.relative(info.location, self._location).startswith(
+        elif self._keys.relative(info.location, self._location).startswith(
             (f"{LOG_FOLDER}/", f"{VECTOR_FOLDER}/")
         ):
             reason = "Delta's log"
