@@ -244,7 +244,8 @@ def forget(
     Example: lakehouse forget --where "user_id = 42" --table raw.events
     """
     module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
-    found = module.forget(session.lake, where, tables, apply=apply)
+    # a branch of the lake would hide the rows of main
+    found = module.forget(session.shared_lake, where, tables, apply=apply)
     session.report(found)
     if found.left or found.unreachable:
         raise typer.Exit(1)

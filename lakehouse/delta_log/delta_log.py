@@ -240,6 +240,24 @@ class DeltaLog:
         self._storage.delete(sorted(old))
         return len(old)
 
+    def cut(self) -> None:
+        """Leave a checkpoint and one version, which changes nothing and names no file.
+
+        Raises FileAlreadyExistsError: somebody else wrote that version.
+        """
+        newest = self._newest()
+        if newest is None:
+            return
+        said = self._first_line(newest)
+        self.write(newest + 1, [commit_info("optimize", said["timestamp"], said[ENGINE])])
+        kept = self.checkpoint()
+        listed = [file.location for file in self._storage.list(self._folder)]
+        old = [self._location(number) for number in _numbers(listed, ".json")]
+        old += [self._checkpoint_location(one) for one in _numbers(listed, ".checkpoint.parquet")]
+        self._storage.delete(
+            sorted({*old} - {self._location(kept), self._checkpoint_location(kept)})
+        )
+
     def remove(self) -> None:
         """Delete the log and the vectors beside it: readers find no table of Delta's.
 
@@ -782,6 +800,22 @@ class DeltaFollowedCatalog(CatalogDecorator):
                 version.identifier,
             )
         return version
+
+
+def cut_log(catalog: Catalog, version: TableVersion) -> None:
+    """Bring a table's log up to date, and leave nothing in it of files that the table has not.
+
+    Raises as `follow` does.
+    """
+    root = version.metadata.location
+    delta = DeltaLog(catalog.storage(root), root)
+    while delta.head() is not None:
+        follow(catalog, version)
+        try:
+            delta.cut()
+        except FileAlreadyExistsError:  # others follow, too
+            continue
+        return
 
 
 def forget(catalog: Catalog, version: TableVersion) -> None:

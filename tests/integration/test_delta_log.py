@@ -373,6 +373,15 @@ def test_orphan_removal_knows_the_log(tmp_path, monkeypatch, keeps):
     assert by_delta_rs(table) == plain(table.scan().to_arrow())
 
 
+def test_orphan_removal_knows_a_log_that_was_synchronized_once(tmp_path):
+    table = lh.load_catalog(f"file://{tmp_path}/lake").create_table("a.t", SCHEMA)
+    table.append(made(random.Random(1), 0, 9))
+    delta_log.follow(table.catalog, table.version)
+    options = lh.OrphanOptions(older_than_ms=2**50, force=True)
+    assert table.remove_orphan_files(options).moved_files == 0
+    assert by_delta_rs(table) == plain(table.scan().to_arrow())
+
+
 def test_a_table_that_keeps_no_log_any_more_has_none(tmp_path):
     table = events(tmp_path)
     table.remove_properties("write.delta-log")

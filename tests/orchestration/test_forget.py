@@ -8,23 +8,37 @@ import io
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import fastavro
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import DecimalType, IcebergType, LongType, StringType
+from typer.testing import CliRunner
 
 import lakehouse as lh
-from lakehouse.errors import InvalidInputError, MaintenanceRefusedError
+from lakehouse.cli import app
+from lakehouse.delta_log.delta_log import follow
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidInputError,
+    LakehouseError,
+    MaintenanceRefusedError,
+)
 from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
 from lakehouse.ingestion.source_tables import REST_DOC
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
-from lakehouse.orchestration.lineage.forget import FORGOTTEN, forgotten, traces_in
+from lakehouse.orchestration.lineage.forget import FORGOTTEN, forget, forgotten, traces_in
+from lakehouse.orchestration.lineage.value_traces import Key
+from lakehouse.table import Table
 from tests.orchestration.test_why import stored
 
 DAY = dt.date(1987, 6, 5)
@@ -260,3 +274,246 @@ def test_conditions_that_name_no_values(pipeline: Any) -> None:
             forgotten(lake, {}, where, ["raw.e"])
     with pytest.raises(InvalidInputError, match="name the tables"):
         forgotten(lake, {}, "user_id = 42", [])
+
+
+def delta_values(folder: Path) -> list[object]:
+    """What a log of Delta's says of files, whose statistics are JSON in JSON."""
+    adds: list[Any] = []
+    for path in (folder / "_delta_log").iterdir():
+        if path.name.endswith(".checkpoint.parquet"):
+            adds += pq.read_table(path)["add"].to_pylist()
+        elif path.suffix == ".json":
+            adds += [json.loads(line).get("add") for line in path.read_text().splitlines()]
+    return [one for add in adds if add for one in leaves(json.loads(add["stats"]))]
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("text", "ann.smith@exampl"),
+        ("quoted", 'o"brien é'),
+        ("short int", 42),
+        ("decimal", 98765.4),
+        ("date", "1987-06-05"),
+        ("time", "1987-06-05T04:03:02.000000"),
+    ],
+)
+def test_the_log_of_delta_is_cut(
+    kind: str,
+    said: object,
+    followed: bool,
+    tmp_path: Path,
+) -> None:
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    people(lake, kind, **({"write.delta-log": "true"} if followed else {}))
+    table, folder = lake.load_table("raw.p"), tmp_path / "warehouse/raw/p"
+    follow(table.catalog, table.version)
+    where = f"person = {VALUES[kind][3]}"
+    key = forgotten(lake, {}, where, ["raw.p"]).tables[0].key
+    assert said in delta_values(folder)
+    logs = [one for one in traces_in(table, key)[2] if "/_delta_log/" in one]
+    assert logs, "what is in the log is seen"
+    version = deltalake.DeltaTable(folder).version()
+    done = forgotten(lake, {}, where, ["raw.p"], apply=True)
+    assert said not in delta_values(folder)
+    assert census(folder / "_delta_log", VALUES[kind][1]) == []
+    assert (done.left, done.unreachable) == ({}, {})
+    for times in (1, 2):  # the log goes on, by the numbers that readers know
+        seen = deltalake.DeltaTable(folder)
+        assert seen.version() > version
+        rows = deltalake.QueryBuilder().register("t", seen).execute("SELECT n FROM t").read_all()
+        assert sorted(pa.table(rows)["n"].to_pylist()) == sorted([0, 0, 1, 1] * times)
+        table = lake.load_table("raw.p")
+        table.append(table.scan().to_arrow())
+        follow(table.catalog, table.version)
+
+
+def test_a_log_that_another_engine_wrote_stands_in_the_way(pipeline: Any, tmp_path: Path) -> None:
+    lake, _ = pipeline
+    deltalake.write_deltalake(tmp_path / "warehouse/raw/e", pa.table({"user_id": [42]}))
+    with pytest.raises(CorruptMetadataError, match="another engine"):
+        forgotten(lake, {}, "user_id = 42", ["raw.e"], apply=True)
+    assert lake.load_table("raw.e").scan("user_id = 42").count() == 1
+
+
+def test_remembered_deletes_are_forgotten(tmp_path: Path) -> None:
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("lsn", pa.int64())])
+    table = lake.create_table("raw.t", schema)
+    told = pa.table({"id": [1234567, 7, 1234567], "lsn": [1, 1, 2], "op": ["c", "c", "d"]})
+    table.apply_changes(told, ["id"], ["lsn"], "op = 'd'")
+    assert census(tmp_path, 1234567), "the delete is remembered"
+    done = forgotten(lake, {}, "id = 1234567", ["raw.t"], apply=True)
+    assert {one.name: one.rows for one in done.tables} == {"raw.t": 0, "raw.t_deletes": 1}
+    assert census(tmp_path, 1234567) == []
+
+
+def test_a_data_path_elsewhere_is_searched(tmp_path: Path) -> None:
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    elsewhere = tmp_path / "warehouse/elsewhere"
+    people(lake, "short int", **{"write.data.path": elsewhere.as_uri()})
+    pq.write_table(pa.table({"person": [42]}), elsewhere / "left-by-a-writer.parquet")
+    done = forgotten(lake, {}, "person = 42", ["raw.p"], apply=True)
+    assert done.left == {}
+    assert [one.rpartition("/")[2] for one in done.unreachable] == ["left-by-a-writer.parquet"]
+
+
+def test_texts_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    """Bounds keep 16 characters: of others once their files are without the value."""
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    schema = pa.schema([pa.field("person", pa.string())])
+    table = lake.create_table("raw.p", schema, properties={"write.delta-log": "true"})
+    links = [f"https://example.com/people/{number}" for number in (1, 2)]
+    table.append(pa.table({"person": links}))
+    done = forgotten(lake, {}, f"person = '{links[0]}'", ["raw.p"], apply=True)
+    assert (done.left, done.unreachable) == ({}, {})
+    # a manifest of a file that is gone tells of somebody
+    (manifest,) = table.refresh().inspect.manifests()["path"].to_pylist()
+    local = Path(manifest.removeprefix("file://"))
+    (data,) = table.scan().plan().files
+    Path(data.file_path.removeprefix("file://")).unlink()
+    found = traces_in(table, done.tables[0].key)[1]
+    assert [Path(one.removeprefix("file://")).name for one in found if ".avro" in one] == [
+        local.name
+    ]
+
+
+RECORDS = [
+    (42, '{"user_id": 42.0}'),
+    (42, '{"user_id": 4.2e1}'),
+    (42, '{"user_id": "042"}'),
+    (42, '{"user_id": 42, "user_id": 7}'),
+    (42, '{"uid": 42}'),
+    (42, '{"user_id": {"id": [42]}}'),
+    (42, "42.0,x"),
+    (42, "+42,x"),
+    (Decimal("98765.40"), '{"user_id": 98765.400}'),
+    ("Ann/Smith", r'{"v": "Ann\/Smith"}'),
+    ("Ann/Smith", r'{"user_id": "Ann\/Sm'.replace("Sm", 'Smith", "v')),
+    ("bob", r'{"user_id": "\u0062ob"}'),
+    ("\U0001f600 Zoë Q", json.dumps({"v": "\U0001f600 Zoë Q"})),
+    ("ÅSA LIND", '{"v": "ÅSA LIND, Åre"}'),
+    ("ÅSA LIND", '{"v": "åsa lind"}'),
+]
+TYPES: dict[type, IcebergType] = {
+    int: LongType(),
+    str: StringType(),
+    Decimal: DecimalType(12, 2),
+}
+
+
+@pytest.mark.parametrize(("value", "record"), RECORDS, ids=str)
+def test_records_spell_a_value_in_many_ways(value: Any, record: str) -> None:
+    key = Key("user_id", 1, TYPES[type(value)], (value,), ("uid",))
+    assert key.may_be_in(pa.array([record, None])).to_pylist() == [True, False]
+    assert key.in_text(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"v": 42}',
+        '{"user_id": 421}',
+        "421,x",
+        "-42,x",
+        "x42",
+        "3.42",
+        '{"user_id": "x"}',
+        "[" * 9999,
+    ],
+    ids=str,
+)
+def test_records_of_others(record: str) -> None:
+    assert not Key("user_id", 1, LongType(), (42,)).in_text(record)
+
+
+def test_every_kind_of_file_is_read(pipeline: Any, tmp_path: Path) -> None:
+    """As other writers leave files in a table's folder."""
+    lake, _ = pipeline
+    table = lake.load_table("raw.e")
+    folder = tmp_path / "warehouse/raw/e/data"
+    whole = {"name": "r", "type": "record", "fields": [{"name": "user_id", "type": "long"}]}
+    with (folder / "a.avro").open("wb") as file:
+        fastavro.writer(file, whole, [{"user_id": 7}, {"user_id": 42}])
+    odd = {"name": "r", "type": "record", "fields": [{"name": "partition", "type": "string"}]}
+    with (folder / "b.avro").open("wb") as file:
+        fastavro.writer(file, odd, [{"partition": "7"}])
+    (folder / "c.txt").write_text("ÅSA LIND")
+    (folder / "d.crc").write_bytes(gzip.compress("ÅSA LIND".encode()))
+    found = traces_in(table, Key("user_id", 1, LongType(), (42,)))[2]
+    assert {one.rpartition("/")[2] for one in found} == {"a.avro"}
+    found = traces_in(table, Key("user_id", 1, StringType(), ("ÅSA LIND",)))[2]
+    assert {one.rpartition("/")[2] for one in found} == {"c.txt", "d.crc"}
+    orc.write_table(pa.table({"user_id": [42]}), folder / "e.orc")
+    with pytest.raises(LakehouseError, match=r"e\.orc cannot be searched"):
+        traces_in(table, Key("user_id", 1, LongType(), (42,)))
+
+
+def test_files_of_a_table_that_was_taken_over_are_named(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    deltalake.write_deltalake(theirs, pa.table({"person": [42, 7]}))
+    places: dict[str, Any] = {"allowed-locations": theirs.as_uri()}
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri(), **places)
+    lake.import_delta(str(theirs), "raw.p")
+    done = forgotten(lake, {}, "person = 42", ["raw.p"], apply=True)
+    assert lake.load_table("raw.p").scan("person = 42").count() == 0
+    assert done.left == {}
+    ((file, found),) = done.unreachable.items()
+    assert (Path(file.removeprefix("file://")).parent, found) == (theirs, ("1 values of person",))
+
+
+def test_a_branch_of_the_lake_does_not_hide_main(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = pipeline
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_BRANCH", "dev")
+    options = ["--catalog", lake.warehouse, "--where", "user_id = 42", "--table", "raw.e"]
+    done = CliRunner().invoke(app, ["forget", *options, "--apply"])
+    assert done.exit_code == 0, done.output
+    assert lake.load_table("raw.e").scan("user_id = 42").count() == 0
+    assert list(lake.load_table("raw.e").refs()) == ["main"]
+
+
+def test_without_definitions_the_plan_says_so(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = pipeline
+    monkeypatch.chdir(tmp_path)
+    assert dict(forget(lake, "user_id = 42", ["raw.e"]).facts())["derived tables"]
+
+
+STEPS = ("delete", "compact", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
+
+
+@pytest.mark.parametrize("step", [*STEPS, "set_properties", "remove_properties"])
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("at", ["raw.e", "raw.e_quarantine"])
+def test_a_death_in_the_middle_is_made_good(
+    step: str, mode: str, at: str, pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the step has committed, nothing else happens; it is carried out again."""
+    lake, derived = pipeline
+    for name in ("raw.e", "raw.e_quarantine", "clean.e"):
+        changed = {"write.delete.mode": mode, "write.delta-log": "true", "note": "of 42"}
+        lake.load_table(name).set_properties(changed)
+        lake.load_table(name).remove_properties("note")
+    real = getattr(Table, step)
+
+    def died(self: Any, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        if self.name == at:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(Table, step, died)
+        forgotten(lake, derived, "user_id = 42", ["raw.e"], apply=True)
+    done = forgotten(lake, derived, "user_id = 42", ["raw.e"], apply=True)
+    assert (done.left, done.unreachable) == ({}, {})
+    for name in ("raw.e", "raw.e_quarantine", "clean.e"):
+        assert "write.metadata.previous-versions-max" not in lake.load_table(name).properties
+    for path in (tmp_path / "warehouse").rglob("*.parquet"):
+        text = str(pq.read_table(path).to_pylist())
+        assert '"user_id": 42' not in text
+        assert "'user_id': 42" not in text

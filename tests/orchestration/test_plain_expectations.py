@@ -11,9 +11,12 @@ import random
 import sys
 from datetime import date, timedelta
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
+import lakehouse as lh
 from lakehouse.orchestration.checks import expectations as checks
 from lakehouse.orchestration.checks.expectations import Expectation, Suite, expect, validate
 from lakehouse.orchestration.checks.plain_expectations import held
@@ -186,3 +189,25 @@ def test_what_fails_for_days_together_is_found_by_halving(spark):
     )
     [outcome] = checks.validate_days(frame, [both], "rows", days, "day")
     assert set(outcome.bad_days) == {days[0], days[1], days[3]}
+
+
+@pytest.mark.parametrize("name", ["n", "odd name", "order", 'a"b'])
+@pytest.mark.parametrize("values", [["ok", "it's", "b;"], [1, -2, 3], [1, None, None]], ids=str)
+def test_the_filter_of_unexpected_rows_passes_those_alone(tmp_path, name, values):
+    """`lakehouse why` is given it as it stands."""
+    rows = pa.table({name: values})
+    known = values[:1]
+    suite = Suite(
+        "s",
+        (
+            expect("column_values_to_not_be_null", column=name)
+            if None in values
+            else expect("column_values_to_be_in_set", column=name, value_set=known),
+        ),
+    )
+    frame = pd.DataFrame({name: values})
+    where = validate(frame, [suite], "rows")[0].metadata[checks.UNEXPECTED_WHERE]
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    table = lake.create_table("raw.t", rows.schema)
+    table.append(rows)
+    assert table.scan(str(where)).to_arrow()[name].to_pylist() == values[1:]

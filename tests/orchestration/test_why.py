@@ -16,11 +16,14 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import RefreshState
-from lakehouse.orchestration.lineage.why import Why, explained_rows
+from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
+from lakehouse.orchestration.lineage import why as lineage_why
+from lakehouse.orchestration.lineage.why import Why, explained_rows, offending
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID
 from lakehouse.table import TableScan
 
@@ -390,3 +393,20 @@ def test_questions_that_cannot_be_asked(chain: Any) -> None:
     lake.create_table("raw.n", numbers.schema).append(numbers)
     with pytest.raises(InvalidInputError, match=r"10,001 rows of raw\.n are true: at most 10,000"):
         asked(lake, derived, "raw.n", "true")
+
+
+def test_a_check_whose_rows_cannot_be_explained_has_failed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The step goes on: its table may be published by then."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise pa.ArrowInvalid("of an engine")
+
+    monkeypatch.setattr(lineage_why, "explained_rows", broken)
+    outcome = CheckOutcome("s", passed=False, blocking=False, metadata={UNEXPECTED_WHERE: "k = 1"})
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    shown = offending(lake, {}, "raw.e", 7, outcome, no_spark)
+    assert shown["explain"] == 'lakehouse why raw.e --snapshot 7 --where "k = 1"'
+    assert "of an engine" in shown["landing lines"]
+    assert "cannot be explained" in caplog.text

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from lakehouse.expressions.filter_text import quoted
 from lakehouse.ingestion.audit import BadDay, CheckOutcome
 from lakehouse.orchestration.checks.bad_days import bad_days_of
 from lakehouse.orchestration.checks.plain_expectations import held, proofs_of_days
@@ -174,9 +175,10 @@ def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
 
 def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
     """Rows that an expectation on values of a column did not expect, as a filter; a few of them."""
-    column = asked.kwargs.get("column")
-    if column is None or not str(asked.type).startswith("expect_column_values"):
+    named = asked.kwargs.get("column")
+    if named is None or not str(asked.type).startswith("expect_column_values"):
         return []
+    column = quoted((named,))
     if str(asked.type) == "expect_column_values_to_not_be_null":
         return [f"{column} IS NULL"]
     values = list(dict.fromkeys(result.get("partial_unexpected_list") or ()))

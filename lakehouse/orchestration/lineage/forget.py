@@ -7,10 +7,11 @@ searches every file of the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.curation.statement_store import NAMESPACE
+from lakehouse.delta_log.delta_actions import LOG_FOLDER
+from lakehouse.delta_log.delta_log import DeltaLog, cut_log
 from lakehouse.errors import InvalidInputError, MaintenanceRefusedError, NotFoundError
 from lakehouse.expressions.bound_filter import Leaf, Op, disjunction
 from lakehouse.expressions.filter_binding import bind
@@ -39,6 +43,7 @@ from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.value_traces import Key, Traces
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
 FORGOTTEN = f"{NAMESPACE}.forgotten"
@@ -89,6 +94,7 @@ class Forgetting(Report):
         column: that tells who.
         tables: what happens to each.
         follow: derived tables without the column: they follow when they are computed again.
+        derived_known: whether there were definitions that tell which tables are derived.
         applied: whether it was done.
         searched: files that were searched for the value, after it was done.
         left: file -> what of it holds the value still; of files that a snapshot reaches.
@@ -98,6 +104,7 @@ class Forgetting(Report):
     column: str
     tables: tuple[TableOfPerson, ...]
     follow: tuple[str, ...] = ()
+    derived_known: bool = True
     applied: bool = False
     searched: int = 0
     left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -122,12 +129,17 @@ class Forgetting(Report):
         yield "rows", sum(one.rows for one in self.tables)
         if self.follow:
             yield "to compute again", ", ".join(self.follow)
+        if not self.derived_known:
+            yield "derived tables", "none is followed: this folder has no definitions.py"
         if self.applied:
             yield "files searched", self.searched
             yield "of them with the value", len(self.left) + len(self.unreachable)
         if self.landing:
             yield "landing files with the lines", len(self.landing)
-        yield "not looked at", "backups, copies of the tables elsewhere, and the logs of runs"
+        yield (
+            "not looked at",
+            "backups, copies of the tables elsewhere, reports of scans, and the logs of runs",
+        )
 
     def detail(self) -> RenderableType:
         """The tables, files that hold the value still, and landing files."""
@@ -159,6 +171,7 @@ class Forgetting(Report):
                 for one in self.tables
             ],
             "to_compute_again": list(self.follow),
+            "derived_known": self.derived_known,
             "landing": {
                 file: sorted({n for one in self.tables for n in one.landing.get(file, ())})
                 for file in self.landing
@@ -175,18 +188,25 @@ def forget(
     """As `forgotten`, with the tables that the checkout's definitions derive from these."""
     try:
         checkout: Any = load_module("definitions", Path.cwd())
-        derived = {one.name: one for one in checkout.pipeline.derived}
     except NotFoundError:
-        derived = {}
-    return forgotten(lake, derived, where, tables, apply=apply)
+        return forgotten(lake, None, where, tables, apply=apply)
+    derived = {one.name: one for one in checkout.pipeline.derived}
+    aliases = {
+        column.name: column.aliases
+        for source in checkout.pipeline.sources
+        if source.table in tables
+        for column in source.columns
+    }
+    return forgotten(lake, derived, where, tables, aliases=aliases, apply=apply)
 
 
 def forgotten(
     lake: Lakehouse,
-    derived: Mapping[str, DerivedTable],
+    derived: Mapping[str, DerivedTable] | None,
     where: str,
     tables: Sequence[str],
     *,
+    aliases: Mapping[str, tuple[str, ...]] | None = None,
     apply: bool = False,
 ) -> Forgetting:
     """Delete rows of one value of a column, and the bytes of these rows.
@@ -195,21 +215,26 @@ def forgotten(
 
     Args:
         lake: the catalog.
-        derived: definitions of tables.
+        derived: definitions of tables; None: they are not known.
         where: `column = value`, or `column IN (...)`.
         tables: dotted names.
+        aliases: column -> other fields of records that it takes its value from.
         apply: do it; else only plan.
 
     Raises:
         InvalidInputError: another condition, or a table without the column.
+        CorruptMetadataError: another engine wrote to a Delta log of the tables; nothing was done.
         MaintenanceRefusedError: branches or tags hold the rows, or `gc.enabled` is false; nothing
             was done.
         LakehouseError: a file cannot be searched; what was done before stays done.
     """
-    names, follow = _names(lake, derived, where, tables)
+    if not tables:
+        raise InvalidInputError("name the tables that people are in: --table raw.events")
     key = _key(lake.load_table(tables[0]), where)
+    key = replace(key, aliases=(aliases or {}).get(key.column, ()))
+    names, follow = _names(lake, derived or {}, key.column, tables)
     planned = [_planned(lake, name, where, key) for name in names]
-    found = Forgetting(key.column, tuple(planned), follow)
+    found = Forgetting(key.column, tuple(planned), follow, derived_known=derived is not None)
     if not apply:
         return found
     blocked = [f"{one.name} by {', '.join(one.blocked_by)}" for one in planned if one.blocked_by]
@@ -218,13 +243,14 @@ def forgotten(
             f"branches or tags hold rows of this {key.column}: {'; '.join(blocked)}. Nothing was "
             "done. Remove them first (lakehouse tag TABLE NAME --delete)"
         )
+    before = {one.name: _reached(lake.load_table(one.name)) for one in planned}
     for one in planned:
         _rewritten(lake, one)
     searched = 0
     left: dict[str, tuple[str, ...]] = {}
     unreachable: dict[str, tuple[str, ...]] = {}
     for one in planned:
-        count, reached, others = _searched(lake, one)
+        count, reached, others = _searched(lake, one, before[one.name])
         searched, left, unreachable = searched + count, left | reached, unreachable | others
     done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
     _recorded(lake, done)
@@ -232,13 +258,10 @@ def forgotten(
 
 
 def _names(
-    lake: Lakehouse, derived: Mapping[str, DerivedTable], where: str, tables: Sequence[str]
+    lake: Lakehouse, derived: Mapping[str, DerivedTable], column: str, tables: Sequence[str]
 ) -> tuple[list[str], tuple[str, ...]]:
     """Tables with rows of the person, and derived ones that only count them."""
-    if not tables:
-        raise InvalidInputError("name the tables that people are in: --table raw.events")
     found, follow = [*tables], list[str]()
-    column = _key(lake.load_table(tables[0]), where).column
     reached = set(tables)
     while True:
         more = [n for n, o in derived.items() if n not in reached and reached & set(o.inputs)]
@@ -249,8 +272,21 @@ def _names(
             if lake.table_exists(name):
                 has = column in lake.load_table(name).schema().column_names
                 (found if has else follow).append(name)
-    beside = [f"{name}{_QUARANTINE}" for name in found]
-    return [*found, *(name for name in beside if lake.table_exists(name))], tuple(follow)
+    beside = [one for name in found for one in _beside(lake, name, column)]
+    return list(dict.fromkeys((*found, *beside))), tuple(follow)
+
+
+def _beside(lake: Lakehouse, name: str, column: str) -> Iterator[str]:
+    """A table's quarantine, and the table that remembers its deletes by a key of the column."""
+    if lake.table_exists(f"{name}{_QUARANTINE}"):
+        yield f"{name}{_QUARANTINE}"
+    deletes = TableProperties(lake.load_table(name).properties).changes_deletes_table
+    if (
+        deletes
+        and lake.table_exists(deletes)
+        and column in lake.load_table(deletes).schema().column_names
+    ):
+        yield deletes
 
 
 def _key(table: Table, where: str) -> Key:
@@ -267,10 +303,11 @@ def _key(table: Table, where: str) -> Key:
 
 def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
     table = lake.load_table(name)
+    DeltaLog(table.storage, table.location).head()  # of another engine: it could not be cut
     names = table.schema().column_names
     condition: BooleanExpression | str = AlwaysFalse()
     if key.column in names:
-        key, condition = _key(table, where), where
+        key, condition = replace(_key(table, where), aliases=key.aliases), where
     elif not _texts(table):
         raise InvalidInputError(f"{name} has no column {key.column!r}: leave it out")
     else:
@@ -357,9 +394,13 @@ def _rewritten(lake: Lakehouse, one: TableOfPerson) -> None:
     table.delete(one.where)
     head = table.refresh().current_snapshot()
     if head is not None and head.summary.get("total-delete-files", "1") != "0":
-        table.compact(CompactionOptions(where=one.where, rewrite_all=True))
+        # rows of texts that were deleted before, as by one who died here, have no condition
+        tasks = table.scan(None if _texts(table) else one.where).plan().tasks
+        files = frozenset(task.data_file.file_path for task in tasks if task.deletes)
+        table.compact(CompactionOptions(files=files, rewrite_all=True))
     table.rewrite_manifests(ManifestRewriteOptions(force=True))
     _expired(table)
+    cut_log(table.catalog, table.refresh().version)
     table.remove_orphan_files(OrphanOptions(purge_trash_older_than_ms=table.environment.now_ms()))
 
 
@@ -371,44 +412,66 @@ def _expired(table: Table) -> None:
 
 
 def _searched(
-    lake: Lakehouse, one: TableOfPerson
+    lake: Lakehouse, one: TableOfPerson, before: Collection[str]
 ) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """As `traces_in`, once metadata files that hold it are gone from the log."""
     table = lake.load_table(one.name)
-    found = traces_in(table, one.key)
+    found = traces_in(table, one.key, before)
     if any(file.endswith((".json", ".json.gz")) for file in found[1]):
         # earlier metadata files that the log names: the log is cut
         kept = table.metadata.properties.get(_LOG)
-        for _ in range(2):
-            table.set_properties({_LOG: "1"})
-        _expired(table)
-        if kept is None:
-            table.remove_properties(_LOG)
-        else:
-            table.set_properties({_LOG: kept})
-        found = traces_in(table, one.key)
+        try:
+            for _ in range(2):
+                table.set_properties({_LOG: "1"})
+            _expired(table)
+        finally:
+            if kept is None:
+                table.remove_properties(_LOG)
+            else:
+                table.set_properties({_LOG: kept})
+        found = traces_in(table, one.key, before)
     return found
 
 
-def traces_in(
-    table: Table, key: Key
-) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """How many files a table has, and which hold a value: those that a snapshot reaches, others."""
+def _reached(table: Table) -> set[str]:
+    """Keys of the files that the newest version of a table reaches."""
     version = table.catalog.load(table.identifier)
-    storage = table.catalog.storage(version.metadata.location)
-    keys = LocationKeys()
-    walker = StorageWalker(storage, version.metadata)
-    reachable = reachable_keys(version.metadata, version.metadata_location, walker, keys)
-    files = {keys.key(info.location): info.location for info in storage.list(table.location)}
-    files |= {one: one for one in reachable - files.keys() if storage.exists(one)}
-    traces = Traces(key, storage, version.metadata, _texts(table))
+    walker = StorageWalker(table.storage, version.metadata)
+    return reachable_keys(version.metadata, version.metadata_location, walker, LocationKeys())
+
+
+def traces_in(
+    table: Table, key: Key, before: Collection[str] = ()
+) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """How many files a table has, and which hold a value: those that a snapshot reaches, others.
+
+    `before` are keys of files that it reached: outside its folders nobody deletes them.
+    """
+    version = table.catalog.load(table.identifier)
+    storage, keys = table.storage, LocationKeys()
+    reachable = _reached(table)
+    folders = OwnFolders(table.catalog, version.metadata).folders
+    listed = chain.from_iterable(map(storage.list, folders))
+    files = {keys.key(info.location): info.location for info in listed}
+    known = reachable.union(before) - files.keys()
+    files |= {one: one for one in known if storage.exists(one)}
+    clean: set[str] = set()
+    traces = Traces(key, storage, version.metadata, _texts(table), clean)
     left: dict[str, tuple[str, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
-    for name, location in sorted(files.items()):
+    for name, location in sorted(files.items(), key=_tells_of_others):
         found = traces.of(location)
         if found:
             (left if name in reachable else others)[location] = tuple(found)
+        else:
+            clean.add(name)
     return len(files), left, others
+
+
+def _tells_of_others(file: tuple[str, str]) -> tuple[bool, str]:
+    """Data files first: what bounds of theirs are of is known by then."""
+    name, _ = file
+    return name.endswith((".avro", ".columnar.parquet")) or f"/{LOG_FOLDER}/" in name, name
 
 
 def _recorded(lake: Lakehouse, done: Forgetting) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from functools import reduce
+from decimal import Decimal, InvalidOperation
+from functools import cached_property, reduce
 from typing import Any, cast
+from urllib.parse import quote_plus, unquote
 from uuid import UUID
 
 import fastavro
@@ -28,13 +30,16 @@ from pyiceberg.types import (
     DateType,
     IcebergType,
     PrimitiveType,
+    StringType,
     TimestampType,
     TimestamptzType,
     TimeType,
 )
 
 from lakehouse.data.statistics.puffin import parse_footer
+from lakehouse.delta_log.delta_actions import LOG_FOLDER
 from lakehouse.errors import LakehouseError
+from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import type_to_arrow
 from lakehouse.spec.types.internal_values import typed_array
@@ -46,10 +51,14 @@ _COMMON = (DateType, TimeType, TimestampType, TimestamptzType)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = {"lower_bounds": "lower bound", "upper_bounds": "upper bound"}
 _SHORTENED = 16
-"""Characters or bytes of a text that bounds keep."""
+"""Characters or bytes of a text that bounds keep, at least."""
+_NUMBER = re.compile(r"(?<![\w.+-])[+-]?\d+(?:[.]\d+)?(?:[eE][+-]?\d+)?(?!\w|[.]\d)")
+_SPELLED_OTHERWISE = r"\\|\d[eE][+-]?\d"
+"""Texts in which a value may stand without its letters: escaped, or as a power of ten."""
+_UNREAD = (b"ORC", b"PARE")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Key:
     """Values of a column that are looked for.
 
@@ -58,47 +67,70 @@ class Key:
         field_id: of the column; 0: the table has none.
         type: of the column.
         values: internal ones.
+        aliases: what else records call it.
     """
 
     column: str
     field_id: int
     type: IcebergType
     values: tuple[Any, ...]
+    aliases: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def texts(self) -> frozenset[str]:
         """How the values are spelled, in lower case."""
         return frozenset(
             text.lower() for value in self.values for text in _spelled(value, self.type)
         )
 
-    @property
+    @cached_property
     def long_texts(self) -> list[bytes]:
-        """Those of the spellings that are nobody else's."""
+        """Those of the spellings that are nobody else's; of letters beyond ASCII also as given."""
         if isinstance(self.type, _COMMON):
             return []
-        return [text.encode() for text in sorted(self.texts) if len(text) >= LONG_TEXT]
+        given = {one for value in self.values for one in _spelled(value, self.type)}
+        long = [one for one in given if len(one) >= LONG_TEXT]
+        return sorted({cased for one in long for cased in (one.lower().encode(), _lower(one))})
+
+    @cached_property
+    def numbers(self) -> frozenset[Decimal]:
+        """The values as numbers, however they are spelled."""
+        kinds = (int, float, Decimal)
+        some = () if isinstance(self.type, _COMMON) else self.values
+        return frozenset(Decimal(str(one)) for one in some if isinstance(one, kinds))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """What records call the column, in lower case."""
+        return frozenset(one.lower() for one in (self.column, *self.aliases))
 
     def array(self) -> pa.Array:
         """The values, of the column's type."""
         return typed_array(self.values, self.type).cast(type_to_arrow(self.type))
 
-    def serialized(self) -> dict[str, set[bytes]]:
-        """As bounds hold them: whole or shortened."""
+    @cached_property
+    def serialized(self) -> frozenset[bytes]:
+        """As bounds hold them whole."""
         assert isinstance(self.type, PrimitiveType)  # noqa: S101 - columns of keys are
-        found = set()
-        for value in self.values:
-            if isinstance(value, str):
-                found |= {value.encode(), value[:_SHORTENED].encode()}
-            elif isinstance(value, bytes):
-                found |= {value, value[:_SHORTENED]}
-            else:
-                found.add(to_bytes(self.type, value))
-        return dict.fromkeys(_BOUNDS, found)
+        return frozenset(to_bytes(self.type, value) for value in self.values)
+
+    def is_shortened_to(self, bound: Any) -> bool:
+        """Whether a bound is the beginning of a value, or was raised above it.
+
+        Others have the same beginning.
+        """
+        texts: list[Any] = [value for value in self.values if isinstance(value, (str, bytes))]
+        return any(
+            isinstance(bound, type(text))
+            and len(bound) >= _SHORTENED
+            and text.startswith(bound[:-1])
+            for text in texts
+        )
 
     def may_be_in(self, texts: pa.Array) -> pa.Array:
-        """Which texts have the letters of a value."""
+        """Which texts have the letters of a value, or may spell it otherwise."""
         parts = [pc.match_substring(texts, one, ignore_case=True) for one in sorted(self.texts)]
+        parts.append(pc.match_substring_regex(texts, _SPELLED_OTHERWISE))
         return pc.fill_null(reduce(pc.or_, parts), fill_value=False)
 
     def in_text(self, text: str | None) -> bool:
@@ -108,25 +140,52 @@ class Key:
         """
         if text is None:
             return False
-        lower = text.lower()
-        if any(long.decode() in lower for long in self.long_texts):
+        if self._is_long_in(text):
             return True
-        if not any(one in lower for one in self.texts):
-            return False
         try:
-            record = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return any(_alone(one).search(lower) for one in self.texts)
-        return self._in_record(record, self.column.lower())
-
-    def _in_record(self, record: object, name: str) -> bool:
-        if isinstance(record, dict):
-            return any(
-                (str(key).lower() == name and str(value).lower() in self.texts)
-                or self._in_record(value, name)
-                for key, value in record.items()
+            record = json.loads(text, object_pairs_hook=tuple, parse_float=Decimal)
+            return self._in_record(record, mine=False)
+        except (ValueError, RecursionError):  # no JSON
+            lower = text.lower()
+            return any(_alone(one).search(lower) for one in self.texts) or any(
+                Decimal(one.group()) in self.numbers
+                for one in (_NUMBER.finditer(text) if self.numbers else ())
             )
-        return isinstance(record, list) and any(self._in_record(one, name) for one in record)
+
+    def is_spelled(self, value: object) -> bool:
+        """Whether a value of a record is one of these."""
+        text = str(value).strip()
+        if text.lower() in self.texts:
+            return True
+        try:
+            return bool(self.numbers) and Decimal(text) in self.numbers
+        except InvalidOperation:
+            return False
+
+    def _is_long_in(self, text: str) -> bool:
+        data = _lower(text)
+        return any(long in data for long in self.long_texts) or (
+            not text.isascii() and any(long in text.lower().encode() for long in self.long_texts)
+        )
+
+    def _in_record(self, record: object, *, mine: bool) -> bool:
+        """Of JSON with objects as tuples of pairs: fields come twice, too."""
+        if isinstance(record, tuple):
+            return any(
+                self._is_long_in(name)
+                or self._in_record(value, mine=mine or name.lower() in self.names)
+                for name, value in record
+            )
+        if isinstance(record, list):
+            return any(self._in_record(one, mine=mine) for one in record)
+        return (mine and self.is_spelled(record)) or (
+            isinstance(record, str) and self._is_long_in(record)
+        )
+
+
+def _lower(text: str) -> bytes:
+    """As files are searched: letters of ASCII in lower case."""
+    return text.encode(errors="surrogatepass").lower()
 
 
 def _alone(text: str) -> re.Pattern[str]:
@@ -147,19 +206,16 @@ def _spelled(value: Any, kind: IcebergType) -> Iterator[str]:
         yield str((_EPOCH + timedelta(days=value)).date())
     elif isinstance(kind, (TimestampType, TimestamptzType)):
         moment = (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
-        yield from (moment.isoformat(), str(moment))
+        for text in (moment.isoformat(), moment.isoformat(timespec="microseconds"), str(moment)):
+            yield from (text, f"{text}Z")
     elif isinstance(value, str):
-        yield value
-        yield from {orjson.dumps(value).decode()[1:-1], _escaped(value)} - {value}
+        yield from (value, quote_plus(value))
+        for text in (orjson.dumps(value).decode()[1:-1], json.dumps(value)[1:-1]):
+            yield from (text, text.replace("/", "\\/"))
     elif isinstance(value, float) and value.is_integer():
         yield from (str(value), str(int(value)))
     else:
         yield str(value)
-
-
-def _escaped(value: str) -> str:
-    """As JSON in ASCII has it."""
-    return "".join(one if ord(one) < 128 else f"\\u{ord(one):04x}" for one in value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +227,14 @@ class Traces:
         storage: of the table.
         metadata: of the table.
         texts: columns of text whose records are read as `Key.in_text` says.
+        clean: keys of files without a value: shortened bounds of theirs are of others.
     """
 
     key: Key
     storage: Storage
     metadata: TableMetadata
     texts: frozenset[str] = field(default_factory=frozenset)
+    clean: Collection[str] = ()
 
     def of(self, location: str) -> list[str]:
         """What of a file holds a value, in words; empty: nothing does.
@@ -190,6 +248,7 @@ class Traces:
         found = dict.fromkeys(
             what for what, text in whole.items() if any(one in text for one in self.key.long_texts)
         )
+        found |= dict.fromkeys(self._in_path(location))
         reader = self._reader(name, data)
         try:
             found |= dict.fromkeys(reader(data, location))
@@ -208,7 +267,10 @@ class Traces:
             return self._in_avro
         if data[:4] == b"PFA1":
             return self._in_puffin
-        return self._in_json if name.endswith((".json", ".json.gz")) else _in_nothing
+        if data.startswith(_UNREAD):
+            raise LakehouseError(f"{name} cannot be searched: ORC, or encrypted")
+        is_json = name.endswith((".json", ".json.gz")) or data[:2] == b"\x1f\x8b"
+        return self._in_json if is_json else _in_nothing
 
     def _in_parquet(self, data: bytes, location: str) -> Iterator[str]:
         file = pq.ParquetFile(io.BytesIO(data))
@@ -222,14 +284,44 @@ class Traces:
                 for one in schema
             }
             mine = {name for name, one in ids.items() if one == self.key.field_id}
-            if not any(one >= 0 for one in ids.values()):
-                mine = {self.key.column}
+            mine |= {self.key.column}  # also of one that was dropped
         for number in range(file.num_row_groups):
+            if location.endswith(".columnar.parquet"):
+                yield from self._in_columnar(file, number)
+            if f"/{LOG_FOLDER}/" in location:
+                for add in file.read_row_group(number, ["add"])["add"].to_pylist():
+                    yield from self._in_delta(add)
             for column in schema.names:
                 values = file.read_row_group(number, [column])[column]
                 if column in mine:
                     yield from self._equal(column, values)
                 yield from self._as_text(column, values)
+
+    def _in_columnar(self, file: pq.ParquetFile, number: int) -> Iterator[str]:
+        """Shortened bounds."""
+        sides = [f"lower.{self.key.field_id}", f"upper.{self.key.field_id}"]
+        if set(sides) <= set(file.schema_arrow.names):
+            for row in file.read_row_group(number, ["file_path", *sides]).to_pylist():
+                for side in sides:
+                    if self.key.is_shortened_to(row[side]) and self._is_dirty(row["file_path"]):
+                        yield f"beginning of {side}"
+
+    def _in_delta(self, add: Mapping[str, Any] | None) -> Iterator[str]:
+        """Bounds in Delta's log, where they are JSON in JSON."""
+        said = orjson.loads((add or {}).get("stats") or "{}")
+        for side in ("minValues", "maxValues"):
+            bound = said.get(side, {}).get(self.key.column)
+            if self.key.is_spelled(bound):
+                yield f"{side} of {self.key.column}"
+            elif add and self.key.is_shortened_to(bound) and self._is_dirty(unquote(add["path"])):
+                yield f"beginning of {side} of {self.key.column}"
+
+    def _in_path(self, location: str) -> Iterator[str]:
+        """Partitions that the path of a file names."""
+        folders = [unquote(one).lower() for one in location.split("/")]
+        for name in self._partitions():
+            if any(f"{name}={text}".lower() in folders for text in self.key.texts):
+                yield f"path by {name}"
 
     def _equal(self, column: str, values: pa.ChunkedArray) -> Iterator[str]:
         wanted = _stored(self.key.array())
@@ -264,25 +356,55 @@ class Traces:
                     yield f"text of {column}"
 
     def _in_avro(self, data: bytes, _: str) -> Iterator[str]:
-        reader = cast("Iterator[Any]", fastavro.reader(io.BytesIO(data)))
-        bounds, partitions = self.key.serialized(), self._partitions()
-        for record in reader:
-            file = record.get("data_file", record)
-            for name, words in _BOUNDS.items():
-                for one in file.get(name) or ():
-                    if one["key"] == self.key.field_id and one["value"] in bounds[name]:
-                        yield words
-            for name, value in (file.get("partition") or {}).items():
-                if name in partitions and _internal(value) in self.key.values:
-                    yield f"partition {name}"
-            specs = record.get("partition_spec_id")
-            if specs is not None:
-                spec = self.metadata.spec(specs)
-                for one, summary in zip(spec.fields, record.get("partitions") or (), strict=False):
-                    ends = {summary.get("lower_bound"), summary.get("upper_bound")}
-                    if one.name in partitions and ends & bounds["lower_bounds"]:
-                        yield f"range of partition {one.name}"
-            yield from self._in_tree(record, "manifest")
+        reader = fastavro.reader(io.BytesIO(data))
+        for record in cast("Iterator[Any]", reader):
+            if "manifest_path" in record:
+                yield from self._in_manifest_list(record)
+            elif "data_file" in record:
+                yield from self._in_entry(record["data_file"])
+            else:
+                yield from self._in_row(record, cast("Any", reader).writer_schema["fields"])
+            yield from self._in_tree(record, "text")
+
+    def _in_entry(self, file: Mapping[str, Any]) -> Iterator[str]:
+        partitions = self._partitions()
+        for name, words in _BOUNDS.items():
+            for one in file.get(name) or ():
+                if one["key"] != self.key.field_id:
+                    continue
+                if one["value"] in self.key.serialized:
+                    yield words
+                elif self._is_shortened(one["value"]) and self._is_dirty(file["file_path"]):
+                    yield f"beginning of {words}"
+        for name, value in (file.get("partition") or {}).items():
+            if name in partitions and _internal(value) in self.key.values:
+                yield f"partition {name}"
+
+    def _in_manifest_list(self, manifest: Mapping[str, Any]) -> Iterator[str]:
+        partitions, spec = self._partitions(), self.metadata.spec(manifest["partition_spec_id"])
+        for one, summary in zip(spec.fields, manifest.get("partitions") or (), strict=False):
+            ends = {summary.get("lower_bound"), summary.get("upper_bound")}
+            if one.name in partitions and ends & self.key.serialized:
+                yield f"range of partition {one.name}"
+
+    def _in_row(self, row: Mapping[str, Any], fields: Sequence[Any]) -> Iterator[str]:
+        """A row of a data file."""
+        for one in fields:
+            name, value = one["name"], row[one["name"]]
+            if one.get("field-id") == self.key.field_id or name == self.key.column:
+                if _internal(value) in self.key.values or self.key.is_spelled(value):
+                    yield f"values of {name}"
+            elif name in self.texts and self.key.in_text(value):
+                yield f"text of {name}"
+
+    def _is_dirty(self, path: str) -> bool:
+        """Whether a data file, named as manifests and Delta's log do, is not known to be clean."""
+        place = path if ":/" in path or path[:1] == "/" else f"{self.metadata.location}/{path}"
+        return LocationKeys().key(place) not in self.clean
+
+    def _is_shortened(self, bound: bytes) -> bool:
+        is_text = isinstance(self.key.type, StringType)
+        return self.key.is_shortened_to(bound.decode(errors="replace") if is_text else bound)
 
     def _in_puffin(self, data: bytes, location: str) -> Iterator[str]:
         for blob in parse_footer(data, location):
@@ -292,14 +414,17 @@ class Traces:
             if any(text in payload.lower() for text in self.key.long_texts):
                 yield f"blob {blob.type}"
 
-    def _in_json(self, data: bytes, _: str) -> Iterator[str]:
+    def _in_json(self, data: bytes, location: str) -> Iterator[str]:
         plain = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        if f"/{LOG_FOLDER}/" in location:
+            for line in filter(None, plain.split(b"\n")):
+                yield from self._in_delta(orjson.loads(line).get("add"))
         if any(text in plain.lower() for text in self.key.long_texts):
             yield "metadata"
         # a summary of partitions
         for name in self._partitions():
             for text in self.key.texts:
-                if f"{name}={text}".encode() in plain.lower():
+                if re.search(rf"{re.escape(f'{name}={text}')}(?![\w.-])".encode(), plain.lower()):
                     yield f"summary of partition {name}"
 
     def _in_tree(self, value: object, what: str) -> Iterator[str]:

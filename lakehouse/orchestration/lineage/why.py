@@ -6,6 +6,7 @@ the run recorded. The proof computes the tables again from exactly these lines.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,8 @@ from lakehouse.table.scan import snapshot_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 MOST_ROWS = 10_000
 """Rows of a result that are explained at once."""
@@ -290,8 +293,12 @@ def offending(
         found = explained_rows(
             lake, derived, name, str(where), snapshot_id=snapshot_id, session=session
         )
-    except LakehouseError as error:  # too many rows; the check has failed whatever this finds
+    except LakehouseError as error:  # such as too many rows
         return {"explain": text, "landing lines": error.message[:1000]}
+    except Exception as error:
+        # of an engine: the run did what it did, and the check has failed, whatever this finds
+        log.exception("the rows of a failed check of %s cannot be explained", name)
+        return {"explain": text, "landing lines": repr(error)[:1000]}
     files = [] if found.equal is None else list(found.lines.items())
     lines = [f"{file}: {_ranges(some)}" for (_, file), some in files[:_SHOWN_FILES]]
     more = [f"and {len(files) - _SHOWN_FILES:,} more files"] if len(files) > _SHOWN_FILES else []

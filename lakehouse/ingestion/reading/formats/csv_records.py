@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -347,12 +348,16 @@ class _OpenRecord:
 
 def _told_apart(names: list[str]) -> list[str]:
     """Names of which each is once: `a`, `a` are `a`, `a_2`; `` and `` are `` and `column_2`."""
-    found: list[str] = []
+    taken, found = {*names}, dict[str, None]()
+    numbers = {name: count(2) for name in names}
     for name in names:
-        numbered = (f"{name or 'column'}_{n}" for n in range(2, len(names) + 2))
-        free = (one for one in numbered if one not in names and one not in found)
-        found.append(next(free) if name in found else name)
-    return found
+        own = name
+        if name in found:
+            numbered = (f"{name or 'column'}_{number}" for number in numbers[name])
+            own = next(one for one in numbered if one not in taken)
+            taken.add(own)
+        found[own] = None
+    return [*found]
 
 
 def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:
