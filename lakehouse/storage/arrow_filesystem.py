@@ -10,20 +10,27 @@ import pyarrow.fs as pafs
 from lakehouse.storage.storage_protocol import Storage
 
 
-class _RangeFile:
-    """A read-only file over `read_range`, enough for pyarrow.PythonFile."""
+class StorageFile:
+    """A read-only file over `read_range`, enough for pyarrow.PythonFile.
 
-    def __init__(self, storage: Storage, location: str) -> None:
-        self._storage, self._location, self._size, self._at = (
-            storage,
-            location,
-            storage.size(location),
-            0,
-        )
+    Args:
+        storage: where.
+        location: of the file.
+        size: its bytes; None: the storage is asked.
+
+    Attributes:
+        bytes_read: so far.
+    """
+
+    def __init__(self, storage: Storage, location: str, size: int | None = None) -> None:
+        self._storage, self._location, self._at = storage, location, 0
+        self._size = storage.size(location) if size is None else size
+        self.bytes_read = 0
         self.closed = False
         self.mode = "rb"
 
     def read(self, length: int | None = None) -> bytes:
+        """At most so many bytes; by default all that are left."""
         wanted = (
             self._size - self._at
             if length is None or length < 0
@@ -31,28 +38,36 @@ class _RangeFile:
         )
         data = self._storage.read_range(self._location, self._at, wanted) if wanted > 0 else b""
         self._at += len(data)
+        self.bytes_read += len(data)
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place, as of any file; the place."""
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 
     def tell(self) -> int:
+        """The place of the next byte read."""
         return self._at
 
     def size(self) -> int:
+        """Its bytes."""
         return self._size
 
     def readable(self) -> bool:
+        """True."""
         return True
 
     def writable(self) -> bool:
+        """False."""
         return False
 
     def seekable(self) -> bool:
+        """True."""
         return True
 
     def close(self) -> None:
+        """Nothing is held open."""
         self.closed = True
 
 
@@ -89,11 +104,11 @@ class StorageHandler(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def open_input_stream(self, path: str) -> pa.PythonFile:
         """A readable file."""
-        return pa.PythonFile(_RangeFile(self.storage, path), mode="r")
+        return pa.PythonFile(StorageFile(self.storage, path), mode="r")
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         """A seekable file."""
-        return pa.PythonFile(_RangeFile(self.storage, path), mode="r")
+        return pa.PythonFile(StorageFile(self.storage, path), mode="r")
 
     def _refuse(self, *_: object, **__: object) -> None:
         raise PermissionError(

@@ -26,13 +26,14 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.data.reading.parquet_footer import load_footer, readable
+from lakehouse.data.reading.parquet_footer import PARQUET_OPTIONS, load_footer, readable
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.storage.arrow_filesystem import StorageFile
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_protocol import Storage
 
@@ -119,46 +120,6 @@ def _spread(count: int) -> Iterator[int]:
             yield position
 
 
-class _Counted:
-    """A file that counts the bytes that are read of it."""
-
-    closed = False
-
-    def __init__(self, storage: Storage, one: DataFile) -> None:
-        self._storage, self._path, self._at = storage, one.file_path, 0
-        self._size = one.file_size_in_bytes
-        self.bytes = 0
-
-    def read(self, length: int = -1) -> bytes:
-        wanted = self._size - self._at if length < 0 else min(length, self._size - self._at)
-        data = self._storage.read_range(self._path, self._at, wanted) if wanted > 0 else b""
-        self._at += len(data)
-        self.bytes += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def size(self) -> int:
-        return self._size
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def _stratum(
     metadata: TableMetadata, task: FileScanTask, storage: Storage, left: int, seed: int
 ) -> tuple[pa.Table, int]:
@@ -174,14 +135,14 @@ def _stratum(
     rows = footer.row_group(group).num_rows
     size = one.file_size_in_bytes * rows / max(1, footer.num_rows)
     wanted = min(rows, _MOST_ROWS) if size <= left else min(rows, _PAGE_ROWS)
-    source = _Counted(storage, one)
+    source = StorageFile(storage, one.file_path, one.file_size_in_bytes)
     with readable(one.file_path):
         opened = pq.ParquetFile(
             pa.PythonFile(source, mode="r"),
             metadata=footer,
             pre_buffer=False,
             buffer_size=_READ_AHEAD,
-            arrow_extensions_enabled=False,
+            **PARQUET_OPTIONS,
         )
         batches = opened.iter_batches(wanted, row_groups=[group], use_threads=False)
         rows_read = pa.Table.from_batches([next(batches)])
@@ -199,7 +160,7 @@ def _stratum(
         record_count=rows_read.num_rows,
         split_offsets=None,
     )
-    return read_table([FileScanTask.whole(copied)], request, memory), source.bytes
+    return read_table([FileScanTask.whole(copied)], request, memory), source.bytes_read
 
 
 def in_small(

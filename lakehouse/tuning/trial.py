@@ -32,7 +32,7 @@ from rich.console import RenderableType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import RowSorter, WriteRequest, write_all
-from lakehouse.data.writing.parquet_writer import encoding_options, encodings_of
+from lakehouse.data.writing.parquet_writer import encoding_options, encodings_of, plain_columns
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.expressions.bound_filter import TRUE, Bound, columns
 from lakehouse.expressions.filter_binding import bind
@@ -109,6 +109,7 @@ class Meter:
         self._strata = list(strata)
         self._rows = pa.concat_tables(strata).combine_chunks()
         self._live_bytes, self._all_rows = live_bytes, rows
+        self._partitions_now = len({one.partition_key for one in files})
         self._workload = workload
         self._target = TableProperties(metadata.properties).target_file_size_bytes
         self._known: dict[tuple[str, ...], dict[str, float]] = {}
@@ -251,6 +252,8 @@ class Meter:
 
     def _partitions(self, layout: Layout) -> int:
         """How many partitions the table would have, by the range of the sample."""
+        if _is_bound_to_its_spec(self._metadata):
+            return self._partitions_now
         count = 1
         for one in parse_sort_order(layout.partition_by, self._schema).fields:
             path, source = find_path(self._schema, one.source_id)
@@ -408,7 +411,9 @@ def _encoding(column: pa.Table, group_rows: int) -> str | None:
 
     def size(encoding: str | None, rows: pa.Table) -> int:
         sink = pa.BufferOutputStream()
-        options = {} if encoding is None else encoding_options(rows.schema, {name: encoding})
+        options = encoding_options(
+            rows.schema, {} if encoding is None else {name: encoding}, plain_columns(rows)
+        )
         pq.write_table(
             rows, sink, compression="zstd", write_statistics=False, store_schema=False,
             store_decimal_as_integer=True, row_group_size=group_rows, **options,
@@ -641,7 +646,8 @@ class Trial(Report):
         workload: queries.
         today: as the table is.
         tried: on the rows to choose by, in the order of trying.
-        proposed: the best, on rows that did not choose it; None: nothing was tried.
+        proposed: the best, on rows that did not choose it; refused where the verdict is against it;
+            None: nothing was tried.
         trial_ms: processor time of the trial.
     """
 
@@ -716,7 +722,8 @@ class Trial(Report):
         ]
         write = (today.write_ns, proposed.write_ns)
         rows.append(("writing a million rows", *_pair(*write, lambda ns: f"{ns / 1000:,.2f} s")))
-        return listing(("", "#today", "#proposed", "#x"), rows)
+        last = "#proposed" if self.verdict.adopt else "#refused"
+        return listing(("", "#today", last, "#x"), rows)
 
 
 def _pair(before: float, after: float, shown: Any) -> tuple[str, str, str]:

@@ -5,7 +5,9 @@ import itertools
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import lakehouse as lh
@@ -50,6 +52,35 @@ def test_a_trial_reads_two_percent_and_changes_nothing(lake, tmp_path):
     assert 0 < trial.sampled_bytes <= 0.02 * trial.live_bytes
     assert trial.proposed.bytes < trial.today.bytes
     assert max(trial.proposed.times()) < 0.5 * max(trial.today.times())
+
+
+def test_a_table_with_layout_by_age_is_judged_by_the_partitions_that_are_there(tmp_path):
+    """130 days in a few months: by the table's spec they would be as many files."""
+    lake = lh.load_catalog(str(tmp_path))
+    policy = {"lakehouse.maintenance.layout-by-age": "10d: month(at)"}
+    table = lake.create_table("a.old", keys(0).schema, partition_by=["day(at)"], properties=policy)
+    data = pa.concat_tables(keys(part) for part in range(12))
+    at = pc.multiply(data["at"].cast(pa.int64()), 30).cast(data["at"].type)
+    table.append(data.set_column(0, "at", at))
+    table.compact(lh.CompactionOptions(min_input_files=2))
+    trial = tune(table, check_queries(QUERIES[:1], table.schema()))
+    assert trial.today.files < 6
+    assert {one.files for one in trial.tried} == {trial.today.files}
+
+
+def test_what_is_refused_is_not_called_proposed(lake):
+    table = lake.load_table("a.keys")
+    asked = check_queries(QUERIES[:1], table.schema())
+    for prices in (Prices(), Prices(cpu_hour=0, gb_month=0)):
+        trial = tune(table, asked, prices=prices)
+        console = Console(record=True, width=200)
+        console.print(trial)
+        shown = console.export_text()
+        assert ("proposed" in shown, "refused" in shown) == (
+            trial.verdict.adopt,
+            not trial.verdict.adopt,
+        )
+    assert not trial.verdict.adopt
 
 
 def test_what_is_adopted_keeps_rows_answers_and_time_travel(lake):

@@ -51,7 +51,7 @@ _PLAIN: dict[str, Callable[[bytes], Any]] = {
 
 
 _BUFFER_BYTES = 262_144
-_PARQUET: Mapping[str, Any] = {
+PARQUET_OPTIONS: Mapping[str, Any] = {
     "coerce_int96_timestamp_unit": "us",
     "page_checksum_verification": True,
     "arrow_extensions_enabled": False,
@@ -83,7 +83,7 @@ class WholeParquet:
     def __init__(self, data: bytes, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
         self.reader = pq.core.ParquetReader()
-        self.reader.open(pa.BufferReader(data), metadata=metadata, **_PARQUET)
+        self.reader.open(pa.BufferReader(data), metadata=metadata, **PARQUET_OPTIONS)
 
     @property
     def schema_arrow(self) -> pa.Schema:
@@ -153,7 +153,7 @@ def open_parquet(
             # Near files are read piece by piece, far ones with one request for each column.
             pre_buffer=not local,
             buffer_size=_BUFFER_BYTES if local and footer.num_rows >= MANY_ROWS else 0,
-            **_PARQUET,
+            **PARQUET_OPTIONS,
         )
 
 

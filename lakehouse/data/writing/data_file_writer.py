@@ -17,7 +17,12 @@ from pyiceberg.transforms import VoidTransform
 
 from lakehouse.data.statistics.column_metrics import MetricsMode, metrics_modes, stored_schema
 from lakehouse.data.writing.input_columns import ArrowData, Coercer, coerce
-from lakehouse.data.writing.parquet_writer import ParquetFileWriter, ParquetOptions, misread_columns
+from lakehouse.data.writing.parquet_writer import (
+    ParquetFileWriter,
+    ParquetOptions,
+    misread_columns,
+    plain_columns,
+)
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spec.manifests.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning.partition_terms import partition_path
@@ -361,6 +366,7 @@ class FanOut:
             target.modes,
             target.options,
             misread=misread_columns(rows),
+            plain=plain_columns(rows),
         )
 
     def _close(self, lane: _Lane) -> DataFile:

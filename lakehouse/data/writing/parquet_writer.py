@@ -7,11 +7,14 @@ all of whose row groups both orders agree on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
@@ -28,6 +31,7 @@ from lakehouse.spec.types.arrow_types import field_id_of, leaf_field_ids
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _TOGETHER_BYTES = 65_536
+_LOOKED_AT = 8_192
 _LONG_DIGITS = 18
 PLAIN, STREAM_SPLIT, DELTA, DELTA_LENGTH, DELTA_TEXT = PARQUET_ENCODINGS
 _CODECS = {
@@ -107,6 +111,7 @@ class ParquetFileWriter:
         options: encoding.
         footer_properties: extra key-value metadata of the footer.
         misread: UUID columns without statistics, see `misread_columns`; their nulls are counted.
+        plain: columns without a dictionary, see `plain_columns`.
 
     Raises:
         StorageError: every method, when I/O fails.
@@ -122,6 +127,7 @@ class ParquetFileWriter:
         options: ParquetOptions,
         footer_properties: Mapping[str, str] | None = None,
         misread: Collection[str] = (),
+        plain: Collection[str] = (),
     ) -> None:
         self.location = location
         self._misread = set(misread)
@@ -146,7 +152,7 @@ class ParquetFileWriter:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 write_statistics=statistics_columns(arrow_schema, self._misread),
-                **encoding_options(arrow_schema, options.encodings),
+                **encoding_options(arrow_schema, options.encodings, plain),
                 write_page_index=True,
                 write_page_checksum=True,
             )
@@ -283,10 +289,15 @@ def statistics_columns(schema: pa.Schema, left_out: Collection[str]) -> bool | l
     return [path for one in schema for path, _ in _leaves(one.name, one) if path not in left_out]
 
 
-def encoding_options(schema: pa.Schema, encodings: Mapping[str, str]) -> dict[str, Any]:
+def encoding_options(
+    schema: pa.Schema, encodings: Mapping[str, str], plain: Collection[str] = ()
+) -> dict[str, Any]:
     """What pyarrow takes as `use_dictionary` and `column_encoding`.
 
-    A column whose type its encoding is not for has the writer's.
+    Args:
+        schema: of the file.
+        encodings: by column; one that is not for the column's type is passed over.
+        plain: columns without a dictionary.
     """
     leaves = [leaf for one in schema for leaf in _leaves(one.name, one)]
     chosen = {
@@ -294,12 +305,44 @@ def encoding_options(schema: pa.Schema, encodings: Mapping[str, str]) -> dict[st
         for path, kind in leaves
         if path in encodings and encodings[path] in encodings_of(kind)
     }
-    if not chosen:
+    without = {*chosen, *plain}
+    if not without:
         return {}
     return {
-        "use_dictionary": [path for path, _ in leaves if path not in chosen],
+        "use_dictionary": [path for path, _ in leaves if path not in without],
         "column_encoding": chosen,
     }
+
+
+def plain_columns(rows: pa.Table) -> set[str]:
+    """Paths of the columns of a row group that a dictionary makes larger, outside lists and maps.
+
+    Arrow keeps every dictionary that has room; Parquet's Java writer looks at its first page.
+    """
+    while any(pa.types.is_struct(kind) for kind in rows.schema.types):
+        rows = rows.flatten()
+    return {
+        name
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if not pa.types.is_nested(column.type) and _is_larger_by_dictionary(column)
+    }
+
+
+def _is_larger_by_dictionary(column: pa.ChunkedArray) -> bool:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    values = column.drop_null() if column.null_count else column
+    count = len(values)
+    if not count:
+        return False
+    step = -(-count // _LOOKED_AT)
+    seen = values if step == 1 else values.take(pa.array(np.arange(0, count, step)))
+    distinct = float(pc.count_distinct(seen).as_py())
+    if step > 1:
+        # a pair of equal values is seen once in step ** 2
+        distinct = count / (1 + 2 * count * (len(seen) - distinct) / len(seen) ** 2)
+    width = seen.nbytes / len(seen)
+    return bool(distinct * width + count * math.log2(distinct) / 8 >= count * width)
 
 
 def encodings_of(kind: pa.DataType) -> tuple[str, ...]:

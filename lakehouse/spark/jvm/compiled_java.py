@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 
 _HERE = Path(__file__).resolve().parents[1]
 _SOURCES, _JARS = _HERE / "java", _HERE / "jars"
@@ -88,7 +89,11 @@ def _compile(gateway: JavaGateway, sources: Sequence[Path]) -> dict[str, bytes]:
     compiler.setTargetVersion(8)
     compiler.setDebugLines(True)
     compiler.setDebugSource(True)
-    compiler.compile(given)
+    try:
+        compiler.compile(given)
+    except Py4JJavaError as error:
+        # the error asks the JVM for its text, as long as there is one
+        raise SystemExit(str(error)) from None
     return {str(name): bytes(classes.get(name)) for name in classes.keySet()}
 
 
@@ -100,8 +105,10 @@ def _sources(left_out: Sequence[str] = ()) -> list[Path]:
 
 def _digest() -> bytes:
     """Of everything that the JARs are made of."""
-    texts = [file.read_bytes() for file in (Path(__file__), *_sources())]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest().encode()
+    parts = [Path(__file__).read_bytes()]
+    for file in _sources():
+        parts += [file.parent.name.encode(), file.read_bytes()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest().encode()
 
 
 def _digest_in(jar: Path) -> bytes | None:

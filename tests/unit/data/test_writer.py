@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import (
+    DecimalType,
     DoubleType,
     LongType,
     NestedField,
@@ -21,6 +22,7 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     UnknownType,
+    UUIDType,
 )
 
 from lakehouse.data.writing.data_file_writer import (
@@ -356,7 +358,7 @@ def test_columns_have_the_encodings_that_properties_name():
         "gone": "PLAIN",
     }
     properties = {f"lakehouse.write.encoding.column.{name}": one for name, one in named.items()}
-    data = pa.table({"a.b": [1, None], "s": [{"text": "x"}, None], "other": ["y", "z"]})
+    data = pa.table({"a.b": [1, None], "s": [{"text": "x"}, None], "other": ["y", "y"]})
     storage = MemoryStorage()
     (file,) = write_all(data, request(schema=schema, properties=properties), storage)
     group = pq.read_metadata(io.BytesIO(storage.read(file.file_path))).row_group(0)
@@ -367,6 +369,63 @@ def test_columns_have_the_encodings_that_properties_name():
         {"PLAIN", "RLE_DICTIONARY"},
     ]
     assert read(storage, file).to_pylist() == data.to_pylist()
+
+
+def made_of(kind, numbers):
+    """A value for each number."""
+    if isinstance(kind, pa.UuidType):
+        return pa.array([int(one).to_bytes(16, "big") for one in numbers], pa.binary(16)).cast(kind)
+    if pa.types.is_decimal(kind):
+        return pa.array(numbers).cast(pa.decimal128(19, 0)).cast(kind)
+    if pa.types.is_string(kind):
+        return pa.array([f"value {one:07d}" for one in numbers])
+    return pa.array(numbers / 7 if pa.types.is_floating(kind) else numbers).cast(kind)
+
+
+@pytest.mark.parametrize(("nulls", "inside"), [(0, False), (0.9, False), (0.1, True)])
+@pytest.mark.parametrize("count", [1000, 200_000])
+@pytest.mark.parametrize("each", [1, 2, 10, 1000])
+@pytest.mark.parametrize(
+    ("kind", "type_"),
+    [
+        (pa.int64(), LongType()),
+        (pa.float64(), DoubleType()),
+        (pa.decimal128(18, 0), DecimalType(18, 0)),
+        (pa.string(), StringType()),
+        (pa.uuid(), UUIDType()),
+    ],
+)
+def test_a_column_has_a_dictionary_where_that_makes_it_smaller(
+    kind, type_, each, count, nulls, inside
+):
+    """Beside both kinds of file that Arrow writes: shuffled values, each of them some times."""
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(np.arange(count) // each)
+    values = made_of(kind, numbers).filter(pa.array(rng.random(count) >= nulls))
+    values = pa.concat_arrays([values, pa.nulls(count - len(values), values.type)])
+    field = NestedField(1, "x", type_)
+    if inside:
+        values, field = (
+            pa.StructArray.from_arrays([values], ["x"]),
+            NestedField(2, "s", StructType(field)),
+        )
+    data, storage = pa.table({field.name: values}), MemoryStorage()
+    plain = {"write.parquet.compression-codec": "uncompressed"}
+    (file,) = write_all(data, request(schema=Schema(field), properties=plain), storage)
+
+    def size(source):
+        return pq.read_metadata(source).row_group(0).column(0).total_compressed_size
+
+    sizes = []
+    for dictionary in (True, False):
+        sink = io.BytesIO()
+        pq.write_table(
+            data, sink, compression="none", use_dictionary=dictionary, row_group_size=1 << 20,
+            store_decimal_as_integer=True, dictionary_pagesize_limit=2 << 20,
+        )  # fmt: skip
+        sizes.append(size(sink))
+    assert size(io.BytesIO(storage.read(file.file_path))) <= 1.1 * min(sizes), sizes
+    assert read(storage, file).cast(data.schema).equals(data)
 
 
 def test_a_day_partition_of_an_old_and_of_no_time():
