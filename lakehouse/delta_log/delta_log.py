@@ -248,7 +248,7 @@ class DeltaLog:
         newest = self._newest()
         if newest is None:
             return
-        said = self._first_line(newest)
+        said = self._info(newest)
         self.write(newest + 1, [commit_info("optimize", said["timestamp"], said[ENGINE])])
         kept = self.checkpoint()
         listed = [file.location for file in self._storage.list(self._folder)]
