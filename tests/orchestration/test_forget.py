@@ -294,7 +294,7 @@ def delta_values(folder: Path) -> list[object]:
     [
         ("text", "ann.smith@exampl"),
         ("quoted", 'o"brien é'),
-        ("short int", 42),
+        ("short int", -42),
         ("decimal", 98765.4),
         ("date", "1987-06-05"),
         ("time", "1987-06-05T04:03:02.000000"),
