@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import random
+import re
 import zlib
 from collections import Counter
 from contextlib import suppress
@@ -32,6 +33,7 @@ from lakehouse.ingestion.reading.content import (
     plain_blocks,
 )
 from lakehouse.ingestion.reading.file_index import FileIndex
+from lakehouse.ingestion.reading.formats.json_lines import object_lines
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.event_time import (
@@ -392,6 +394,52 @@ def test_objects_over_several_lines_are_those_of_lines(between: str, indent) -> 
     assert of(pretty[:1]) == ([0], [])
     assert of(broken) == ([0, 1, 2, 3, 5, 6, 7, 8], ["malformed JSON"])
     assert of([*pretty[:-1], pretty[-1][:-3]]) == ([*range(8)], ["malformed JSON"])
+
+
+@pytest.mark.parametrize("between", ["", " ", "\n\n", ",", ", "])
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+def test_objects_side_by_side_are_those_of_lines(between: str, size: int) -> None:
+    """As Amazon's Firehose writes them; damaged ones take no other with them."""
+    objects = [{"id": n, "of": ["}{", "é\n}", {"y": [{}]}]} for n in range(9)]
+    texts = [json.dumps(one, ensure_ascii=False, indent=n % 3) for n, one in enumerate(objects)]
+
+    def lines(texts: list[str], most: int = 1000) -> list[bytes]:
+        data = between.join(texts).encode()
+        blocks = (data[at : at + size] for at in range(0, len(data), size))
+        found = b"".join(object_lines(blocks, most))
+        assert re.sub(rb"[\s,]", b"", found) == re.sub(rb"[\s,]", b"", data), "nothing is lost"
+        return found.splitlines()
+
+    def of(texts: list[str]) -> list[object]:
+        return [lenient(line) for line in lines(texts)]
+
+    def lenient(line: bytes) -> object:
+        try:
+            return json.loads(line)
+        except ValueError:
+            return None
+
+    assert of(texts) == objects
+    told = of([*texts[:8], texts[8][:-3]])  # where it has "}{", two are told
+    assert (told[:8], {*map(str, told[8:])}) == (objects[:8], {"None"})
+    broken = [*texts[:4], texts[4].replace("[", "[,", 1), *texts[5:]]
+    after = 5 if between in ("", " ", "\n\n") else 6  # a comma may stand within, too
+    told = of(broken)
+    assert told[:5] == [*objects[:4], None]
+    assert told[-(9 - after) :] == objects[after:]
+    assert len(lines(broken, most=10)) > 1, "what is longer than most ends somewhere"
+
+
+def test_firehose_files_are_read() -> None:
+    texts = [json.dumps({"id": n, "ts": "2026-06-02", "of": "x" * 600}) for n in range(5000)]
+    for between in ("", " ", ",\n"):
+        text = between.join(texts).encode()
+        data = text if between else gzip.compress(text)
+        ids = list[int]()
+        for chunk in chunks_of(data)[0]:
+            assert not chunk.rejects
+            ids += chunk.records.column("id") if chunk.records else []
+        assert ids == [*range(5000)]
 
 
 def test_csv_that_is_not_utf_8_is_rejected_and_not_respelled() -> None:

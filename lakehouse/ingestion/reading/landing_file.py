@@ -26,10 +26,11 @@ from lakehouse.ingestion.reading.formats.csv_records import csv_chunks
 from lakehouse.ingestion.reading.formats.json_lines import (
     JsonRecords,
     MalformedElement,
+    are_objects,
     elements_before_damage,
     exact_json,
     json_chunks,
-    pretty_objects,
+    object_lines,
 )
 from lakehouse.ingestion.reading.formats.line_blocks import (
     BYTE_ORDER_MARK,
@@ -105,7 +106,7 @@ def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None
         return None
     head = next(plain_blocks(stream, "text"), b"")
     found = format_of(source, path, head)
-    whole = _is_whole(head) if found == "jsonl" else not source.read.lines_are_records
+    whole = _knows_no_lines(head) if found == "jsonl" else not source.read.lines_are_records
     return None if whole else found
 
 
@@ -152,7 +153,7 @@ def _rewound_kind(stream: pa.NativeFile, path: str, source: Source) -> str:
 def _holds_whole(stream: pa.NativeFile, kind: str, path: str, source: Source) -> bool:
     head = next(_text(stream, kind, source), b"")
     stream.seek(0)
-    return format_of(source, path, head) == "jsonl" and _is_whole(head)
+    return format_of(source, path, head) == "jsonl" and _knows_no_lines(head)
 
 
 def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator[Chunk]:
@@ -165,11 +166,13 @@ def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator
         failure = error
     if kind_of(head, wide=source.read.is_wide) in ("parquet", "avro"):
         raise UnreadableContentError("unsupported file", "it is compressed as a whole: unpack it")
-    text = chain([head], blocks if failure is None else _Failing(failure))
+    text: Iterable[bytes] = chain([head], blocks if failure is None else _Failing(failure))
     text_format = format_of(source, path, head)
-    if text_format == "jsonl" and _is_whole(head):
+    if text_format == "jsonl" and _is_array(head):
         yield from _array_chunks(text, source.read.encoding)
         return
+    if text_format == "jsonl" and are_objects(_begun(head)):
+        text = object_lines(text, source.max_line_bytes)
     lines = LineReader(text, max_line_bytes=source.max_line_bytes)
     yield from line_chunks(lines, source, is_csv=text_format == "csv")
     if lines.problem is not None:
@@ -216,11 +219,16 @@ def _begun(head: bytes) -> bytes:
     return head.removeprefix(BYTE_ORDER_MARK).lstrip()
 
 
-def _is_whole(head: bytes) -> bool:
-    """Whether the text is one array, or objects over several lines, and not a value a line."""
+def _knows_no_lines(head: bytes) -> bool:
+    """Whether the text is one array, or objects that stand otherwise than one a line."""
+    return _is_array(head) or are_objects(_begun(head))
+
+
+def _is_array(head: bytes) -> bool:
+    """Whether the text is one array, and not a value a line."""
     text = _begun(head)
     if not text.startswith(b"["):
-        return text.partition(b"\n")[0].rstrip() == b"{" != text.rstrip()
+        return False
     first, ended, rest = text.partition(b"\n")
     if not ended:
         return True
@@ -232,7 +240,7 @@ def _is_whole(head: bytes) -> bool:
 
 
 def _array_chunks(blocks: Iterable[bytes], encoding: str) -> Iterator[Chunk]:
-    """The objects of a JSON array, up to a damage, or of pretty ones; the line is their number."""
+    """The objects of a JSON array, up to a damage; the line is their number."""
     pieces, size = [], 0
     problem: UnreadableContentError | None = None
     try:
@@ -246,11 +254,11 @@ def _array_chunks(blocks: Iterable[bytes], encoding: str) -> Iterator[Chunk]:
     if size > _MOST_ARRAY_BYTES:
         raise UnreadableContentError(
             "unsupported file",
-            f"JSON over lines of more than {_MOST_ARRAY_BYTES >> 20} MiB: write an object a line",
+            f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write an object a line",
         )
     text = b"".join(pieces).removeprefix(BYTE_ORDER_MARK)
     try:
-        values = exact_json(text) if _begun(text).startswith(b"[") else pretty_objects(text)
+        values = exact_json(text)
     except ValueError as error:
         why = str(error) if encoding == "utf-8" else not_in_encoding(text, encoding) or str(error)
         problem = problem or UnreadableContentError("malformed JSON array", why)

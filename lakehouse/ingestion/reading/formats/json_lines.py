@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.ingestion.reading.content import not_in_encoding
+from lakehouse.ingestion.reading.content import UnreadableContentError, not_in_encoding
 from lakehouse.ingestion.reading.formats.json_text import check_depth, exact_float, shown_json
 from lakehouse.ingestion.reading.formats.line_blocks import (
     BYTE_ORDER_MARK,
@@ -35,8 +35,12 @@ _HUGE = re.compile(
     rb"-\d{19}|\d{20}|\.0*[1-9]\d{17}|\d{18}[eE]|[eE]-\d{3}|"
     + b"|".join(rb"[1-9]\d{%d}\.\d{%d}" % (before, 17 - before) for before in range(17))
 )
-_PRETTY = re.compile(rb"(?:(?!\}).*\n)*(?:\}.*(?:\n|\Z)|.+\Z|\Z)")
 _BLANK = re.compile(r"[ \t\r\n]*")
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+# where an object ends that cannot be read: a line that begins with its bracket, or another one
+# begins at once
+_DAMAGED_END = re.compile(r"^\}|\}(?=[ \t]*\{)", re.MULTILINE)
+_DECODER = json.JSONDecoder()
 _EXACT = frozenset({str, int, bool, type(None)})
 
 
@@ -162,11 +166,11 @@ def elements_before_damage(text: bytes) -> list[object]:
     except UnicodeDecodeError as error:
         readable = text[: error.start].decode()
     found: list[object] = []
-    at, decoder = readable.find("[") + 1, json.JSONDecoder()
+    at = readable.find("[") + 1
     while True:
         begin = _after_blanks(readable, at)
         try:
-            _, end = decoder.raw_decode(readable, begin)
+            _, end = _DECODER.raw_decode(readable, begin)
         except (ValueError, RecursionError):
             return found
         after = _after_blanks(readable, end)
@@ -182,15 +186,68 @@ def elements_before_damage(text: bytes) -> list[object]:
         at = after + 1
 
 
-def pretty_objects(text: bytes) -> list[object]:
-    """Objects over several lines, of which each ends with the next line that begins with `}`."""
-    found: list[object] = []
-    for element in filter(None, map(bytes.strip, _PRETTY.findall(text))):
+def are_objects(head: bytes) -> bool:
+    """Whether a text begins with an object over several lines, or with more behind one."""
+    text = head.decode("latin-1").lstrip()
+    line, ended, _ = text.partition("\n")
+    if line.rstrip() == "{":
+        return bool(ended)
+    if not line.startswith("{"):
+        return False
+    try:
+        _, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return end > len(line) or line[end:].lstrip().startswith(("{", ","))
+
+
+def object_lines(blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """A text of objects, however they stand in it, with each on a line of its own.
+
+    One that is damaged is a line as well, up to where it seems to end.
+
+    Args:
+        blocks: the text.
+        most: bytes that an object may have; more is held of none.
+
+    Raises:
+        UnreadableContentError: of the blocks; after what was before it.
+    """
+    text, damaged = "", False
+    problem: UnreadableContentError | None = None
+    source = iter(blocks)
+    while True:
         try:
-            found.append(exact_json(element.removesuffix(b",")))
-        except ValueError as error:
-            found.append(MalformedElement(element, str(error)))
-    return found
+            block = next(source, b"")
+        except UnreadableContentError as error:
+            block, problem = b"", error
+        text += block.decode("latin-1")  # a character a byte
+        at = 0
+        while (begin := at if damaged else _skipped(text, at)) < len(text):
+            if damaged:
+                found = _DAMAGED_END.search(text, begin)
+                at, damaged = (len(text), True) if found is None else (found.end(), False)
+            else:
+                try:
+                    _, at = _DECODER.raw_decode(text, begin)
+                except (ValueError, RecursionError):
+                    if block and len(text) - begin <= most:
+                        break  # more of it may come
+                    damaged = True
+                    continue
+            # no string of JSON has a line end
+            line = re.sub("[\r\n]", " ", text[begin:at]).encode("latin-1")
+            yield line if damaged else line + b"\n"
+        text = text[begin:]
+        if not block:
+            break
+    if problem is not None:
+        raise problem
+
+
+def _skipped(text: str, at: int) -> int:
+    found = _BETWEEN.match(text, at)
+    return at if found is None else found.end()
 
 
 def _after_blanks(text: str, at: int) -> int:
