@@ -1,10 +1,12 @@
-"""docs/python.md runs as it stands, and says what it prints; messages name what there is."""
+"""Pages with Python run as they stand, and say what it prints; messages name what there is."""
 
 from __future__ import annotations
 
 import doctest
 import re
 from pathlib import Path
+
+import pytest
 
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -15,15 +17,15 @@ DOCS = ROOT / "docs"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "examples"), [("python.md", 30), ("coming_from.md", 10)])
+def test_the_page_runs_from_top_to_bottom(page, examples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.+?)```", (DOCS / "python.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) >= 5
-    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "python.md", None, 0)
+    blocks = re.findall(r"```python\n(.+?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, None, 0)
     said: list[str] = []
     doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
     assert not said, "".join(said)
-    assert len(test.examples) > 30
+    assert len(test.examples) > examples
     assert all(block.lstrip().startswith(">>>") for block in blocks)
 
 
