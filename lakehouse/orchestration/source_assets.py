@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import dagster as dg
 
@@ -34,7 +35,6 @@ from lakehouse.orchestration.asset_results import (
     stamp,
     today,
 )
-from lakehouse.orchestration.assets.frames import read_frame
 from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
@@ -274,18 +274,12 @@ class SourceAssets:
 
         def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
             work.say("staged; checking the rows before publication")
-            frame = read_frame(
-                work.spark,
-                work.lake.load_table(source.table),
-                event_ts_in(days),
-                snapshot_id=snapshot.snapshot_id,
+            raw = work.lake.load_table(source.table)
+            frame: Any = raw.scan(event_ts_in(days), snapshot_id=snapshot.snapshot_id).to_spark(
+                work.spark
             )
-            frame = frame.select(
-                EVENT_TS,
-                LANDING_FILE,
-                LANDING_LINE,
-                *(f"`{name}`" for name in source.natural_key),
-            ).persist()
+            names = (EVENT_TS, LANDING_FILE, LANDING_LINE)
+            frame = frame.select(*names, *(f"`{name}`" for name in source.natural_key)).persist()
             try:
                 return validate_days(frame, self.suites, source.table, days, EVENT_TS)
             finally:

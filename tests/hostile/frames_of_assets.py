@@ -384,8 +384,8 @@ MUTANTS = [
     ),
     Mutant(
         "13: the head is read with the columns of its snapshot",
-        "orchestration.assets.lakehouse_io_manager:AssetInput.load",
-        "if snapshot_id == self.current_snapshot_id():",
+        "orchestration.assets.frames:InputRows.at",
+        "if snapshot_id == self.head_id():",
         "if False:",
     ),
     Mutant(

@@ -268,8 +268,8 @@ OF_DERIVED = [
     ),
     Mutant(
         "13: derived tables read the head with the columns of its snapshot",
-        "orchestration.assets.derived_table:DerivedTable.inputs_at",
-        "snapshot_id = None  #",
-        "pass  #",
+        "orchestration.assets.frames:InputRows.at",
+        "if snapshot_id == self.head_id():",
+        "if False:",
     ),
 ]

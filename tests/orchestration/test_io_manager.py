@@ -559,6 +559,27 @@ def test_a_plain_asset_is_replayed_from_the_snapshots_that_it_read(run, lake, tm
     assert len(lake.load_table("default.top").snapshots()) == snapshots  # it stores nothing
 
 
+def test_an_input_that_was_empty_is_empty_in_a_replay(run, lake, tmp_path) -> None:
+    events = giver(lambda: ROWS, pa.Table)
+
+    @dg.asset(ins={"events": dg.AssetIn(key_prefix="raw")})
+    def counted(events: pl.DataFrame) -> pl.DataFrame:
+        return pl.DataFrame({"counted": [events.height]})
+
+    lake.create_table("raw.events", SCHEMA)
+    run(events, counted, select=[counted])
+    sql = "SELECT count(*) AS counted FROM raw.events"
+    derived = SqlModel(name="marts.counted", sql=sql, engine="duckdb").table()
+    read = derived.staleness(lake).inputs
+    run(events, counted, select=[events])
+    assert derived.compute(lake, None, read, None).read_all().to_pydict() == {"counted": [0]}
+    manager = LakehouseIOManager(lakehouse=LakehouseResource(catalog=str(tmp_path / "warehouse")))
+    defs = dg.Definitions(assets=[events, counted], resources={"io_manager": manager})
+    checkout = SimpleNamespace(pipeline=Pipeline((), (), ""), defs=defs)
+    again = replayed(checkout, read_lineage(run.instance, lake, "counted"), lake, lambda: None)
+    assert (again.equal, again.rows) == (True, 1), again.examples
+
+
 def test_what_is_no_frame_is_told(run) -> None:
     @dg.asset
     def numbers():

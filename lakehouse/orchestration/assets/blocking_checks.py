@@ -199,7 +199,7 @@ def _suite_check(key: dg.AssetKey, suite: Suite, table: str) -> dg.AssetChecksDe
     )
     def holds(lakehouse: LakehouseResource) -> dg.AssetCheckResult:
         with explained():
-            rows = InputRows(lakehouse.lake().load_table(table), None, None)
+            rows = InputRows(lakehouse.lake().load_table(table))
             with PolarsEngine().staged(rows) as frame:
                 (outcome,) = validate(frame, [suite], table)
         severity = dg.AssetCheckSeverity

@@ -267,27 +267,15 @@ class DerivedTable(ComputedTable):
         self, lake: Lakehouse, inputs: Mapping[str, int | None], days: Sequence[date] | None
     ) -> dict[str, InputRows]:
         """Their rows at these snapshots; of a daily table those of the days."""
-        chosen = None if self.day_column is None or days is None else event_ts_in(days)
-        found = {}
-        for name in self.inputs:
-            table, snapshot_id = lake.load_table(name), inputs[name]
-            head = table.current_snapshot()
-            if head is not None and head.snapshot_id == snapshot_id:
-                snapshot_id = None  # the table's version, which has the present columns
-            found[name] = InputRows(table, chosen, snapshot_id)
-        return found
+        where = None if self.day_column is None or days is None else event_ts_in(days)
+        return {
+            name: InputRows(lake.load_table(name), where).at(inputs[name]) for name in self.inputs
+        }
 
     def inputs_whole(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> CheckOutcome:
         """Whether the engine finds as many rows in the inputs as their snapshots record."""
-        found = {name: engine.count(engine.frame(one)) for name, one in inputs.items()}
-        recorded = {
-            name: one.table.scan(
-                one.where,
-                EVENT_TS if one.where is not None else None,
-                snapshot_id=one.snapshot_id,
-            ).count()
-            for name, one in inputs.items()
-        }
+        found = {name: engine.count(engine.frame(rows)) for name, rows in inputs.items()}
+        recorded = {name: rows.scan().count() for name, rows in inputs.items()}
         return CheckOutcome(
             INPUTS_WHOLE,
             passed=found == recorded,
@@ -602,11 +590,7 @@ class DerivedTable(ComputedTable):
             lake: where its inputs are.
             session: gives the Spark session, asked for by tables of that engine alone.
         """
-        inputs = {
-            name: InputRows(table, AlwaysFalse(), table.metadata.current_snapshot_id)
-            for name in self.inputs
-            for table in (lake.load_table(name),)
-        }
+        inputs = {name: InputRows(lake.load_table(name), AlwaysFalse()) for name in self.inputs}
         return to_schema(self._computed(open_engine(self.engine, session), inputs).schema)
 
 

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysFalse
 from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.input_columns import ArrowData
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, UnsupportedFeatureError
 from lakehouse.expressions.filter_binding import Where
+from lakehouse.ingestion.audit import MAIN
 from lakehouse.queries import ScannedTable
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table, TableScan
 from lakehouse.table.row_write import arrow_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 EngineName = Literal["spark", "datafusion", "duckdb", "polars"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -41,18 +43,40 @@ class InputRows:
     Attributes:
         table: where they are.
         where: which of them; None: all.
-        snapshot_id: of which version; None: the table has none.
+        snapshot_id: of which version, with its columns; None: of the head of `ref`, with the
+            columns that the table has now.
+        ref: the branch that is read.
+        columns: of them; None: all.
         held: the rows, where they are in memory instead.
     """
 
     table: Table
-    where: Where
-    snapshot_id: int | None
+    where: Where = None
+    snapshot_id: int | None = None
+    ref: str = MAIN
+    columns: Sequence[str] | None = None
     held: pa.Table | None = None
 
     def schema(self) -> Schema:
         """Columns at that version."""
         return self.table.metadata.schema_at(self.snapshot_id)
+
+    def head_id(self) -> int | None:
+        """The snapshot that `ref` is at; None: it has none."""
+        snapshot = self.table.current_snapshot(ref=self.ref)
+        return None if snapshot is None else snapshot.snapshot_id
+
+    def at(self, snapshot_id: int | None) -> InputRows:
+        """The rows as they were at a snapshot; None: before there was one, which is no row."""
+        if snapshot_id == self.head_id():
+            return self
+        if snapshot_id is None:
+            return replace(self, where=AlwaysFalse())
+        return replace(self, snapshot_id=snapshot_id, ref=MAIN)
+
+    def scan(self) -> TableScan:
+        """A scan of them; reads nothing before it is asked for rows."""
+        return self.table.scan(self.where, self.columns, snapshot_id=self.snapshot_id, ref=self.ref)
 
 
 class Frames(dict[str, Any]):
@@ -129,7 +153,7 @@ class SparkEngine(ModelEngine):
         self._session = session
 
     def _scan(self, rows: InputRows) -> Any:
-        return read_frame(self._session, rows.table, rows.where, snapshot_id=rows.snapshot_id)
+        return rows.scan().to_spark(self._session)
 
     def frame_of(self, rows: pa.Table) -> Any:
         """A DataFrame."""
@@ -175,8 +199,7 @@ class _ArrowEngine(ModelEngine):
 
         A NaN is a null there.
         """
-        found = rows.table.scan(rows.where, snapshot_id=rows.snapshot_id).to_arrow()
-        yield found.to_pandas(types_mapper=_nullable)
+        yield rows.scan().to_arrow().to_pandas(types_mapper=_nullable)
 
     def result(self, frame: Any, what: str) -> Any:
         """A stream, in types that a table has; an error of reading is raised as it was."""
@@ -496,14 +519,3 @@ def rows_of_frame(frame: Any, table: str) -> tuple[Any, object]:
 
 def _kind(of: type) -> tuple[str, str]:
     return of.__module__.partition(".")[0].removeprefix("_"), of.__name__
-
-
-def read_frame(
-    spark: SparkSession,
-    table: Table,
-    where: Where = None,
-    *,
-    snapshot_id: int | None = None,
-) -> DataFrame:
-    """Rows of a table, at its version or at a snapshot, as a DataFrame of Spark."""
-    return cast("DataFrame", table.scan(where, snapshot_id=snapshot_id).to_spark(spark))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any, get_args
 
@@ -25,7 +24,7 @@ from lakehouse.orchestration.assets.blocking_checks import (
     BlockingChecks,
     publish,
 )
-from lakehouse.orchestration.assets.frames import loader_for
+from lakehouse.orchestration.assets.frames import InputRows, loader_for
 from lakehouse.orchestration.assets.partition_filter import partition_filter
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
@@ -83,20 +82,13 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         """
         with explained():
             lake = self.lakehouse.lake()
-            if _is_own_first_run(context, lake, self.namespace):
-                if NoneType not in get_args(context.dagster_type.typing_type):
-                    raise InvalidInputError(
-                        f"{_what(context)} is the asset itself, which has no table before its "
-                        "first run: annotate the input with `... | None`"
-                    )
+            rows = input_rows(context, lake, self.namespace, self.branch)
+            if rows is None:
                 return None
-            found = AssetInput.of(context, lake, self.namespace, self.branch)
-            snapshot_id = found.current_snapshot_id()
             if _has_step(context):  # not where a person loads a value
-                read = self._read.setdefault(_step(context), {})
-                read[found.table.name] = snapshot_id
+                self._read.setdefault(_step(context), {})[rows.table.name] = rows.head_id()
             spark = self.spark or LakehouseSpark()
-            return found.load(snapshot_id, lambda: spark.spark_session)
+            return loaded(context, rows, lambda: spark.spark_session)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write what an asset returned.
@@ -182,87 +174,65 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         return {key: value for key, value in found.items() if key not in context.output_metadata}
 
 
-@dataclass(frozen=True)
-class AssetInput:
-    """An input of an asset: the rows of a table that its annotation gives a form.
+def input_rows(
+    context: dg.InputContext, lake: Lakehouse, namespace: str, branch: str
+) -> InputRows | None:
+    """What an input reads: rows of the partitions that Dagster asks for.
 
-    Attributes:
-        table: at its newest version.
-        branch: to read.
-        where: rows of the partitions that are asked for.
-        columns: the input's metadata `columns`; None: all.
-        annotation: of the input.
-        what: names it in messages.
+    None: of an asset that reads itself and has no table yet, as for Dagster's own managers.
+
+    Raises:
+        InvalidInputError: it is no asset, or its metadata cannot be used.
+        NoSuchTableError | NoSuchRefError: it was never written.
     """
-
-    table: Table
-    branch: str
-    where: BooleanExpression
-    columns: list[str] | None
-    annotation: Any
-    what: str
-
-    @classmethod
-    def of(
-        cls, context: dg.InputContext, lake: Lakehouse, namespace: str, branch: str
-    ) -> AssetInput:
-        """The input that Dagster asks for.
-
-        Raises:
-            InvalidInputError: it is no asset, or its metadata cannot be used.
-            NoSuchTableError | NoSuchRefError: it was never written.
-        """
-        upstream = context.upstream_output
-        if not context.has_asset_key or upstream is None:
-            raise InvalidInputError(
-                f"{_what(context)} is no asset: values between ops need another I/O manager, such "
-                "as io_manager_key='fs_io_manager'"
-            )
-        key = context.asset_key.to_user_string()
-        source = AssetTable.of(context.asset_key, upstream.definition_metadata or {}, namespace)
-        if not lake.table_exists(source.name):
+    upstream = context.upstream_output
+    if not context.has_asset_key or upstream is None:
+        raise InvalidInputError(
+            f"{_what(context)} is no asset: values between ops need another I/O manager, such "
+            "as io_manager_key='fs_io_manager'"
+        )
+    key = context.asset_key.to_user_string()
+    source = AssetTable.of(context.asset_key, upstream.definition_metadata or {}, namespace)
+    if not lake.table_exists(source.name):
+        if not _reads_itself(context):
             raise NoSuchTableError(
                 f"{source.name} does not exist yet: materialize {key} first", table=source.name
             )
-        table = lake.load_table(source.name)
-        if source.branch is not None and source.branch not in table.refs():
-            raise NoSuchRefError(
-                f"{source.name} has no branch {source.branch!r} yet: materialize {key} first",
-                table=source.name,
-                ref=source.branch,
+        if NoneType not in get_args(context.dagster_type.typing_type):
+            raise InvalidInputError(
+                f"{_what(context)} is the asset itself, which has no table before its "
+                "first run: annotate the input with `... | None`"
             )
-        where: BooleanExpression = AlwaysTrue()
-        if context.has_asset_partitions:
-            where = partition_filter(
-                context.asset_partitions_def,
-                context.asset_partition_keys,
-                source.partition_expr,
-                table.schema(),
-                key,
-            )
-        columns = (context.definition_metadata or {}).get("columns")
-        return cls(
-            table,
-            source.branch or (branch if branch in table.refs() else MAIN),
-            where,
-            None if columns is None else list(columns),
-            context.dagster_type.typing_type,
-            _what(context),
+        return None
+    table = lake.load_table(source.name)
+    if source.branch is not None and source.branch not in table.refs():
+        raise NoSuchRefError(
+            f"{source.name} has no branch {source.branch!r} yet: materialize {key} first",
+            table=source.name,
+            ref=source.branch,
         )
+    where = None
+    if context.has_asset_partitions:
+        where = partition_filter(
+            context.asset_partitions_def,
+            context.asset_partition_keys,
+            source.partition_expr,
+            table.schema(),
+            key,
+        )
+    columns = (context.definition_metadata or {}).get("columns")
+    ref = source.branch or (branch if branch in table.refs() else MAIN)
+    return InputRows(table, where, ref=ref, columns=None if columns is None else list(columns))
 
-    def current_snapshot_id(self) -> int | None:
-        """What there is to read; None for a table without rows."""
-        snapshot = self.table.current_snapshot(ref=self.branch)
-        return None if snapshot is None else snapshot.snapshot_id
 
-    def load(self, snapshot_id: int | None, session: Callable[[], Any]) -> Any:
-        """The rows at a snapshot, or the table itself. Raises InvalidInputError."""
-        convert = loader_for(self.annotation, session, self.what)
-        if convert is None:
-            return self.table
-        if snapshot_id == self.current_snapshot_id():  # the head has the present columns
-            return convert(self.table.scan(self.where, self.columns, ref=self.branch))
-        return convert(self.table.scan(self.where, self.columns, snapshot_id=snapshot_id))
+def loaded(context: dg.InputContext, rows: InputRows, session: Callable[[], Any]) -> Any:
+    """The rows as the input's annotation wants them; `lakehouse.Table` is the table itself.
+
+    Raises:
+        InvalidInputError: no annotation, or none that is supported.
+    """
+    convert = loader_for(context.dagster_type.typing_type, session, _what(context))
+    return rows.table if convert is None else convert(rows.scan())
 
 
 def _write(
@@ -342,18 +312,12 @@ def _what(context: dg.InputContext) -> str:
     return f"input {context.name!r} of {context.op_def.name}"
 
 
-def _is_own_first_run(context: dg.InputContext, lake: Lakehouse, namespace: str) -> bool:
-    """Whether an asset reads itself before it was ever written: None, as for Dagster's managers."""
-    upstream = context.upstream_output
-    if not _has_step(context) or not context.has_asset_key or upstream is None:
-        return False
-    own = context.step_context.job_def.asset_layer.get_selected_entity_keys_for_node(
-        context.step_context.node_handle
+def _reads_itself(context: dg.InputContext) -> bool:
+    return _has_step(context) and context.asset_key in (
+        context.step_context.job_def.asset_layer.get_selected_entity_keys_for_node(
+            context.step_context.node_handle
+        )
     )
-    if context.asset_key not in own:
-        return False
-    source = AssetTable.of(context.asset_key, upstream.definition_metadata or {}, namespace)
-    return not lake.table_exists(source.name)
 
 
 def _step(context: dg.InputContext | dg.OutputContext) -> str:

@@ -20,9 +20,10 @@ from lakehouse.orchestration.asset_results import explained
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.assets.frames import rows_of_frame
 from lakehouse.orchestration.assets.lakehouse_io_manager import (
-    AssetInput,
     LakehouseIOManager,
     asset_table,
+    input_rows,
+    loaded,
 )
 from lakehouse.orchestration.assets.partition_filter import partition_filter
 from lakehouse.orchestration.checkout import load_module
@@ -176,13 +177,15 @@ class _Replaying(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> Any:
         """The input at the snapshot that was recorded."""
         with explained():
-            found = AssetInput.of(context, self.lake, self.namespace, MAIN)
-            if found.table.name not in self.inputs:
+            rows = input_rows(context, self.lake, self.namespace, MAIN)
+            if rows is None:
+                return None
+            name = rows.table.name
+            if name not in self.inputs:
                 raise InvalidInputError(
-                    f"{found.table.name} was not among the inputs that the materialization read",
-                    table=found.table.name,
+                    f"{name} was not among the inputs that the materialization read", table=name
                 )
-            return found.load(self.inputs[found.table.name].snapshot_id, self.session)
+            return loaded(context, rows.at(self.inputs[name].snapshot_id), self.session)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Remember what the asset returned."""
