@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from lakehouse.data.reading.scan_reader import deleted_positions
 from lakehouse.data.writing.delete_writer import FileDeletes, encode_vectors
+from lakehouse.manifests.manifest_writer import file_key, live
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, about, all_deleted
-from lakehouse.transaction.manifest_changes import file_key, live
 from lakehouse.transaction.snapshot_producer import SnapshotBase, SnapshotProducer
 
 VECTORS_SINCE = 3

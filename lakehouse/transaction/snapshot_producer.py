@@ -21,7 +21,20 @@ from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.manifests.manifest_writer import ManifestWriter, with_counts
+from lakehouse.manifests.manifest_writer import (
+    FileKey,
+    ManifestWriter,
+    Partition,
+    carried,
+    file_key,
+    has_live,
+    keys_by_kind,
+    live,
+    mark_deleted,
+    may_hold,
+    plan_merges,
+    with_counts,
+)
 from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.manifests.inheritance import inherit
@@ -38,18 +51,6 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypt
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.manifest_changes import (
-    FileKey,
-    Partition,
-    carried,
-    file_key,
-    has_live,
-    keys_by_kind,
-    live,
-    mark_deleted,
-    may_hold,
-    plan_merges,
-)
 
 log = logging.getLogger(__name__)
 

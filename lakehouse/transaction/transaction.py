@@ -22,8 +22,7 @@ from lakehouse.spec.metadata.table_updates import (
     UpgradeFormatVersion,
 )
 from lakehouse.spec.table_properties import check_given_properties, parse_format_version
-from lakehouse.transaction.append import Append, commit_by_server
-from lakehouse.transaction.commit import Committed, commit
+from lakehouse.transaction.commit import Committed, commit, commit_by_server
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
 from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.operations.branches_and_tags import (
@@ -35,6 +34,7 @@ from lakehouse.transaction.operations.branches_and_tags import (
     SetRef,
 )
 from lakehouse.transaction.operations.file_changes import (
+    Append,
     DeleteFiles,
     Overwrite,
     RewriteFiles,

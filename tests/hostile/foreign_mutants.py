@@ -269,7 +269,7 @@ MUTANTS = [
     ),
     Mutant(
         "3: summaries of partitions that cannot be read hide manifests from commits",
-        "transaction.manifest_changes:_range",
+        "manifests.manifest_writer:_range",
         "not known or",
         "known and",
         ("summaries of partitions that are wrong",),
@@ -321,7 +321,7 @@ MUTANTS = [
 OF_HISTORIES = [
     Mutant(
         "5: a compaction into another spec overlooks equality deletes beside it",
-        "transaction.conflicts.conflict_rules:reaches_moved_rows_alike",
+        "transaction.conflict_rules:reaches_moved_rows_alike",
         "if len({spec_id for spec_id, *_ in keys}) > 1 else",
         "if False else",
     ),

@@ -28,7 +28,7 @@ from lakehouse.spec.metadata.snapshot import (
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
 from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef, Update
-from lakehouse.transaction.conflicts.conflict_rules import (
+from lakehouse.transaction.conflict_rules import (
     Targets,
     no_added_data,
     no_new_deletes,
