@@ -50,7 +50,7 @@ from lakehouse.spec.manifests.manifest_list import (
     ManifestFile,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1, types_of
-from lakehouse.spec.partitioning.spec_json import spec_to_json
+from lakehouse.spec.partitioning.partition_terms import spec_to_json
 from lakehouse.spec.schema.iceberg_types import field_types, schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.table_properties import TableProperties

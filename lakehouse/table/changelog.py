@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lakehouse.catalog.held_version import HeldVersion
+from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.data.reading.changelog_rows import read_changelog
 from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
 from lakehouse.scan.changelog_plan import ChangelogStep, plan_changelog

@@ -20,7 +20,7 @@ from pyiceberg.partitioning import PartitionSpec
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, inherit, load_manifests
 from lakehouse.manifests.manifest_writer import (
     FileKey,
     ManifestWriter,
@@ -37,7 +37,6 @@ from lakehouse.manifests.manifest_writer import (
 )
 from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_EQUALITY_DELETES, DataFile
-from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,

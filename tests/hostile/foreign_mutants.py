@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "2: ids are judged for a file",
-        "data.reading.file_columns:_without_id",
+        "data.reading.column_projection:_without_id",
         "    for column in columns:",
         "    if not above and any(column.field_id is not None for column in columns):\n"
         "        return\n"
@@ -209,7 +209,7 @@ MUTANTS = [
     ),
     Mutant(
         "3: entries are what their manifest is listed as",
-        "spec.manifests.inheritance:_check",
+        "manifests.manifest_reader:_check",
         "value not in allowed",
         "False",
         ("a delete manifest listed as data", "a status that nobody knows"),
@@ -276,7 +276,7 @@ MUTANTS = [
     ),
     Mutant(
         "3: entries are newer than their manifest",
-        "spec.manifests.inheritance:_check_numbers",
+        "manifests.manifest_reader:_check_numbers",
         "if manifest.sequence_number is not None and",
         "if False and",
         ("entries from the future",),

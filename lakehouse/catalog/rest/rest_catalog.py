@@ -87,7 +87,7 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
     UpgradeFormatVersion,
 )
-from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
+from lakehouse.spec.partitioning.partition_terms import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.storage.s3_client import S3_ENDPOINT, s3_endpoint
 from lakehouse.storage.storage_by_scheme import storage_for

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.types import NestedField, PrimitiveType
 
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import FileColumn, file_columns
+from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.data.reading.parquet_footer import (
     MANY_ROWS,
     ColumnChunk,

@@ -23,8 +23,7 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
 from lakehouse.data.conversion.nested_arrays import make_batch
 from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
 from lakehouse.data.deletes.deletion_vector import Positions
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import FileColumn, file_columns
+from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.bound_filter import columns as columns_of
 from lakehouse.expressions.row_evaluation import passing

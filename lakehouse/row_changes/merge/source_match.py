@@ -27,10 +27,18 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bound_filter import TRUE, Bound, Call, Column, Term, Value, conjunction
+from lakehouse.expressions.bound_filter import (
+    TRUE,
+    Bound,
+    Call,
+    Column,
+    Mask,
+    Term,
+    Value,
+    conjunction,
+)
 from lakehouse.expressions.filter_binding import to_bound
 from lakehouse.expressions.functions.sql_functions import type_of
-from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.row_changes.merge.merge_binding import BoundMerge, KeyPair
 from lakehouse.row_changes.merge.target_rows import PairedRows, empty_rows, top_level

@@ -17,9 +17,8 @@ from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, Ro
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import InvalidExpressionError, RowsNotFoundError
-from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term, Value
+from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Mask, Term, Value
 from lakehouse.expressions.filter_text import describe_term
-from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.row_evaluation import evaluate, passing
 from lakehouse.expressions.sql.typed_calls import type_of
 from lakehouse.row_changes.row_change import POSITION, RowChange, RowWriter, positions_of

@@ -19,8 +19,16 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, Leaf, fold
-from lakehouse.expressions.physical_comparison import Mask, every_mask, some_mask
+from lakehouse.expressions.bound_filter import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    Mask,
+    every_mask,
+    fold,
+    some_mask,
+)
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
 from lakehouse.manifests.manifest_cache import Listed
 from lakehouse.manifests.manifest_reader import ManifestReader, OpenManifest

@@ -20,7 +20,7 @@ from lakehouse.spec.metadata import table_updates as up
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
-from lakehouse.spec.partitioning.spec_json import new_sort_order_from_json, spec_from_json
+from lakehouse.spec.partitioning.partition_terms import new_sort_order_from_json, spec_from_json
 from lakehouse.spec.schema.schema_json import schema_from_json
 
 

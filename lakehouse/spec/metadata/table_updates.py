@@ -17,7 +17,7 @@ from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.snapshot import RefType, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
+from lakehouse.spec.partitioning.partition_terms import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 
 LAST_ADDED = -1

@@ -17,8 +17,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import file_columns
+from lakehouse.data.reading.column_projection import Projection, file_columns
 from lakehouse.data.reading.scan_columns import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.spec.manifests.avro_container import DECODING_ERRORS, inflated_blocks, read_header
