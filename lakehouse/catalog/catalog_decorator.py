@@ -30,8 +30,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import NoSuchFileError, SnapshotExpiredError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.storage.storage_protocol import Storage
 
 

@@ -19,15 +19,17 @@ from lakehouse.evolution.type_promotion import (
     promotion_obstacle,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
+from lakehouse.spec.metadata.table_updates import (
+    AddSchema,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertTableUUID,
+    Changes,
     Requirement,
+    SetCurrentSchema,
 )
-from lakehouse.spec.metadata.table_updates import AddSchema, Changes, SetCurrentSchema
 from lakehouse.spec.partitioning.compatibility import check_schema_for_version
 from lakehouse.spec.schema.fresh_field_ids import check_names, fresh_type
 from lakehouse.spec.schema.iceberg_types import MAX_COLUMN_ID

@@ -15,8 +15,7 @@ from lakehouse.errors import NoSuchSnapshotError, UnsupportedFeatureError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, iso_text
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.table.table import Table
 from lakehouse.table.times import Moment, to_ms
 

@@ -29,9 +29,9 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.metadata.table_updates import apply_updates
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import partition_types
 from lakehouse.storage.location import lies_within

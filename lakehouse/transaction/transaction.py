@@ -14,9 +14,9 @@ from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import (
     RemoveProperties,
+    Requirement,
     SetProperties,
     Update,
     UpgradeFormatVersion,

@@ -25,7 +25,7 @@ from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError
 from lakehouse.server.table_commits import TableCommits
-from lakehouse.spec.metadata.metadata_draft import MetadataDraft
+from lakehouse.spec.metadata import metadata_draft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import commit as engine
@@ -179,7 +179,7 @@ def expiry_without_ref_requirement(patch: Patch) -> None:
         self._set(snapshots=self._m.snapshots.without(set(ids)))
 
     patch.setattr(Expire, "plan", blind)
-    patch.setattr(MetadataDraft, "remove_snapshots", unchecked)
+    patch.setattr(metadata_draft._MetadataDraft, "remove_snapshots", unchecked)
 
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "overwrite", "row_delta", "compact")))

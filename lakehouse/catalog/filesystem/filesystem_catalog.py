@@ -84,8 +84,7 @@ from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.local import is_temporary
 from lakehouse.storage.location import canonical, join, lies_within

@@ -26,8 +26,13 @@ from lakehouse.spec.metadata.snapshot import (
     SnapshotRef,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
-from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef, Update
+from lakehouse.spec.metadata.table_updates import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRef,
+    SetSnapshotRef,
+    Update,
+)
 from lakehouse.transaction.conflict_rules import (
     Targets,
     no_added_data,
