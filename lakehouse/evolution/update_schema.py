@@ -31,9 +31,8 @@ from lakehouse.spec.metadata.table_updates import (
     SetCurrentSchema,
 )
 from lakehouse.spec.partitioning.compatibility import check_schema_for_version
-from lakehouse.spec.schema.fresh_field_ids import check_names, fresh_type
 from lakehouse.spec.schema.iceberg_types import MAX_COLUMN_ID
-from lakehouse.spec.schema.schema_json import default_from_json, make_field
+from lakehouse.spec.schema.schema_json import check_names, default_from_json, fresh_type, make_field
 from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.spec.types.type_text import to_iceberg_type
 

@@ -40,10 +40,10 @@ from lakehouse.spec.manifests.avro_container import (
     read_header,
     write_long,
 )
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, FIXED_COLUMNS, Entries
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import partition_types, physical_type
+from lakehouse.spec.types.internal_values import decode_bounds
 
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 _Piece: TypeAlias = "tuple[int, bytes]"

@@ -21,13 +21,6 @@ from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.manifests.avro_container import write_container
-from lakehouse.spec.manifests.bounds_columns import (
-    decode_bounds,
-    encode_bounds,
-    holds_uuids,
-    is_ordered_alike,
-    order_classes,
-)
 from lakehouse.spec.manifests.columnar_manifest import (
     columnar_path,
     encode_columnar,
@@ -55,6 +48,13 @@ from lakehouse.spec.schema.iceberg_types import field_types, schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import partition_types
+from lakehouse.spec.types.internal_values import (
+    decode_bounds,
+    encode_bounds,
+    holds_uuids,
+    is_ordered_alike,
+    order_classes,
+)
 
 DEFLATE_LEVEL = 3
 COLUMNAR_MIN_ENTRIES = 32

@@ -39,9 +39,10 @@ from lakehouse.catalog.confinement import (
     check_unused,
     in_own_folder_below,
     own_suffix,
+    plain_folder,
 )
 from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
-from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces, plain_folder
+from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
 from lakehouse.catalog.filesystem.request_files import RequestFiles, RequestRun
 from lakehouse.catalog.filesystem.version_files import (

@@ -29,8 +29,12 @@ from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteL
 from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.avro.avro_reader import AVRO, AvroFile, AvroTaskReader
 from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
-from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
-from lakehouse.data.reading.parquet_reader import ParquetTaskReader
+from lakehouse.data.reading.parquet_reader import (
+    ParquetTaskReader,
+    load_footer,
+    open_parquet,
+    readable,
+)
 from lakehouse.data.reading.scan_columns import ScanColumns, TaskReader, WantedRows
 from lakehouse.errors import (
     CorruptMetadataError,

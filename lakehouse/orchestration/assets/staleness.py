@@ -24,7 +24,6 @@ from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.stamp import CHANGED_DAYS
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import (
@@ -34,6 +33,7 @@ from lakehouse.spec.metadata.snapshot import (
     Snapshot,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.types.internal_values import decode_bounds
 from lakehouse.table import Table
 
 _EPOCH = date(1970, 1, 1)

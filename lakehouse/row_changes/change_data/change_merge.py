@@ -20,8 +20,13 @@ from lakehouse.row_changes.change_data.change_batch import ChangeBatch
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
-from lakehouse.row_changes.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
-from lakehouse.row_changes.merge.source_rows import SourceRows
+from lakehouse.row_changes.merge.source_match import (
+    KeyColumns,
+    KeyRange,
+    KeysInOrder,
+    SourcePart,
+    SourceRows,
+)
 from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata

@@ -25,11 +25,13 @@ from lakehouse.row_changes.merge.source_match import (
     Pairs,
     Rows,
     SourcePart,
+    SourceRows,
+    SpillFile,
+    SpillFolder,
     compared_columns,
     hashes,
     key_test,
 )
-from lakehouse.row_changes.merge.source_rows import SourceRows, SpillFile, SpillFolder
 from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows, empty_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
 from lakehouse.scan.planner import ScanPlan

@@ -37,11 +37,11 @@ from lakehouse.expressions.transforms.partition_projection import (
     is_of,
     project_leaf,
 )
-from lakehouse.spec.manifests.bounds_columns import decode_bounds, order_free
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import physical_type
+from lakehouse.spec.types.internal_values import decode_bounds, order_free
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from pyiceberg.types import (
 
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spec.manifests.avro_container import write_long
-from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, FIXED_COLUMNS, Entries
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import kind_of, partition_types, physical_type
+from lakehouse.spec.types.internal_values import encode_bounds
 
 AvroType = str | dict[str, Any] | list[Any]
 

@@ -70,10 +70,10 @@ from lakehouse.spec.partitioning.compatibility import (
     check_spec,
     name_clashes,
 )
-from lakehouse.spec.schema.fresh_field_ids import check_names
 from lakehouse.spec.schema.schema_json import (
     ID_MAX,
     check_column_ids,
+    check_names,
     schema_to_json,
     with_unknown_keys,
 )

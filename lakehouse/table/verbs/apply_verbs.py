@@ -10,7 +10,7 @@ from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.row_changes.change_data.change_batch import ChangeBatch, last_changes
 from lakehouse.row_changes.change_data.change_merge import merge_changes, room_for
-from lakehouse.row_changes.merge.source_rows import whole_source
+from lakehouse.row_changes.merge.source_match import whole_source
 from lakehouse.row_changes.merge.target_rows import TargetRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
