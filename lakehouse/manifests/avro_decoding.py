@@ -153,9 +153,9 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
             ]
         except Exception as error:
             raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
-    found = [batch.num_rows for batch in batches]
-    if found != [rows]:
-        raise BulkRefusedError(f"DataFusion found {found} entries in blocks of {rows}")
+    counts = [batch.num_rows for batch in batches]
+    if counts != [rows]:
+        raise BulkRefusedError(f"DataFusion found {counts} entries in blocks of {rows}")
     batch: pa.RecordBatch = batches[0]
     return batch
 
@@ -204,12 +204,12 @@ def _without_empty_records(schema: bytes) -> bytes:
 
 def _kept(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_kept(one) for one in schema]
+        return [_kept(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {key: _kept(value) for key, value in schema.items() if key != "fields"}
     if "fields" in schema:
-        fields = (one for one in schema["fields"] if not _is_empty_record(one["type"]))
+        fields = (field for field in schema["fields"] if not _is_empty_record(field["type"]))
         kept["fields"] = [_kept(field) for field in fields]
     return kept
 
@@ -258,7 +258,7 @@ def _inflated_small(
     view, inflate = memoryview(data), isal_zlib.decompress
     steps = np.flatnonzero(np.diff(np.cumsum(sizes) // _STEP_BYTES)) + 1
     for rows, begins, ends in zip(
-        *(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True
+        *(np.split(array, steps) for array in (counts, starts, starts + sizes)), strict=True
     ):
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
         try:

@@ -274,15 +274,15 @@ def _counts(entries: Entries) -> dict[str, Any]:
     """Files and rows by status, under the names of the manifest list."""
     status = np.asarray(entries.table["status"])
     rows = np.asarray(entries.table["record_count"])
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, code in (
         ("added", STATUS_ADDED),
         ("existing", STATUS_EXISTING),
         ("deleted", STATUS_DELETED),
     ):
-        found[f"{name}_files_count"] = int((status == code).sum())
-        found[f"{name}_rows_count"] = int(rows[status == code].sum())
-    return found
+        counts[f"{name}_files_count"] = int((status == code).sum())
+        counts[f"{name}_rows_count"] = int(rows[status == code].sum())
+    return counts
 
 
 def with_counts(manifest: ManifestFile, entries: Entries) -> ManifestFile:

@@ -154,7 +154,7 @@ class ScanPlan:
         if not self.report.delete_files.planned:
             return from_entries(self._parts, asked)
         rows = total_rows([task.live_rows for task in self.tasks])
-        if rows is None or any(one.function != "rows" for one in asked):
+        if rows is None or any(aggregate.function != "rows" for aggregate in asked):
             raise LookupError("rows are deleted")
         return [rows] * len(asked)
 
@@ -176,9 +176,9 @@ class ScanPlan:
     def formats(self) -> set[str]:
         """File formats of the files, lower case, without making the files themselves."""
         return {
-            str(one).lower()
+            str(file_format).lower()
             for part in self._parts
-            for one in pc.unique(part.table["file_format"]).to_pylist()
+            for file_format in pc.unique(part.table["file_format"]).to_pylist()
         }
 
     def all_rows_match(self, where: Bound, types: FieldTypes) -> list[bool]:
@@ -189,7 +189,7 @@ class ScanPlan:
             types: of all fields that the table ever had.
         """
         wide = widen(where, types)
-        return [bool(one) for part in self._parts for one in must_match(part, wide, types)]
+        return [bool(matches) for part in self._parts for matches in must_match(part, wide, types)]
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets, packed to `read.split.target-size` (`read.split.*`)."""
@@ -238,7 +238,7 @@ def plan_appends(
     between = snapshots_after(
         request.metadata, None if snapshot is None else snapshot.snapshot_id, from_snapshot_id
     )
-    appends = [one for one in between if one.operation == OPERATION_APPEND]
+    appends = [snapshot for snapshot in between if snapshot.operation == OPERATION_APPEND]
 
     def added() -> Listed:
         listed = [

@@ -198,7 +198,7 @@ def _fitting(where: Bound) -> Bound:
 
 def _to_json(where: Bound) -> Any:
     if isinstance(where, And):
-        parts = [one for one in map(_to_json, where.parts) if one is not None]
+        parts = [part for part in map(_to_json, where.parts) if part is not None]
         return _joined("and", parts) if parts else None
     if isinstance(where, Or):
         every = [_to_json(part) for part in where.parts]
@@ -231,7 +231,7 @@ def _leaf(leaf: Leaf) -> Any:
         return {
             "type": "in",
             "term": term,
-            "values": [default_to_json(leaf.type, one) for one in leaf.value],
+            "values": [default_to_json(leaf.type, value) for value in leaf.value],
         }
     if leaf.op not in _OPERATORS:
         return None
@@ -254,7 +254,7 @@ def tasks_from_json(
     """
     kinds = types_of_partitions(specs, types)
     listed = optional_list(document, "delete-files", "tasks")
-    deletes = [file_from_json(one, f"delete-files[{n}]", kinds) for n, one in enumerate(listed)]
+    deletes = [file_from_json(file, f"delete-files[{n}]", kinds) for n, file in enumerate(listed)]
     vectors = {
         delete.referenced_data_file: delete for delete in deletes if delete.is_deletion_vector
     }

@@ -190,12 +190,12 @@ class RowWrite:
         version = self._table.catalog.refresh(self._table.version)
         if version.metadata.table_uuid != self._table.metadata.table_uuid:
             return None
-        found = snapshots_of_commit(version.metadata, self._branch, self._commit_id)
-        if not found:
+        snapshots = snapshots_of_commit(version.metadata, self._branch, self._commit_id)
+        if not snapshots:
             return None
         self._table.move_to(version)
         self._discard(self.files)
-        return WriteResult(found[-1], replayed=True)
+        return WriteResult(snapshots[-1], replayed=True)
 
     def commit(
         self,
@@ -328,15 +328,15 @@ class RowWrite:
 
     def _later(self, version: TableVersion) -> TableVersion | None:
         """What others have made of the table since; None if nothing."""
-        found = self._table.catalog.refresh(version)
-        if found.metadata_location == version.metadata_location:
+        newest = self._table.catalog.refresh(version)
+        if newest.metadata_location == version.metadata_location:
             return None
-        if found.metadata.table_uuid != version.metadata.table_uuid:
+        if newest.metadata.table_uuid != version.metadata.table_uuid:
             raise ValidationConflictError(
                 f"Table {self._table.name} was dropped, and another has its name: load it again",
                 table=self._table.name,
             )
-        return found
+        return newest
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""
@@ -381,7 +381,7 @@ def _without_index(
         return data
     if not isinstance(data, pa.RecordBatchReader):
         return data.select(kept)
-    schema = pa.schema([data.schema.field(one) for one in kept])
+    schema = pa.schema([data.schema.field(name) for name in kept])
     return pa.RecordBatchReader.from_batches(schema, (batch.select(kept) for batch in data))
 
 

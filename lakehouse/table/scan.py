@@ -72,7 +72,7 @@ def point_of(
             snapshot that is named already.
         NoSuchSnapshotError | NoSuchRefError: nothing there.
     """
-    if sum(one is not None for one in (snapshot_id, as_of, run)) > 1:
+    if sum(choice is not None for choice in (snapshot_id, as_of, run)) > 1:
         raise InvalidInputError(
             f"scan of {table}: give one of snapshot_id, as_of and run, not both", table=table
         )

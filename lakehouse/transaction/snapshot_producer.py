@@ -451,8 +451,8 @@ class SnapshotProducer:
         """Deletes about removed data files alone that are not removed themselves."""
         data = [file for file in removed if file.content == CONTENT_DATA]
         listed = {file_key(file) for file in removed}
-        found = self.deletes_naming(metadata, manifests, data) if data else []
-        return [file for file in found if file_key(file) not in listed]
+        deletes = self.deletes_naming(metadata, manifests, data) if data else []
+        return [file for file in deletes if file_key(file) not in listed]
 
     def deletes_naming(
         self,
@@ -470,7 +470,7 @@ class SnapshotProducer:
         paths = {file.named_file or file.file_path for file in files}
         partitions = {file.partition for file in files}
         specs = {file.spec_id for file in files}
-        found: list[DataFile] = []
+        deletes: list[DataFile] = []
         for manifest in manifests:
             if manifest.content != CONTENT_DELETE_MANIFEST or not has_live(manifest):
                 continue
@@ -479,8 +479,8 @@ class SnapshotProducer:
             if alone and not may_hold(manifest, metadata, partitions):
                 continue
             entries = live(self.entries(manifest, metadata))
-            found += entries.filter(entries.naming(paths)).to_data_files()
-        return found
+            deletes += entries.filter(entries.naming(paths)).to_data_files()
+        return deletes
 
     def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         """The manifests of a snapshot with all their counts, read once."""

@@ -419,7 +419,7 @@ class ConcurrentChange:
         )
 
     def _read(self, content: int) -> list[Entries]:
-        found: list[Entries] = []
+        parts: list[Entries] = []
         for manifest in self.producer.manifests(self.snapshot):
             own = (
                 manifest.added_snapshot_id == self.snapshot.snapshot_id
@@ -427,12 +427,12 @@ class ConcurrentChange:
             )
             if own and _changed(manifest):
                 entries = self.producer.entries(manifest, self.metadata)
-                found.append(
+                parts.append(
                     entries.filter(
                         pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
                     )
                 )
-        return found
+        return parts
 
 
 def load_changes(

@@ -214,7 +214,7 @@ class Transaction:
         decided = tuple(rows)
         files = self._allowed(delete_files)
         if not files and self.metadata.format_version < VECTORS_SINCE:
-            lost = next((one for one in decided if len(one.gone)), None)
+            lost = next((rows for rows in decided if len(rows.gone)), None)
             if lost is not None:
                 raise InvalidInputError(
                     f"Table {self.identifier} has no deletion vectors before format version 3: "
@@ -423,7 +423,7 @@ class Transaction:
         if self._own is None:
             self._own = OwnFolders(self.catalog, self.base.metadata)
         listed = tuple(files)
-        check_files(self.catalog, self.identifier, self._own, [one.file_path for one in listed])
+        check_files(self.catalog, self.identifier, self._own, [file.file_path for file in listed])
         return listed
 
     def _named(self, snapshot_id: int | None) -> int | None:

@@ -80,7 +80,7 @@ def forget() -> None:
 MUTANTS = [
     Mutant(
         "0: batches without columns have no rows",
-        "data.conversion.nested_arrays:make_batch",
+        "data.reading.scan_columns:make_batch",
         "if not columns:",
         "if False:",
     ),
@@ -124,8 +124,8 @@ MUTANTS = [
     Mutant(
         "1: equality deletes reach rows of their own commit",
         "scan.scan_tasks:DeleteIndex.deletes_for",
-        "if sequence_number < one.sequence_number]",
-        "if sequence_number <= one.sequence_number]",
+        "if sequence_number < delete.sequence_number]",
+        "if sequence_number <= delete.sequence_number]",
     ),
     Mutant(
         "1: null keys delete nothing",

@@ -246,7 +246,7 @@ def _held(
 
 def _storable(given: pa.Schema, target: Schema) -> pa.Schema:
     """Arrow types, with the target's for those that Iceberg lacks but an append takes."""
-    known = {one.name: one for one in target.fields if one.field_type.is_primitive}
+    known = {field.name: field for field in target.fields if field.field_type.is_primitive}
 
     def kept(field: pa.Field) -> pa.Field:
         try:
@@ -257,7 +257,7 @@ def _storable(given: pa.Schema, target: Schema) -> pa.Schema:
             return field.with_type(type_to_arrow(known[field.name].field_type))
         return field
 
-    return pa.schema([kept(one) for one in given])
+    return pa.schema([kept(field) for field in given])
 
 
 def _arrow_schema(data: ArrowData) -> tuple[pa.Schema, ArrowData]:
@@ -595,7 +595,7 @@ def tasks_with_keys(
     parts: Sequence[Entries] = plan.files.parts if isinstance(plan.files, LazyItems) else ()
     masks = [may_hold_key(part, field_id, kind, keys) for part in parts]
     found = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
-    return [plan.tasks[int(one)] for one in found]
+    return [plan.tasks[int(number)] for number in found]
 
 
 def may_hold_key(part: Entries, field_id: int, kind: IcebergType, keys: npt.NDArray[Any]) -> Mask:

@@ -184,7 +184,7 @@ def _changed_columns(change: RowChange) -> tuple[str, ...]:
     """Names of the columns that were added or have another type."""
     old = {field.field_id: field.field_type for field in change.base.schema().fields}
     after = change.base
-    for one in change.before:
-        after = one.applied_to(after)
+    for earlier in change.before:
+        after = earlier.applied_to(after)
     fields = after.schema().fields
     return tuple(field.name for field in fields if old.get(field.field_id) != field.field_type)

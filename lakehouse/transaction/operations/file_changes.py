@@ -338,13 +338,13 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
         InvalidInputError: as above.
         ValidationConflictError: the table was raised to v3 after the position deletes were written.
     """
-    by_position = [one for one in plan.added if one.content == CONTENT_POSITION_DELETES]
+    by_position = [file for file in plan.added if file.content == CONTENT_POSITION_DELETES]
     version = staged.metadata.format_version
-    for one in by_position:
-        if one.is_deletion_vector != (version >= VECTORS_SINCE):
-            raise _wrong_form(staged, one)
-    vectors = [one for one in by_position if one.is_deletion_vector]
-    nameless = next((one for one in vectors if not one.referenced_data_file), None)
+    for file in by_position:
+        if file.is_deletion_vector != (version >= VECTORS_SINCE):
+            raise _wrong_form(staged, file)
+    vectors = [file for file in by_position if file.is_deletion_vector]
+    nameless = next((vector for vector in vectors if not vector.referenced_data_file), None)
     if nameless is not None:
         raise InvalidInputError(
             f"Deletion vector {nameless.file_path} needs a referenced_data_file.",
@@ -352,10 +352,10 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
         )
     if not vectors:
         return
-    going = {file_key(one) for one in plan.removed}
+    going = {file_key(file) for file in plan.removed}
     producer = staged.producer
     there = producer.deletes_naming(staged.metadata, producer.manifests(staged.head()), vectors)
-    shadowed = {one.named_file for one in there if one.is_deletion_vector}
+    shadowed = {delete.named_file for delete in there if delete.is_deletion_vector}
     seen = {
         one.named_file: one
         for one in there
@@ -446,12 +446,12 @@ def rows_still_there(
     """
     if not changes:
         return tuple(rows)
-    found = _where_they_are(staged, rows, changes, with_seen=serializable)
-    still_live(subject, [one.path for one in found], changes)
+    moved = _where_they_are(staged, rows, changes, with_seen=serializable)
+    still_live(subject, [decided.path for decided in moved], changes)
     since = {change.snapshot.snapshot_id for change in changes}
-    deleted = deleted_since(staged.producer, staged.metadata, staged.head(), found, since)
-    no_row_deleted(subject, found, deleted, changes)
-    return found
+    deleted = deleted_since(staged.producer, staged.metadata, staged.head(), moved, since)
+    no_row_deleted(subject, moved, deleted, changes)
+    return moved
 
 
 def _where_they_are(
@@ -467,10 +467,10 @@ def _where_they_are(
     when one of them was not moved as it was, and when a file of before is gone from storage.
     """
     wanted = rows if with_seen else [replace(row, seen=row.seen[:0]) for row in rows]
-    wanted = [one for one in wanted if len(one.gone) or len(one.seen)]
-    moves = [one for one in changes if one.snapshot.operation == OPERATION_REPLACE]
+    wanted = [row for row in wanted if len(row.gone) or len(row.seen)]
+    moves = [change for change in changes if change.snapshot.operation == OPERATION_REPLACE]
     left = _paths(moves)
-    moved = [one for one in wanted if one.path in left]
+    moved = [row for row in wanted if row.path in left]
     if not moved or staged.started.metadata.format_version < _LINEAGE_SINCE:
         return tuple(wanted)
     gone = _paths(changes)
@@ -483,7 +483,7 @@ def _where_they_are(
     ]
     try:
         found = follow(
-            [(one, _row_ids(staged, one.data_file)) for one in moved],
+            [(row, _row_ids(staged, row.data_file)) for row in moved],
             [_row_ids(staged, file) for file in to],
         )
     except NoSuchFileError:
@@ -548,20 +548,20 @@ def no_phantoms(
 
 def _holding(staged: Staged, scope: Scope, keys: KeyTest | None, entries: Entries) -> Mask:
     """Which of the entries that may hold rows in scope do hold some."""
-    found = np.ones(len(entries), bool)
+    holding = np.ones(len(entries), bool)
     started, base = staged.started.metadata, staged.base.metadata
     # what was bound to other columns than those of today's files is not computed on these
     same_schema = started.current_schema_id == base.current_schema_id
     if scope.where is None or not same_schema:
-        return found
+        return holding
     if keys is not None:
-        found = keys.may_hold(entries)
-    unknown = found.copy() if keys else found & ~must_match(entries, scope.where, scope.types)
+        holding = keys.may_hold(entries)
+    unknown = holding.copy() if keys else holding & ~must_match(entries, scope.where, scope.types)
     files = entries.to_data_files()
     for row in np.flatnonzero(unknown):
         read = partial(_holds, files[row], scope, keys, staged.metadata, staged.producer.storage)
-        found[row] = staged.producer.once(("phantoms", staged.number, files[row].file_path), read)
-    return found
+        holding[row] = staged.producer.once(("phantoms", staged.number, files[row].file_path), read)
+    return holding
 
 
 def _holds(

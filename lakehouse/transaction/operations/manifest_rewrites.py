@@ -73,7 +73,7 @@ class _Regrouped(SnapshotPlan):
     def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
         """See SnapshotPlan."""
         every = producer.manifests(base.head)
-        current = [one for one in every if has_live(one)]
+        current = [manifest for manifest in every if has_live(manifest)]
         earlier: list[frozenset[str]] = producer.once(("regrouped", base.number), list)
         paths = {manifest.manifest_path for manifest in current}
         done = earlier[-1] if earlier and earlier[-1] <= paths else paths
