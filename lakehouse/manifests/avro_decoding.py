@@ -490,7 +490,7 @@ def nested_type(avro: Any, named: dict[str, pa.DataType] | None = None) -> pa.Da
             )
         return nested_type(branches[0], named)
     if isinstance(avro, str):
-        kind = named.get(avro) or _AVRO_PRIMITIVES.get(avro)
+        kind = named.get(avro) or AVRO_PRIMITIVES.get(avro)
         if kind is None:
             raise CorruptMetadataError(f"unknown Avro type {avro!r} in a manifest")
         return kind
@@ -517,7 +517,7 @@ def _nested_complex(avro: Mapping[str, Any], named: dict[str, pa.DataType]) -> p
     return nested_type(tag, named)
 
 
-_AVRO_PRIMITIVES = {
+AVRO_PRIMITIVES = {
     "null": pa.null(),
     "boolean": pa.bool_(),
     "int": pa.int32(),

@@ -283,15 +283,10 @@ def snapshots_after(
     raise NoSuchSnapshotError(message, snapshot_id=from_snapshot_id)
 
 
-def _plan(
-    request: ScanRequest,
-    storage: Storage,
-    cache: ManifestCache | None,
-    snapshot: Snapshot | None,
-    list_manifests: Callable[[], Listed],
-    *,
-    added_by: frozenset[int] | None = None,
-) -> ScanPlan:
+def bound_request(
+    request: ScanRequest, snapshot: Snapshot | None
+) -> tuple[Schema, Bound, PlanReport]:
+    """The columns to read, the filter, and the report to be filled in. Raises as `plan_scan`."""
     schema = schema_of(request, snapshot)
     projected = project_schema(
         schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
@@ -304,6 +299,19 @@ def _plan(
         projected_columns=tuple(field.name for field in projected.fields),
         projected_ids=tuple(field.field_id for field in projected.fields),
     )
+    return projected, where, report
+
+
+def _plan(
+    request: ScanRequest,
+    storage: Storage,
+    cache: ManifestCache | None,
+    snapshot: Snapshot | None,
+    list_manifests: Callable[[], Listed],
+    *,
+    added_by: frozenset[int] | None = None,
+) -> ScanPlan:
+    projected, where, report = bound_request(request, snapshot)
     options = split_options(request)
     if snapshot is None:
         return ScanPlan(None, projected, report, (), (), options)

@@ -34,23 +34,19 @@ from lakehouse.expressions.bound_filter import (
     leaves,
     map_leaves,
 )
-from lakehouse.expressions.filter_binding import bind
-from lakehouse.expressions.filter_text import describe
 from lakehouse.scan.planner import (
     ScanPlan,
     ScanRequest,
-    project_schema,
-    schema_of,
+    bound_request,
     snapshot_of,
     split_options,
 )
-from lakehouse.scan.reports.plan_report import PlanReport
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.json_fields import as_int, optional_list, require_object
 from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import types_of
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.schema.schema_json import default_to_json
 
 _OPERATORS = {
@@ -117,27 +113,16 @@ def plan_at_server(
         CorruptMetadataError: the server's answer makes no sense. StorageError: there is none.
     """
     snapshot = snapshot_of(request)
-    schema = schema_of(request, snapshot)
-    projected = project_schema(
-        schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
-    )
+    projected, where, report = bound_request(request, snapshot)
     if any(field.name == _NOT_TOLD for field in projected.fields):
         raise UnsupportedFeatureError(f"{_NOT_TOLD} is not told by a server that plans.")
-    where = bind(request.where, schema, case_sensitive=request.case_sensitive)
-    report = PlanReport(
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        schema_id=schema.schema_id,
-        filter=describe(where),
-        projected_columns=tuple(field.name for field in projected.fields),
-        projected_ids=tuple(field.field_id for field in projected.fields),
-        notes=["planned by the catalog's server"],
-    )
+    report.notes.append("planned by the catalog's server")
     options = split_options(request)
     if snapshot is None:
         return ServedPlan(None, projected, report, (), (), options)
     document: dict[str, Any] = {
         "case-sensitive": True,
-        "use-snapshot-schema": schema.schema_id != request.metadata.current_schema_id,
+        "use-snapshot-schema": report.schema_id != request.metadata.current_schema_id,
     }
     if appended_after is None:
         document["snapshot-id"] = snapshot.snapshot_id
