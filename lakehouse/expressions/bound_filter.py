@@ -307,9 +307,11 @@ def is_one_of(column: Values, values: tuple[Any, ...], *, null: bool) -> Mask:
     if numbers is not None and all(type(value) is int for value in values):
         return some_mask([np.equal(numbers, np.int64(value)) for value in values])
     comparable = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
-    physical = [to_physical(value) for value in values]
-    if pa.types.is_floating(comparable.type) and 0.0 in physical:
-        physical += [0.0, -0.0]
+    physical: Sequence[Any] = values
+    if pa.types.is_binary(comparable.type):
+        physical = [to_physical(value) for value in values]
+    elif pa.types.is_floating(comparable.type) and 0.0 in values:
+        physical = [*values, 0.0, -0.0]
     found = to_mask(pc.is_in(comparable, pa.array(physical, comparable.type)), null=False)
     return np.where(to_mask(comparable.is_null(), null=False), null, found)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 
@@ -34,7 +35,12 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.manifests.manifest_encoder import entry_blocks, manifest_schema, partition_kinds
+from lakehouse.spec.manifests.manifest_encoder import (
+    block_of_few,
+    entry_blocks,
+    manifest_schema,
+    partition_kinds,
+)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DATA_MANIFEST,
@@ -44,7 +50,7 @@ from lakehouse.spec.manifests.manifest_list import (
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_v1, types_of
 from lakehouse.spec.partitioning.partition_terms import spec_to_json
-from lakehouse.spec.schema.iceberg_types import field_types, schema_bytes
+from lakehouse.spec.schema.iceberg_types import FieldTypes, field_types, schema_bytes
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import partition_types
@@ -58,6 +64,7 @@ from lakehouse.spec.types.internal_values import (
 
 DEFLATE_LEVEL = 3
 COLUMNAR_MIN_ENTRIES = 32
+_FEW_FILES = 16
 _SAMPLE_FILES = 2_000
 _LEAST_FILES = 100
 _SCHEMAS: MadeOnce[str] = MadeOnce()
@@ -73,7 +80,7 @@ class ManifestWriter:
         write: writes a new file.
 
     Attributes:
-        written: the entries of every manifest that was written, by its location.
+        written: what gives the entries of every manifest that was written, by its location.
     """
 
     def __init__(
@@ -85,7 +92,7 @@ class ManifestWriter:
     ) -> None:
         self._unique, self._numbers = unique, numbers
         self._location, self._write = location, write
-        self.written: dict[str, Entries] = {}
+        self.written: dict[str, Callable[[], Entries]] = {}
 
     def write_added(
         self,
@@ -117,7 +124,11 @@ class ManifestWriter:
                 )
                 for file in members
             ]
-            entries = Entries.from_manifest_entries(rows, metadata.spec(spec_id), types)
+            spec = metadata.spec(spec_id)
+            if len(rows) <= _FEW_FILES and not _may_be_split(spec, types):
+                manifests.append(self._write_few(rows, metadata, spec, content, snapshot_id))
+                continue
+            entries = Entries.from_manifest_entries(rows, spec, types)
             manifests.extend(
                 self.write_split(entries, metadata, content=content, snapshot_id=snapshot_id)
             )
@@ -158,7 +169,33 @@ class ManifestWriter:
         data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
         columnar = entries if len(entries) >= COLUMNAR_MIN_ENTRIES else None
         location = self._write_manifest(data, columnar, metadata)
-        self.written[location] = entries
+        self.written[location] = lambda: entries
+        return manifest_file(
+            entries,
+            manifest_path=location,
+            manifest_length=len(data),
+            snapshot_id=snapshot_id,
+            content=content,
+        )
+
+    def _write_few(
+        self,
+        rows: Sequence[ManifestEntry],
+        metadata: TableMetadata,
+        spec: PartitionSpec,
+        content: int,
+        snapshot_id: int,
+    ) -> ManifestFile:
+        """`write`, row by row instead of column by column."""
+        refuse_v1(metadata)
+        types, version = types_of(metadata), metadata.format_version
+        entries = Entries.from_manifest_entries(rows, spec, types, with_metrics=False)
+        files = [row.data_file for row in rows]
+        data = encode_manifest(
+            entries, metadata.schema(), format_version=version, content=content, few=files
+        )
+        location = self._write_manifest(data, None, metadata)
+        self.written[location] = lambda: Entries.from_manifest_entries(rows, spec, types)
         return manifest_file(
             entries,
             manifest_path=location,
@@ -203,12 +240,13 @@ def encode_manifest(
     format_version: int,
     content: int = CONTENT_DATA_MANIFEST,
     level: int = DEFLATE_LEVEL,
+    few: Sequence[DataFile] | None = None,
 ) -> bytes:
     """Serialize entries as a v2 or v3 manifest, many to a block; equal input gives equal bytes.
 
     Null sequence numbers and snapshot ids are written as null, to be inherited at read time, so
     that a manifest can be written before its commit and reused in retries. `schema` is the table's
-    schema; `level` the deflate level, 1 to 9.
+    schema; `level` the deflate level, 1 to 9; `few`: the files, where `entries` have no metrics.
 
     Raises:
         InvalidInputError: format version other than 2 and 3, no entries, an existing or deleted
@@ -216,7 +254,8 @@ def encode_manifest(
             deletion vector in v2.
     """
     _check(entries, format_version, content)
-    kinds = partition_kinds(entries, field_types(schema))
+    types = field_types(schema)
+    kinds = partition_kinds(entries, types)
     metadata = {
         "schema": _SCHEMAS.of(
             (schema,),
@@ -231,9 +270,11 @@ def encode_manifest(
         "content": "data" if content == CONTENT_DATA_MANIFEST else "deletes",
     }
     avro = manifest_schema(entries.spec, kinds, format_version)
-    return write_container(
-        avro, metadata, entry_blocks(entries, kinds, format_version), level=level
-    )
+    if few is None:
+        blocks = entry_blocks(entries, kinds, format_version)
+    else:
+        blocks = iter([block_of_few(few, entries, kinds, types, format_version)])
+    return write_container(avro, metadata, blocks, level=level)
 
 
 def manifest_file(
@@ -348,6 +389,12 @@ def _signed_zeros(values: Any, bounds: list[Any]) -> list[Any]:
     if upper == 0.0:
         upper = -0.0 if signs.all() else 0.0
     return [lower, upper]
+
+
+def _may_be_split(spec: PartitionSpec, types: FieldTypes) -> bool:
+    """Whether `_split_by_order` may take entries apart: by UUIDs, or by what nobody knows."""
+    kinds = partition_types(spec, types).values()
+    return any(kind is None or isinstance(kind, UUIDType) for kind in kinds)
 
 
 def _split_by_order(entries: Entries) -> Iterator[Entries]:

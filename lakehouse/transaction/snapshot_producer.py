@@ -504,8 +504,9 @@ class SnapshotProducer:
 
         Sequence numbers are null in manifests of this commit that no manifest list carries yet.
         """
-        own = self.manifest_writer.written.get(manifest.manifest_path)
-        if own is not None:
+        made = self.manifest_writer.written.get(manifest.manifest_path)
+        if made is not None:
+            own = made()
             return own if manifest.sequence_number is None else inherit(own, manifest)
         return ManifestReader.of(self.storage, metadata, DEFAULT_CACHE).entries(manifest)
 

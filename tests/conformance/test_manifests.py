@@ -209,6 +209,34 @@ def test_values_survive_columns(rows):
     assert Entries.from_manifest_entries(rows, SPEC, TYPES).to_manifest_entries() == rows
 
 
+RAW_BOUNDS = st.dictionaries(
+    st.sampled_from([*sorted(VALUES), 99]),
+    st.binary(max_size=17) | st.sampled_from([b"\0\0\xc0\x7f", b"\0\0\0\0\0\0\xf8\x7f"]),
+)
+
+
+@given(
+    st.lists(st.tuples(entries(), RAW_BOUNDS, RAW_BOUNDS), min_size=1, max_size=4),
+    st.sampled_from([2, 3]),
+)
+@settings(max_examples=60)
+def test_a_few_entries_are_the_same_bytes_as_column_by_column(rows, format_version):
+    """Also with bounds that are no values, were written before a promotion, or are not minimal."""
+    rows = [
+        dataclasses.replace(
+            row,
+            data_file=dataclasses.replace(
+                row.data_file, lower_bounds=lower, upper_bounds=row.data_file.upper_bounds | upper
+            ),
+        )
+        for row, lower, upper in rows
+    ]
+    slim = Entries.from_manifest_entries(rows, SPEC, TYPES, with_metrics=False)
+    few = [row.data_file for row in rows]
+    made = encode_manifest(slim, SCHEMA, format_version=format_version, few=few)
+    assert made == written(rows, format_version)[0]
+
+
 @given(st.lists(entries(), min_size=1, max_size=6), st.sampled_from([2, 3]))
 @settings(max_examples=30)
 def test_round_trip_and_inheritance(rows, format_version):

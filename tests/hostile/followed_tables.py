@@ -244,8 +244,8 @@ class Followed:
         """Of a key."""
         table = self.one()
         values = {"w": "w + 1"} if table.name == "raw.u" else {"v": "v + 1"}
-        table.update(values, where=self.condition())
-        self.changed.add(table.name)
+        if table.update(values, where=self.condition()).rows_updated:
+            self.changed.add(table.name)
 
     def overwrite(self) -> None:
         """A day, late."""
@@ -265,7 +265,7 @@ class Followed:
 
     def compact(self) -> None:
         """Files move, rows do not."""
-        own = self.computed and self.rng.random() < 0.3
+        own = self.computed and self.rng.random() < 0.5
         table = self.lake.load_table("marts.m") if own else self.one()
         table.compact(CompactionOptions(min_input_files=2))
         table.rewrite_manifests()
@@ -311,6 +311,8 @@ class Followed:
             seen = self.breaks or not self.changed & set(table.inputs)
             assert seen, "a change is not seen"
             return
+        elif self.computed and not self.breaks:
+            assert self.changed & set(table.inputs), "what changed no row is taken for a change"
         self.runs += 1
         engine = open_engine(self.engine, lambda: None)
         inputs = table.inputs_at(self.lake, found.inputs, days)
@@ -424,6 +426,24 @@ MUTANTS = [
         "orchestration.assets.incremental:having",
         "if values.null_count else []",
         "if False else []",
+    ),
+    Mutant(
+        "34: compaction is taken for a change",
+        "orchestration.assets.staleness:staleness",
+        "[s for s in found if s.operation != OPERATION_REPLACE]",
+        "list(found)",
+    ),
+    Mutant(
+        "34: compaction of the table is taken for rows of others",
+        "orchestration.assets.incremental:written_by_others",
+        "if one.operation != OPERATION_REPLACE:",
+        "if True:",
+    ),
+    Mutant(
+        "34: a late day that a run leaves out is forgotten",
+        "orchestration.assets.staleness:Staleness.after",
+        "tuple(sorted(self.days.keys() - set(done)))",
+        "()",
     ),
     Mutant(
         "34: a row that was there twice goes as a whole",

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
 
 Codes = npt.NDArray[np.int64]
+_MOST = 2**62
 
 
 def row_codes(data: pa.Table) -> Codes:
@@ -26,8 +27,9 @@ def row_codes(data: pa.Table) -> Codes:
 def surplus(codes: Codes, others: Codes) -> npt.NDArray[np.bool_]:
     """Which rows of `codes` remain when each of `others` cancels one equal row, from the start."""
     size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1
-    taken = np.bincount(others, minlength=size)
-    mask: npt.NDArray[np.bool_] = occurrence(codes) >= taken[codes]
+    taken = np.bincount(others, minlength=size)[codes]
+    mask, met = np.ones(len(codes), np.bool_), np.flatnonzero(taken)
+    mask[met] = occurrence(codes[met]) >= taken[met]
     return mask
 
 
@@ -49,12 +51,20 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _combined(parts: Sequence[Codes], rows: int) -> Codes:
-    combined = np.zeros(rows, np.int64)
-    for codes in parts:
-        if len(codes):
-            combined = combined * (int(codes.max()) + 1) + codes
-            combined = np.unique(combined, return_inverse=True)[1].astype(np.int64).reshape(-1)
+    combined, size = np.zeros(rows, np.int64), 1
+    for number, codes in enumerate(parts if rows else ()):
+        width = int(codes.max()) + 1
+        if size > _MOST // width:
+            combined = _dense(combined)
+            size = int(combined.max()) + 1
+        combined, size = combined * width + codes, size * width
+        if number and number == len(parts) - 1:
+            combined = _dense(combined)
     return combined
+
+
+def _dense(numbers: Codes) -> Codes:
+    return pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _codes(array: pa.Array) -> Codes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from lakehouse.data.conversion.row_codes import Codes, occurrence, row_codes, surplus
@@ -54,7 +55,7 @@ def read_changelog(
     for column in CHANGE_COLUMNS:
         arrow = arrow.append(column)
     changes = pa.concat_tables([no_rows(arrow), *tables])
-    if net:
+    if net and len(tables) > 1:  # what a snapshot changed is net
         changes = changes.filter(pa.array(_lasting(changes, len(whole.fields))))
     return changes if whole == request.schema else _projected(changes, request.schema)
 
@@ -80,10 +81,10 @@ def _marked(rows: pa.Table, kind: str, step: ChangelogStep) -> pa.Table:
 
 def _lasting(changes: pa.Table, columns: int) -> npt.NDArray[np.bool_]:
     """The last insertions of rows that became more, first deletions of rows that became fewer."""
+    inserted = np.asarray(pc.equal(changes["_change_type"], INSERT)).astype(bool)
+    if inserted.all() or not inserted.any():
+        return np.ones(len(inserted), bool)
     codes = row_codes(changes.select(range(columns)))
-    inserted = np.asarray(
-        changes["_change_type"].combine_chunks().to_numpy(zero_copy_only=False) == INSERT
-    )
     size = int(codes.max(initial=-1)) + 1
     more = np.bincount(codes[inserted], minlength=size) - np.bincount(
         codes[~inserted], minlength=size

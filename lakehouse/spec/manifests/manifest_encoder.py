@@ -32,10 +32,11 @@ from pyiceberg.types import (
 
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spec.manifests.avro_container import write_long
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, FIXED_COLUMNS, Entries
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import kind_of, partition_types, physical_type
-from lakehouse.spec.types.internal_values import encode_bounds
+from lakehouse.spec.types.internal_values import encode_bounds, settled_bound
 
 AvroType = str | dict[str, Any] | list[Any]
 
@@ -235,10 +236,74 @@ def entry_blocks(
     """(entries, encoding) of blocks of at most `BLOCK_ENTRIES`; `kinds` as in `partition_kinds`."""
     for start in range(0, len(entries), BLOCK_ENTRIES):
         part = entries.slice(start, BLOCK_ENTRIES)
-        yield len(part), _block(part, kinds, format_version)
+        field_ids = part.field_ids()
+        metrics = [
+            segment
+            for prefix in (*COUNTS, *BOUNDS)
+            for segment in _map(part, prefix, field_ids.get(prefix, ()), len(part))
+        ]
+        yield len(part), _block(part, metrics, kinds, format_version)
 
 
-def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: int) -> bytes:
+def block_of_few(
+    files: Sequence[DataFile],
+    entries: Entries,
+    kinds: Mapping[int, IcebergType],
+    types: FieldTypes,
+    format_version: int,
+) -> tuple[int, bytes]:
+    """What `entry_blocks` makes of a few entries, file by file.
+
+    A column of each count and bound costs more than what stands in it, where there are few files.
+
+    Args:
+        files: of the entries.
+        entries: those, without metrics.
+        kinds: as in `partition_kinds`.
+        types: of the schema.
+        format_version: of the table.
+    """
+    metrics = pa.array([_metrics(file, types) for file in files], pa.binary())
+    return len(files), _block(entries, [metrics], kinds, format_version)
+
+
+def _metrics(file: DataFile, types: FieldTypes) -> bytes:
+    parts: list[bytes] = []
+    for attribute in COUNTS.values():
+        counts = getattr(file, attribute)
+        parts += _pairs({key: write_long(count) for key, count in counts.items()})
+    for attribute in BOUNDS.values():
+        bounds = {
+            key: settled_bound(bound, types.get(key))
+            for key, bound in getattr(file, attribute).items()
+        }
+        parts += _pairs(
+            {
+                key: write_long(len(bound)) + bound
+                for key, bound in bounds.items()
+                if bound is not None
+            }
+        )
+    return b"".join(parts)
+
+
+def _pairs(encoded: Mapping[int, bytes]) -> Iterator[bytes]:
+    """An optional map of encoded values, as `maps` writes it."""
+    if not encoded:
+        yield b"\x00"
+        return
+    yield b"\x02" + write_long(len(encoded))
+    for key in sorted(encoded):
+        yield write_long(key) + encoded[key]
+    yield b"\x00"
+
+
+def _block(
+    entries: Entries,
+    metrics: Sequence[Segment],
+    kinds: Mapping[int, IcebergType],
+    format_version: int,
+) -> bytes:
     rows = len(entries)
     column = _columns(entries)
     segments: list[Segment] = [
@@ -255,10 +320,8 @@ def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: i
         values = _whole(entries.table[f"partition.{field.field_id}"].cast(physical_type(kind)))
         segments += optional(_raw if isinstance(kind, UUIDType) else _partition_value, values)
     segments += [*_long(column("record_count")), *_long(column("file_size_in_bytes"))]
-    field_ids = entries.field_ids()
-    for prefix in (*COUNTS, *BOUNDS):
-        segments += _map(entries, prefix, field_ids.get(prefix, ()), rows)
     segments += [
+        *metrics,
         *optional(sized, column("key_metadata")),
         *optional(lists, column("split_offsets")),
         *optional(lists, column("equality_ids")),

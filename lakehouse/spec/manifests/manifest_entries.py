@@ -83,11 +83,17 @@ class Entries:
 
     @classmethod
     def from_manifest_entries(
-        cls, entries: Iterable[ManifestEntry], spec: PartitionSpec, types: FieldTypes
+        cls,
+        entries: Iterable[ManifestEntry],
+        spec: PartitionSpec,
+        types: FieldTypes,
+        *,
+        with_metrics: bool = True,
     ) -> Entries:
         """Columns from values.
 
         `types` come from `field_types(schema)`; bounds of unknown fields are kept as raw bytes.
+        Without metrics there are no columns of counts and bounds.
         """
         rows = list(entries)
         files = [row.data_file for row in rows]
@@ -100,7 +106,7 @@ class Entries:
         for position, field in enumerate(spec.fields):
             values = [to_physical(file.partition[position]) for file in files]
             columns[f"partition.{field.field_id}"] = _partition_array(values, kinds[field.field_id])
-        for prefix, attribute in COUNTS.items():
+        for prefix, attribute in COUNTS.items() if with_metrics else ():
             _spread(
                 columns,
                 prefix,
@@ -108,7 +114,7 @@ class Entries:
                 pa.int64(),
                 lambda array, _: array,
             )
-        for prefix, attribute in BOUNDS.items():
+        for prefix, attribute in BOUNDS.items() if with_metrics else ():
             maps = [getattr(file, attribute) for file in files]
             _spread(
                 columns,

@@ -8,6 +8,8 @@ of both halves. Bounds are written so that they hold in both orders.
 from __future__ import annotations
 
 import datetime as dt
+import math
+import struct
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -21,8 +23,12 @@ from pyiceberg.types import (
     BinaryType,
     DateType,
     DecimalType,
+    DoubleType,
     FixedType,
     IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
@@ -143,6 +149,18 @@ _PER_DAY: dict[type, int] = {
     TimestampType: _MICROS_PER_DAY,
     TimestampNanoType: _MICROS_PER_DAY * 1000,
 }
+_WIDTHS: dict[type, int] = {
+    IntegerType: 4,
+    DateType: 4,
+    LongType: 8,
+    TimeType: 8,
+    TimestampType: 8,
+    TimestamptzType: 8,
+    TimestampNanoType: 8,
+    TimestamptzNanoType: 8,
+}
+"""Of types all of whose bytes are values, one each."""
+_DOUBLE = struct.Struct("<d")
 _NARROWER = {pa.int64(): ("<i4", 4), pa.float64(): ("<f4", 4)}
 _NUMPY = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(): "<f8"}
 
@@ -169,6 +187,20 @@ def decode_bounds(column: pa.Array, kind: IcebergType | None) -> pa.Array:
     if pa.types.is_fixed_size_binary(target):
         return pc.if_else(pa.array(lengths == target.byte_width), column, None).cast(target)
     return _numbers(column, lengths, target, kind)
+
+
+def settled_bound(bound: bytes, kind: IcebergType | None) -> bytes | None:
+    """One bound as `decode_bounds` reads it and `encode_bounds` writes it; None: it is unknown."""
+    if kind is None or isinstance(kind, BinaryType):
+        return bound
+    if _WIDTHS.get(type(kind)) == len(bound):
+        return bound
+    if isinstance(kind, StringType):
+        return None if _text(bound) is None else bound
+    if isinstance(kind, DoubleType) and len(bound) == _DOUBLE.size:
+        return None if math.isnan(_DOUBLE.unpack(bound)[0]) else bound
+    settled = encode_bounds(decode_bounds(pa.array([bound], pa.binary()), kind))
+    return settled.to_pylist()[0]  # type: ignore[no-any-return]
 
 
 def encode_bounds(column: pa.Array) -> pa.Array:
