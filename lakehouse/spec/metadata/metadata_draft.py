@@ -252,7 +252,7 @@ class _MetadataDraft:
                 self.add_spec(spec)
             case SetDefaultSpec(spec_id):
                 self.set_default_spec(spec_id)
-            case RemovePartitionSpecs(ids):
+            case RemovePartitionSpecs(spec_ids=ids):
                 self.remove_specs(ids)
             case AddSortOrder(order):
                 self.add_sort_order(order)

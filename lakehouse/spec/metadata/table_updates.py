@@ -137,14 +137,14 @@ class AssertRefSnapshotId(TableRequirement):
 class _SameNumber(TableRequirement):
     """The table still has the number that the requirement is named after."""
 
-    attribute: ClassVar[str]
+    def _numbers(self, table: TableMetadata) -> tuple[int, int]:
+        """The table's and the expected one."""
+        raise NotImplementedError
 
     def check(self, base: TableMetadata | None) -> None:
-        name = self.type.removeprefix("assert-")
-        expected = getattr(self, name.replace("-", "_"))
-        found = getattr(_existing(base, self.type), self.attribute)
+        found, expected = self._numbers(_existing(base, self.type))
         if found != expected:
-            what = name.replace("-", " ")
+            what = self.type.removeprefix("assert-").replace("-", " ")
             raise _conflict(f"the {what} changed: it is {found}, expected {expected}", self.type)
 
 
@@ -154,7 +154,9 @@ class AssertLastAssignedFieldId(_SameNumber):
 
     last_assigned_field_id: int
     type: ClassVar[str] = "assert-last-assigned-field-id"
-    attribute: ClassVar[str] = "last_column_id"
+
+    def _numbers(self, table: TableMetadata) -> tuple[int, int]:
+        return table.last_column_id, self.last_assigned_field_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,9 @@ class AssertCurrentSchemaId(_SameNumber):
 
     current_schema_id: int
     type: ClassVar[str] = "assert-current-schema-id"
-    attribute: ClassVar[str] = "current_schema_id"
+
+    def _numbers(self, table: TableMetadata) -> tuple[int, int]:
+        return table.current_schema_id, self.current_schema_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,9 @@ class AssertLastAssignedPartitionId(_SameNumber):
 
     last_assigned_partition_id: int
     type: ClassVar[str] = "assert-last-assigned-partition-id"
-    attribute: ClassVar[str] = "last_partition_id"
+
+    def _numbers(self, table: TableMetadata) -> tuple[int, int]:
+        return table.last_partition_id, self.last_assigned_partition_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,9 @@ class AssertDefaultSpecId(_SameNumber):
 
     default_spec_id: int
     type: ClassVar[str] = "assert-default-spec-id"
-    attribute: ClassVar[str] = "default_spec_id"
+
+    def _numbers(self, table: TableMetadata) -> tuple[int, int]:
+        return table.default_spec_id, self.default_spec_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +198,9 @@ class AssertDefaultSortOrderId(_SameNumber):
 
     default_sort_order_id: int
     type: ClassVar[str] = "assert-default-sort-order-id"
-    attribute: ClassVar[str] = "default_sort_order_id"
+
+    def _numbers(self, table: TableMetadata) -> tuple[int, int]:
+        return table.default_sort_order_id, self.default_sort_order_id
 
 
 Requirement: TypeAlias = (

@@ -175,7 +175,7 @@ class _ViewDraft:
                 self._set_properties(kept)
             case AddViewVersion(version):
                 self._add_version(version)
-            case SetCurrentViewVersion(version_id):
+            case SetCurrentViewVersion(view_version_id=version_id):
                 self._set_current(version_id)
 
     def build(self) -> ViewMetadata:
