@@ -55,6 +55,10 @@ QUICK: dict[str, tuple[str, ...]] = {
     "spark_merge": ("--rows", "60000", "--updates", "6000", "--inserts", "1500", "--repeat", "1"),
     "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
     "group_commit": ("--seconds", "1", "--writers", "4", "--kinds", "sqlite"),
+    "small_appends": (
+        *("--commits", "20", "--peer-commits", "5"),
+        *("--seconds", "1", "--writers", "4"),
+    ),
     "rest": ("--seconds", "0.3", "--rounds", "1", "--files", "5376", "--repeat", "1"),
 }
 """Every benchmark in the order of running, with what makes it quick."""
@@ -256,6 +260,17 @@ def group_commit(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(case, "commits of the protocol", times, "appends/s")
 
 
+def small_appends(kept: dict[str, Any]) -> Iterator[Ratio]:
+    rows = {row["who"]: row for row in kept["rows"]}
+    ours = rows["lakehouse, joined"]
+    for name in ("DuckLake, inlined", "DuckLake", "pyiceberg"):
+        if name in rows:
+            times = ours["commits"] / rows[name]["commits"]
+            yield Ratio("inserts", name, rows[name]["insert_s"] * times / ours["insert_s"])
+    compacted = ours["compacted_aggregations_s"] / ours["aggregations_s"]
+    yield Ratio("aggregations", "the compacted table", compacted)
+
+
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if row["contender"] != "lakehouse":
@@ -314,6 +329,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "one_day": one_day,
     "ingest": spark,
     "group_commit": group_commit,
+    "small_appends": small_appends,
     "rest": rest,
 }
 

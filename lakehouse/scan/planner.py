@@ -47,7 +47,7 @@ from lakehouse.scan.scan_tasks import (
 )
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
-from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, FieldTypes, spelled
@@ -197,13 +197,17 @@ class ScanPlan:
 
 
 def plan_scan(
-    request: ScanRequest, storage: Storage, *, cache: ManifestCache | None = DEFAULT_CACHE
+    request: ScanRequest,
+    storage: Storage,
+    *,
+    cache: ManifestCache | None = DEFAULT_CACHE,
+    among: Callable[[ManifestFile], bool] | None = None,
 ) -> ScanPlan:
     """Plan a scan.
 
     Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file.
     Columnar manifests answer where there are any, else `cache` (None is no cache), else Avro is
-    decoded; the report says which.
+    decoded; the report says which. `among`: the manifests to look at, where not all are.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
@@ -214,7 +218,12 @@ def plan_scan(
     snapshot = snapshot_of(request)
     if snapshot is None:
         return _plan(request, storage, cache, None, Listed)
-    return _plan(request, storage, cache, snapshot, lambda: listed_manifests(storage, snapshot))
+
+    def listed() -> Listed:
+        every = listed_manifests(storage, snapshot)
+        return every if among is None else Listed(filter(among, every))
+
+    return _plan(request, storage, cache, snapshot, listed)
 
 
 def plan_appends(

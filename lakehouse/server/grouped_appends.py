@@ -11,6 +11,7 @@ each append is tried by itself, so that one that the table cannot take fails alo
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -22,16 +23,22 @@ from lakehouse.catalog.confinement import ReadableFiles
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
+from lakehouse.maintenance.compaction.tail import Tail
 from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
 from lakehouse.server.received_append import ReceivedAppend
 from lakehouse.server.served_tables import APPENDED, ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.commit import commit
 from lakehouse.transaction.table_change import TableChange
 
 _GROUP_MAX = 256
+_TAILS_BYTES_MAX = 1 << 20
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class GroupedAppends:
         self._meters = meters
         self._lock = threading.Lock()
         self._queues: dict[tuple[Identifier, str], _Queue] = {}
+        self._tails: KeptByBytes[tuple[Identifier, str], Tail] = KeptByBytes(_TAILS_BYTES_MAX)
 
     def append(self, identifier: Identifier, asked: PostedAppend, request: Request) -> AppendedBody:
         """Commit an append with those of others, once for its request.
@@ -124,6 +132,29 @@ class GroupedAppends:
                 if not member.is_done:
                     member.error = CommitStateUnknownError("The server was interrupted.")
                 member.woken.set()
+        self._join_tail(*key, [member.append for member in group if member.made is not None])
+
+    def _join_tail(
+        self, identifier: Identifier, branch: str, appended: Sequence[PostedAppend]
+    ) -> None:
+        """What `lakehouse.write.join-files` asks for; of appends in manifests nobody knows files.
+
+        Only the caller waits for it: others are answered, and go on.
+        """
+        files = [file for append in appended for file in append.files]
+        if not files:
+            return
+        try:
+            version = self._tables.newest(identifier)
+            width = TableProperties(version.metadata.properties).write_join_files
+            if not width:
+                return
+            tail = self._tails.get((identifier, branch)) or Tail(branch)
+            tail.width = width
+            self._tails.put((identifier, branch), tail, bytes_of(str(identifier), branch))
+            tail.grew(self._catalog, version, files, self._environment)
+        except LakehouseError as error:  # the append is answered with what became of it
+            log.warning("%s: small files stay for now: %s", identifier, error)
 
     def _commit_new_and_begun(self, key: tuple[Identifier, str], group: Sequence[_Waiting]) -> None:
         """What was begun before is tried by itself, unless it was done."""

@@ -87,6 +87,14 @@ def positive(text: str) -> int:
     return _integer(text, 1)
 
 
+def several_or_none(text: str) -> int:
+    """An integer from 2, or 0."""
+    value = _integer(text, 0)
+    if value == 1:
+        raise ValueError("must be 0, or 2 or more.")
+    return value
+
+
 def fraction(text: str) -> float:
     """A number from 0 to 1."""
     value = float(text)
@@ -291,6 +299,13 @@ class TableProperties:
         positive,
         256 * _MIB,
         "Memory for rows that wait to be written.",
+    )
+    write_join_files = Property(
+        "lakehouse.write.join-files",
+        several_or_none,
+        0,
+        "Small files of a partition that appends join, behind their own commits, 2 or more; 0: "
+        "none.",
     )
     data_path = Property(
         "write.data.path",

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.maintenance.compaction.tail import Tail
 from lakehouse.row_changes.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
 from lakehouse.row_changes.row_change import Command, RowChange, RowWriter, refuse_other_rows
@@ -411,6 +412,11 @@ def _wrong(given: str, table: str) -> InvalidInputError:
 class WriteVerbs(LoadedTable):
     """Each verb is one commit, and moves the table to the version that it made."""
 
+    @cached_property
+    def _tails(self) -> dict[str, Tail]:
+        """Of each branch that this object has appended to."""
+        return {}
+
     def append(
         self,
         data: object,
@@ -445,11 +451,13 @@ class WriteVerbs(LoadedTable):
             if (done := write.replayed()) is not None:
                 return done
             write.files += self.write_files(data)
-            return write.commit(
+            done = write.commit(
                 self.transaction(branch=branch).append(write.files),
                 rows_inserted=rows_of(write.files),
                 rows_deleted=0,
             )
+        self._join_tail(branch, write.files)
+        return done
 
     def add_files(
         self,
@@ -599,6 +607,16 @@ class WriteVerbs(LoadedTable):
             return engine.write_data_files(data, self.write_request(), self.storage)
         rows = arrow_rows(data, self.name, self.schema().column_names)
         return write_all(rows, self.write_request(), self.storage)
+
+    def _join_tail(self, branch: str, files: list[DataFile]) -> None:
+        """What `lakehouse.write.join-files` asks for, unless the catalog's server does it."""
+        width = TableProperties(self.metadata.properties).write_join_files
+        if not width or self.catalog.appender(self.identifier) is not None:
+            return
+        tail = self._tails.setdefault(branch, Tail(branch))
+        tail.width = width
+        if tail.grew(self.catalog, self.version, files, self.environment):
+            self.refresh()
 
     def _take_in(
         self,

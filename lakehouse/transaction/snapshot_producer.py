@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.environment import Environment
@@ -36,7 +37,12 @@ from lakehouse.manifests.manifest_writer import (
     with_counts,
 )
 from lakehouse.spec.manifests.columnar_manifest import columnar_path
-from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_DATA,
+    CONTENT_EQUALITY_DELETES,
+    STATUS_DELETED,
+    DataFile,
+)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
@@ -56,6 +62,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BUFFER_BYTES = 32 << 20
+_SMALL_ENTRIES = 16
+"""Manifests with so many are read and written together with others."""
 
 
 COMMIT_ID = "lakehouse.commit-id"
@@ -403,7 +411,7 @@ class SnapshotProducer:
         """Mark files as deleted, with deletes that are about removed data files alone.
 
         A deletion vector must not outlive its data file (spec: Deletion Vectors). A manifest is
-        rewritten once, also over several attempts.
+        rewritten once, also over several attempts; small ones of a spec become one.
         """
         metadata, snapshot_id = base.metadata, base.snapshot_id
         removed = (*removed, *self._deletes_about(metadata, manifests, removed))
@@ -423,8 +431,35 @@ class SnapshotProducer:
             content = manifest.content
             return write(entries, metadata, content=content, snapshot_id=snapshot_id), files
 
+        def rewrite_small(
+            members: list[ManifestFile], keys: set[FileKey]
+        ) -> tuple[list[ManifestFile], list[DataFile]]:
+            parts = [live(part) for part in self.entries_of_all(members, metadata)]
+            entries, files = mark_deleted(Entries.concat(parts), keys, snapshot_id)
+            untouched, touched, at = [], [], 0
+            for member in members:
+                size = (member.added_files_count or 0) + (member.existing_files_count or 0)
+                part, at = entries.slice(at, size), at + size
+                if pc.any(pc.equal(part.table["status"], STATUS_DELETED)).as_py():
+                    touched.append(part)
+                else:
+                    untouched.append(member)
+            if at != len(entries):  # the manifest list has wrong counts
+                each = [rewrite(member, keys) for member in members]
+                return [one for one, _ in each], [file for _, found in each for file in found]
+            if not touched:
+                return members, []
+            written = self.manifest_writer.write_split(
+                Entries.concat(touched),
+                metadata,
+                content=members[0].content,
+                snapshot_id=snapshot_id,
+            )
+            return [*written, *untouched], files
+
         kept: list[ManifestFile] = []
         gone: list[DataFile] = []
+        small: dict[tuple[int, int], list[ManifestFile]] = {}
         for manifest in manifests:
             spec_id = manifest.partition_spec_id
             keys = wanted.get((manifest.content, spec_id))
@@ -435,9 +470,20 @@ class SnapshotProducer:
             ):
                 kept.append(manifest)
                 continue
+            if _entries_of(manifest) <= _SMALL_ENTRIES:
+                small.setdefault((manifest.content, spec_id), []).append(manifest)
+                continue
             key = ("filtered", snapshot_id, manifest.manifest_path, frozenset(keys))
             replaced, files = self.once(key, partial(rewrite, manifest, keys))
             kept.append(replaced)
+            gone.extend(files)
+        for kind, members in small.items():
+            paths = tuple(member.manifest_path for member in members)
+            together, files = self.once(
+                ("filtered", snapshot_id, paths, frozenset(wanted[kind])),
+                partial(rewrite_small, members, wanted[kind]),
+            )
+            kept.extend(together)
             gone.extend(files)
         missing = set().union(*wanted.values()) - {file_key(file) for file in gone}
         return Filtered(kept, gone, missing)
@@ -595,6 +641,16 @@ class SnapshotProducer:
             log.warning(
                 "Left %d unreferenced files for orphan removal: %s", len(failed), dict(failed)
             )
+
+
+def _entries_of(manifest: ManifestFile) -> int:
+    """How many entries a manifest has, whose counts are known."""
+    counts = (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+    )
+    return sum(count or 0 for count in counts)
 
 
 def _list_key(snapshot: Snapshot) -> tuple[int, str]:

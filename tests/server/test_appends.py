@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import requests
 from pyiceberg.catalog.rest import RestCatalog
@@ -111,6 +112,24 @@ def test_clients_that_say_so_share_a_snapshot(rest):
         Path(local_path(rest.lake.load_table("shared.t").metadata.location)).glob("metadata/*-m*")
     )
     assert len(written) <= 2 * len(snapshots) < WRITERS * EACH
+
+
+def test_the_server_joins_small_files_that_are_the_tables_own(rest):
+    """It may read more than its clients: what lies elsewhere is not copied into the table."""
+    made = rest.lake.create_table(
+        "joined.t", ROWS.schema, properties={"lakehouse.write.join-files": "2"}
+    )
+    elsewhere = made.location.rpartition("/")[0] + "/elsewhere.parquet"
+    pq.write_table(rows_of(1000), local_path(elsewhere))
+    made.add_files([elsewhere])
+    append_all(rest, "joined.t", **{"append-mode": "shared-snapshot"})
+    table = rest.lake.load_table("joined.t")
+    operations = [snapshot.operation for snapshot in line(table.metadata)]
+    assert "replace" in operations
+    assert len(table.scan().plan().tasks) < WRITERS * EACH
+    assert elsewhere in {task.data_file.file_path for task in table.scan().plan().tasks}
+    expected = sorted(w * 100 + n for w in range(WRITERS) for n in range(EACH))
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*expected, 1000]
 
 
 @pytest.mark.parametrize("version", [2, 3])

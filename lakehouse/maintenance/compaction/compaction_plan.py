@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,8 +12,10 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.confinement import ReadableFiles
 from lakehouse.data.writing.zorder import zorder_ids
 from lakehouse.environment import Environment
+from lakehouse.errors import InvalidLocationError
 from lakehouse.maintenance.compaction.file_groups import (
     CompactionOptions,
     DeleteKey,
@@ -28,11 +30,12 @@ from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_writer import may_hold
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile
-from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST
+from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order, partition_path
@@ -238,27 +241,53 @@ def plan_tail(
     catalog: Catalog,
     version: TableVersion,
     branch: str,
-    partitions: Collection[tuple[Any, ...]],
+    added: Sequence[DataFile],
     width: int,
     *,
     environment: Environment,
 ) -> CompactionPlan:
-    """The small files of partitions to join (`tail_groups`), from metadata alone.
+    """The small files to join in partitions that got files (`tail_groups`), from metadata alone.
+
+    Files outside the table's folders stay: a server may read what who appends may not.
 
     Args:
         catalog: of the table.
         version: the version to look at.
         branch: its branch, which exists.
-        partitions: `partition_key` of each, of the table's spec.
+        added: the new files; only manifests that may list files of their partitions are read.
         width: see `tail_groups`.
         environment: what time it is.
+
+    Raises:
+        InvalidLocationError: a manifest is outside the table's folders.
     """
     metadata = version.metadata
     snapshot_id = _snapshot_id(metadata, branch)
     request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True)
-    plan = plan_scan(request, catalog.storage(metadata.location))
+    by_spec: dict[int, set[tuple[Any, ...]]] = {}
+    for file in added:
+        by_spec.setdefault(file.spec_id, set()).add(file.partition)
+
+    is_readable = ReadableFiles(catalog, version).hold
+
+    def may_matter(manifest: ManifestFile) -> bool:
+        if not is_readable(manifest.manifest_path):
+            raise InvalidLocationError(
+                f"{manifest.manifest_path} is outside the folders of {version.identifier}."
+            )
+        if manifest.content == CONTENT_DELETE_MANIFEST:
+            return True
+        partitions = by_spec.get(manifest.partition_spec_id)
+        return partitions is not None and may_hold(manifest, metadata, partitions)
+
+    plan = plan_scan(request, catalog.storage(metadata.location), among=may_matter)
     target = TableProperties(metadata.properties).target_file_size_bytes
-    chosen = [task for task in plan.tasks if task.data_file.partition_key in partitions]
+    keys = {file.partition_key for file in added}
+    chosen = [
+        task
+        for task in plan.tasks
+        if task.data_file.partition_key in keys and is_readable(task.data_file.file_path)
+    ]
     groups = tail_groups(chosen, width, target_bytes=target)
     return CompactionPlan(
         identifier=version.identifier,

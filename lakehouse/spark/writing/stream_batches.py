@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -16,11 +14,10 @@ from pyspark.sql.types import StructType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
+from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.expressions.filter_text import quoted
-from lakehouse.maintenance.compaction.compaction import execute_compaction
-from lakehouse.maintenance.compaction.compaction_plan import plan_tail
+from lakehouse.maintenance.compaction.tail import Tail
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
@@ -72,7 +69,7 @@ class StreamAnswers(WriteAnswers):
         commit_batch: Callable[[int], Commit],
         table: Table,
         columns: GivenColumns,
-        tail: Tail,
+        tail: StreamTail,
     ) -> None:
         super().__init__(name, spark, request, lambda _files: None, table, columns)
         self._commit_batch = commit_batch
@@ -83,23 +80,16 @@ class StreamAnswers(WriteAnswers):
         """Publish `files` of all tasks, unless the `batch` is in the table already."""
         files = self._files.data_files(told["files"])
         self._commit_batch(told["batch"])(files)
-        self._tail.grew(self._table, files)
+        table = self._table
+        self._tail.grew(table.catalog, table.version, files, table.environment)
 
 
-class Tail:
-    """The small files that a running stream has left in each partition.
+class StreamTail(Tail):
+    """The small files of a running stream."""
 
-    Every so many files of a partition they are joined, in a `replace` snapshot behind that of the
-    batch. What stops that is logged, and tried again with the next batches.
-    """
+    _stream = ""
 
-    def __init__(self, branch: str) -> None:
-        self._branch = branch
-        self._stream = ""
-        self._width = 0
-        self._files: Counter[tuple[Any, ...]] = Counter()
-
-    def of(self, table: Table, query_id: str, told: Arguments) -> Tail:
+    def of(self, table: Table, query_id: str, told: Arguments) -> StreamTail:
         """With the options of a stream. Raises InvalidInputError."""
         options = {key.lower(): text for key, text in told["options"].items()}
         text = options.get(_TAIL_FILES, "8")
@@ -109,46 +99,14 @@ class Tail:
                 "partition are joined: 2 or more, 0 for never",
                 table=table.name,
             )
-        self._stream, self._width = query_id, 0 if told["mode"] != "append" else int(text)
+        self._stream, self.width = query_id, 0 if told["mode"] != "append" else int(text)
         return self
 
-    def grew(self, table: Table, files: Sequence[DataFile]) -> None:
-        """A batch has added files; of a partition that is met first nobody knows how many."""
-        keys = {file.partition_key for file in files}
-        for key in keys:
-            self._files[key] = self._files[key] + 1 if key in self._files else self._width
-        full = {key for key in keys if self._files[key] >= self._width}
-        if not self._width or not full:
-            return
-        for key in full:
-            self._files[key] = 0
-        try:
-            self._join(table, full)
-        except LakehouseError as error:
-            logger.warning("%s: small files of the stream stay for now: %s", table.name, error)
-
-    def _join(self, table: Table, partitions: Collection[tuple[Any, ...]]) -> None:
-        plan = plan_tail(
-            table.catalog,
-            table.version,
-            self._branch,
-            partitions,
-            self._width,
-            environment=table.environment,
-        )
-        if plan.groups:
-            execute_compaction(
-                table.catalog,
-                plan,
-                environment=table.environment,
-                summary=self._summary(table.metadata, plan.input_bytes),
-            )
-
-    def _summary(self, metadata: TableMetadata, joined: int) -> dict[str, str]:
+    def summary(self, metadata: TableMetadata, joined: int) -> dict[str, str]:
         """What the stream has written so far, as its last such snapshot that is left tells."""
         of_stream = StreamBatch(self._stream, 0).removesuffix("0")
         appended = 0
-        head = head_of(metadata, self._branch)
+        head = head_of(metadata, self.branch)
         for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
             if snapshot.summary.get(f"{_TAIL}stream") == self._stream:
                 appended += int(snapshot.summary[f"{_TAIL}appended-bytes"])
@@ -165,7 +123,7 @@ class Tail:
 
 
 def stream_write(
-    spark: SparkSession, loaded: Table, branch: str, tail: Tail, told: Arguments
+    spark: SparkSession, loaded: Table, branch: str, tail: StreamTail, told: Arguments
 ) -> StreamAnswers:
     """A write of the next batch of a stream to the newest version of the table that it began with.
 

@@ -23,7 +23,7 @@ from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.spark_types import refuse_unwritable, to_iceberg_type
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
-from lakehouse.spark.writing.stream_batches import Tail, stream_write
+from lakehouse.spark.writing.stream_batches import StreamTail, stream_write
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
@@ -74,7 +74,7 @@ class WritableTableAnswers(TableAnswers):
         self._branch = branch
         self._ref = ref or branch
         self._made_for_it = made_for_it
-        self._tail = Tail(branch)
+        self._tail = StreamTail(branch)
         self._accepts_any = inserts and accepts_any(table)
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:

