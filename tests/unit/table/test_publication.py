@@ -181,6 +181,23 @@ def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
         dev.load_table("t.a").append(rows((1, 1, 1)))
         with pytest.raises(UnsupportedFeatureError, match="branch dev"):
             forbidden()
+    for change in (
+        lambda schema: schema.drop_column("n"),
+        lambda schema: schema.rename_column("n", "m"),
+    ):
+        with (
+            pytest.raises(UnsupportedFeatureError, match=r"t\.a: on branch dev n cannot be dropped"),
+            dev.load_table("t.a").update_schema() as schema,
+        ):
+            change(schema)
+    with dev.load_table("t.a").update_schema() as schema:
+        schema.add_column("more", "int")
+    with dev.load_table("t.a").update_schema() as schema:
+        schema.update_column("more", "long")
+    dev.load_table("t.a").set_properties({"comment": "of all"})
+    table.refresh()
+    assert table.schema().column_names == ["p", "id", "n", "more"]
+    assert table.properties["comment"] == "of all"
     lake.load_table("t.a").create_tag("reviewed")
     with pytest.raises(InvalidInputError, match="is a tag"):
         lake.on_branch("reviewed").load_table("t.a")
