@@ -336,6 +336,10 @@ class Lakehouse:
         found.listeners = self.listeners
         return found
 
+    def as_of(self, text: str) -> Lakehouse:
+        """As `at`: a version such as `41`, or a time. Raises InvalidInputError."""
+        return self.at(int(text)) if text.isdecimal() else self.at(time=text)
+
     def branches(self) -> dict[str, list[str]]:
         """The branches of the lake, with the tables that may have rows on each.
 
@@ -561,21 +565,26 @@ def load_catalog(
             "lakehouse".
         environment: clock, ids and randomness; by default the real ones.
         properties: options of storage and catalog, such as `s3.endpoint`; `type` may be "sql" or
-            "rest".
+            "rest"; `branch`: the lake seen from that branch; `at`: a version of the lake ("41") or
+            a time, to be read.
 
     Raises:
         InvalidInputError: a type that is not supported, a missing URI or warehouse, or a
             configuration that cannot be read.
     """
     chosen = choose_catalog(catalog, uri=uri, warehouse=warehouse, name=name, properties=properties)
+    options = dict(chosen.properties)
+    branch, at = options.pop("branch", None), options.pop("at", None)
     opened = open_catalog(
         chosen.uri,
         warehouse=chosen.warehouse,
         name=chosen.name,
         environment=environment,
-        **chosen.properties,
+        **options,
     )
-    return Lakehouse(DeltaFollowedCatalog(opened), environment)
+    lake = Lakehouse(DeltaFollowedCatalog(opened), environment)
+    lake = lake.on_branch(branch) if branch else lake
+    return lake.as_of(at) if at else lake
 
 
 def _namespace(namespace: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -21,10 +21,13 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 from lakehouse.spec.metadata.table_updates import (
+    LAST_ADDED,
+    AddSchema,
     AddSnapshot,
     AssertRefSnapshotId,
     RemoveSnapshots,
     Requirement,
+    SetCurrentSchema,
     SetSnapshotRef,
     Update,
 )
@@ -183,6 +186,7 @@ class BranchCatalog(CatalogDecorator):
                 table=str(commit.identifier),
                 ref=self.branch,
             )
+        self._check_columns(commit, base.metadata)
         ref = base.metadata.refs.get(self.branch)
         is_there = ref is not None
         requirements: list[Requirement] = []
@@ -206,6 +210,29 @@ class BranchCatalog(CatalogDecorator):
                     self._note(commit.identifier)
             updates.append(update)
         return TableCommit(commit.identifier, base, tuple(requirements), tuple(updates))
+
+    def _check_columns(self, commit: TableCommit, metadata: TableMetadata) -> None:
+        """Refuse to drop or rename columns, which readers of main would miss at once."""
+        chosen = [one.schema_id for one in commit.updates if isinstance(one, SetCurrentSchema)]
+        if not chosen:
+            return
+        added = [one.schema for one in commit.updates if isinstance(one, AddSchema)]
+        known = {one.schema_id: one for one in (*metadata.schemas, *added)}
+        schema = added[-1] if chosen[-1] == LAST_ADDED else known[chosen[-1]]
+        now = metadata.schema()
+        gone = [
+            name
+            for name in now.column_names
+            if schema.find_column_name(now.find_field(name).field_id) != name
+        ]
+        if gone:
+            raise UnsupportedFeatureError(
+                f"Table {commit.identifier}: on branch {self.branch} {', '.join(gone)} cannot be "
+                "dropped or renamed. A branch has rows and no columns of its own: main would lose "
+                "them at once. Change the columns without the branch.",
+                table=str(commit.identifier),
+                ref=self.branch,
+            )
 
     def _noted(self, commit: TableCommit, made: TableVersion) -> SeenVersion:
         """Note a table that got the branch again: who published meanwhile has forgotten it."""

@@ -151,12 +151,17 @@ def sql(
         Shape, typer.Option("--format", help="table; vertical, a line a value; or csv.")
     ] = Shape.TABLE,
     branch: Annotated[str, typer.Option("--branch", help="That rows are changed on.")] = "main",
+    at: Annotated[
+        str, typer.Option("--at", help="A version of the lake, or a time: all tables as of it.")
+    ] = "",
     dry_run: DryRunOption = False,
 ) -> None:
     """Query and change tables with SQL.
 
     Example: lakehouse sql "SELECT count(*) FROM raw.flights" --format csv
     """
+    if at:
+        session.lake = session.lake.as_of(at)
     if engine is EngineName.SPARK:
         if dry_run or branch != "main":
             raise typer.BadParameter("--dry-run and --branch are for --engine arrow.")

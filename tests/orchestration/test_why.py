@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from lakehouse.orchestration.lineage import why as lineage_why
 from lakehouse.orchestration.lineage.why import Why, explained_rows, offending
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID
 from lakehouse.table import TableScan
+from tests.orchestration import why_cells
+from tests.seeds import seeds
 
 RAW = pa.schema(
     [
@@ -410,3 +413,40 @@ def test_a_check_whose_rows_cannot_be_explained_has_failed_all_the_same(
     assert shown["explain"] == 'lakehouse why raw.e --snapshot 7 --where "k = 1"'
     assert "of an engine" in shown["landing lines"]
     assert "cannot be explained" in caplog.text
+
+
+@pytest.mark.parametrize("seed", seeds(2, 26))
+def test_cells_of_generated_pipelines(seed: int) -> None:
+    """`python -m tests.orchestration.why_cells` tries more."""
+    for _, world in why_cells.worlds(range(seed, seed + 1)):
+        for row, column in islice(why_cells.cells(world), 5):
+            why_cells.check(world, row, column)
+
+
+def test_what_counts_for_nothing_is_explained_by_all_of_the_group(chain: Any) -> None:
+    """A count of 0 and a sum of nulls have rows: without them there would be no group."""
+    lake, _, given = chain
+    derived = stored(
+        lake,
+        SqlModel(
+            name="marts.z",
+            sql="SELECT k, count_if(v > 9) AS n, sum(nullif(v, v)) AS s, count(*) AS rows "
+            "FROM raw.a GROUP BY k HAVING count(*) > 1",
+            engine="datafusion",
+        ),
+        SqlModel(
+            name="marts.one",
+            sql="SELECT count_if(v > 9) AS n, sum(v) AS s FROM raw.a",
+            engine="datafusion",
+        ),
+    )
+    b = {row["landing_line"] for row in given.to_pylist() if row["k"] == "b"}
+    for column in ("n", "s", "rows"):
+        found = asked(lake, derived, "marts.z", "k = 'b'", column=column)
+        assert found.equal, found.difference
+        assert set(found.lines["raw.a", "2013/a.jsonl"]) == b
+    counted = {row["landing_line"] for row in given.to_pylist() if row["v"] is not None}
+    for column, lines in (("n", set(range(1, 61))), ("s", counted)):
+        found = asked(lake, derived, "marts.one", "true", column=column)
+        assert found.equal, found.difference
+        assert set(found.lines["raw.a", "2013/a.jsonl"]) == lines

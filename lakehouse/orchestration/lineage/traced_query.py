@@ -109,11 +109,13 @@ class _Tracer:
         if windows and (group is not None or _aggregates(node)):
             raise UntracedError("a window over groups")
         if windows:
-            return self._by_keys(node, _common(windows), ())
+            return self._by_keys(node, _common(windows))
         if group is not None and any(group.args.get(one) for one in _GROUPINGS):
             raise UntracedError("GROUP BY of several groupings")
         keys = [] if group is None else group.expressions
-        return self._by_keys(node, keys, _counting(node, column))
+        # what HAVING asks of a group is true of all of its rows
+        counting = None if node.args.get("having") else _counting(node, column)
+        return self._by_keys(node, keys, counting)
 
     def _plain(self, node: exp.Select) -> tuple[exp.Select, list[str]]:
         numbers = list(self._sources(node))
@@ -122,12 +124,12 @@ class _Tracer:
         return node, [name for name, _ in numbers]
 
     def _by_keys(
-        self, node: exp.Select, keys: Sequence[exp.Expr], counting: Sequence[exp.Expr]
+        self,
+        node: exp.Select,
+        keys: Sequence[exp.Expr],
+        counting: Counting | None = None,
     ) -> tuple[exp.Select, list[str]]:
-        """The result beside the rows that have its keys.
-
-        `counting` are conditions on those; a comparison with a column of the result is one, too.
-        """
+        """The result beside the rows that have its keys, those that count."""
         outer, hidden = (
             node.copy(),
             [exp.alias_(key.copy(), f"__k{at}", quoted=True) for at, key in enumerate(keys)],
@@ -140,17 +142,9 @@ class _Tracer:
             **{part: _copied(node.args.get(part)) for part in ("from_", "joins", "where")},
         )
         on: list[exp.Expr] = [same("__outer", "__rows", one.alias) for one in hidden]
-        for condition in counting:
-            if isinstance(condition, exp.Alias):  # a value that the result's column has
-                inner.append("expressions", exp.alias_(condition.this.copy(), "__v", quoted=True))
-                on.append(
-                    exp.EQ(
-                        this=_column("__outer", condition.alias),
-                        expression=_column("__rows", "__v"),
-                    )
-                )
-            else:
-                inner.where(condition.copy(), copy=False)
+        if counting is not None:
+            inner.append("expressions", exp.alias_(counting.value.copy(), "__v", quoted=True))
+            on.append(counting.met(_column("__outer", counting.column), _column("__rows", "__v")))
         self._nested(outer, [outer.args.get("having"), *outer.expressions])
         inner, names = self._plain(inner)
         found = exp.Select(
@@ -162,7 +156,7 @@ class _Tracer:
             joins=[
                 exp.Join(
                     this=_aliased(inner, "__rows"),
-                    side=None if on else "LEFT",
+                    side=None if keys else "LEFT",
                     on=exp.and_(*on, copy=False) if on else exp.true(),
                 )
             ],
@@ -272,28 +266,55 @@ def _common(windows: Sequence[exp.Window]) -> list[exp.Expr]:
     return [key for key in first if all(key in other for other in others)]
 
 
-def _counting(node: exp.Select, column: str | None) -> list[exp.Expr]:
-    """Conditions on the rows that count for one column of a group."""
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Which rows of a group count for an aggregate.
+
+    Attributes:
+        column: of the result.
+        value: of a row: whether it counts, or what is compared with the result.
+        compared: the second of these.
+        none: the result where no row counts; null: null.
+    """
+
+    column: str
+    value: exp.Expr
+    compared: bool
+    none: exp.Expr
+
+    def met(self, result: exp.Expr, value: exp.Expr) -> exp.Expr:
+        """Whether a row counts; where none does, each is why: without them there is no group."""
+        counts = exp.EQ(this=result.copy(), expression=value) if self.compared else value
+        kind = exp.Is if isinstance(self.none, exp.Null) else exp.EQ
+        return exp.paren(exp.or_(counts, kind(this=result, expression=self.none.copy())))
+
+
+def _counting(node: exp.Select, column: str | None) -> Counting | None:
+    """Which rows count for one column of a group; None: all."""
     found = next((one for one in node.expressions if one.alias_or_name == column), None)
     aggregate = None if found is None else found.unalias()
     value = None if aggregate is None else aggregate.this
     if isinstance(value, exp.Distinct):
         value = value.expressions[0] if len(value.expressions) == 1 else None
-    if not isinstance(value, exp.Expr) or isinstance(value, exp.Star):
-        return []
+    if column is None or not isinstance(value, exp.Expr) or isinstance(value, exp.Star):
+        return None
+    is_there = exp.Not(this=exp.Is(this=value, expression=exp.null()))
     if isinstance(aggregate, exp.CountIf):
-        return [value]
+        return Counting(column, value, compared=False, none=exp.Literal.number(0))
     if isinstance(aggregate, (exp.Min, exp.Max)):
-        return [exp.alias_(value, column)]
+        return Counting(column, value, compared=True, none=exp.null())
     if isinstance(aggregate, (exp.Count, exp.Sum, exp.Avg)) and not aggregate.expressions:
-        return [exp.Not(this=exp.Is(this=value, expression=exp.null()))]
-    return []
+        none = exp.Literal.number(0) if isinstance(aggregate, exp.Count) else exp.null()
+        return Counting(column, is_there, compared=False, none=none)
+    return None
 
 
 def keys_of(query: exp.Query) -> list[str] | None:
     """Columns of the result of a grouped query that tell its rows apart; None: it is none."""
-    if not isinstance(query, exp.Select) or query.args.get("group") is None:
+    if not isinstance(query, exp.Select):
         return None
+    if query.args.get("group") is None:
+        return [] if _aggregates(query) and not _windows(query) else None  # one row
     keys = query.args["group"].expressions
     shown = {one.unalias().sql(): one.alias_or_name for one in query.expressions}
     names = [shown.get(key.sql()) for key in keys]

@@ -379,6 +379,8 @@ class _Explaining:
     ) -> Origin:
         """Where rows of a table come from."""
         found = _origin(table, snapshot, rows, rows.num_rows)
+        if not rows.num_rows:
+            return replace(found, computed=rows)
         definition = self.derived.get(table.name)
         if definition is None:
             return found if found.landed else self._function(found, table, snapshot)
@@ -653,7 +655,8 @@ class Model:
     def _names(self, rows: pa.Table | pa.Schema) -> list[str]:
         """Columns of the result that tell its rows apart."""
         schema = rows if isinstance(rows, pa.Schema) else rows.schema
-        return [one for one in self.keys or schema.names if _is_exact(schema.field(one).type)]
+        names = schema.names if self.keys is None else self.keys
+        return [one for one in names if _is_exact(schema.field(one).type)]
 
     def read(
         self,

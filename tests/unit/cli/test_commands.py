@@ -411,6 +411,14 @@ def test_a_branch_of_the_lake(run, table, monkeypatch):
     assert table.refresh().scan().count() == 60
     assert run("branch", "publish", "dev", "--json").json["version"] == 1
     assert table.refresh().scan().count() == 60 - gone
+    table.refresh().append(table.scan("id = 59").to_arrow())
+    for at, rows in (("1", 60 - gone), ("2100-01-01", 61 - gone), ("", 61 - gone)):
+        asked = ("sql", "select count(*) as n from raw.events", "--json")
+        assert run(*asked, "--at", at).json == [{"n": rows}]
+        assert run(*asked, "-P", f"at={at}").json == [{"n": rows}]
+    told = run("sql", "delete from raw.events", "--at", "1")
+    assert (told.code, "read only" in told.err) == (1, True)
+    assert "those from 1 to 1" in run("sql", "select 1", "--at", "2").err
     run("branch", "create", "other", "--all")
     assert run("branch", "drop", "other", "--json").json["tables"] == []
     assert run("branch", "list", "--json").json == []

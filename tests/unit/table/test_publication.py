@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.lake import Lakehouse
+from lakehouse.server.http_server import HttpServer
+from lakehouse.server.rest_app import rest_app
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.storage.local import LocalStorage
@@ -34,10 +37,15 @@ NAMES = ("t.a", "t.b", "t.c")
 State = dict[str, dict[int, Counter[tuple[int, int]]]]
 
 
-@pytest.fixture(params=["files", "sqlite"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lakehouse:
+@pytest.fixture(params=["files", "sqlite", pytest.param("rest", marks=pytest.mark.slow)])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lakehouse]:
     where = str(tmp_path) if request.param == "files" else f"sqlite:///{tmp_path}/c.db"
-    return lh.load_catalog(where, warehouse=str(tmp_path))
+    lake = lh.load_catalog(where, warehouse=str(tmp_path))
+    if request.param != "rest":
+        yield lake
+        return
+    with HttpServer(rest_app(lake), "127.0.0.1", 0) as server:
+        yield lh.load_catalog(server.url, warehouse=str(tmp_path))
 
 
 def rows(*found: tuple[int, int, int]) -> pa.Table:
@@ -173,6 +181,23 @@ def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
         dev.load_table("t.a").append(rows((1, 1, 1)))
         with pytest.raises(UnsupportedFeatureError, match="branch dev"):
             forbidden()
+    for change in (
+        lambda schema: schema.drop_column("n"),
+        lambda schema: schema.rename_column("n", "m"),
+    ):
+        with (
+            pytest.raises(UnsupportedFeatureError, match=r"on branch dev n cannot be dropped"),
+            dev.load_table("t.a").update_schema() as schema,
+        ):
+            change(schema)
+    with dev.load_table("t.a").update_schema() as schema:
+        schema.add_column("more", "int")
+    with dev.load_table("t.a").update_schema() as schema:
+        schema.update_column("more", "long")
+    dev.load_table("t.a").set_properties({"comment": "of all"})
+    table.refresh()
+    assert table.schema().column_names == ["p", "id", "n", "more"]
+    assert table.properties["comment"] == "of all"
     lake.load_table("t.a").create_tag("reviewed")
     with pytest.raises(InvalidInputError, match="is a tag"):
         lake.on_branch("reviewed").load_table("t.a")
