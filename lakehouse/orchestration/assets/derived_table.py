@@ -144,6 +144,8 @@ class ComputedTable:
             `incremental_strict` fails where it cannot.
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
+        automation: when Dagster computes the table, such as
+            `dg.AutomationCondition.freshness_failed()`; None: the sensors of its only source do.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
     """
@@ -160,6 +162,7 @@ class ComputedTable:
     refresh: RefreshName = "full"
     description: str = ""
     fresh_within: timedelta | None = None
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -173,7 +176,6 @@ class DerivedTable(ComputedTable):
         transform: input frames by table name to the output frame; must depend on nothing else.
             Frames are those of the engine: PySpark's or DataFusion's DataFrames, DuckDB's
             relations, Polars' LazyFrames.
-        automation: when Dagster computes the table; None: the sensors of its only source do.
         code_version: tells this definition from others: when it changes, every day is stale. Empty:
             a digest of the transform's own code and of what it closes over, not of functions that
             it calls.
@@ -182,7 +184,6 @@ class DerivedTable(ComputedTable):
 
     inputs: tuple[str, ...]
     transform: Transform
-    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     code_version: str = ""
     query: FollowedQuery | None = field(default=None, repr=False)
     definition: str = field(init=False, repr=False, default="")

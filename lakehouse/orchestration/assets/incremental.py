@@ -605,7 +605,7 @@ def having(
         values: of it; nulls are values.
         schema: of its table.
         listed: so many are listed at most; of more the range is taken.
-        days: the values are the days of the column, give or take a zone.
+        days: the values are the days of the column; where it has a zone, give or take one.
     """
     field = schema.find_field(name)
     kind = schema_to_arrow(Schema(field)).field(0).type
@@ -619,9 +619,9 @@ def having(
     if days and pa.types.is_timestamp(kind):
         unit = _UNITS_A_DAY[kind.unit]
         ranges = day_ranges(sorted(cast("list[date]", found.cast(pa.date32()).to_pylist())))
-        epoch = date(1970, 1, 1).toordinal()
+        epoch, zone = date(1970, 1, 1).toordinal(), int(kind.tz is not None)
         for first, last in ranges if len(ranges) <= 100 else [(ranges[0][0], ranges[-1][1])]:
-            low, high = first.toordinal() - epoch - 1, last.toordinal() - epoch + 2
+            low, high = first.toordinal() - epoch - zone, last.toordinal() - epoch + 1 + zone
             some.append(
                 conjunction([leaf.asking(Op.GTE, low * unit), leaf.asking(Op.LT, high * unit)])
             )

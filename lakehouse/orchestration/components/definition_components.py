@@ -135,6 +135,8 @@ def _model_of(value_type: type) -> type[BaseModel]:
     hints = get_type_hints(value_type, localns={"DataFrame": DataFrame})
     if "transform" in hints:
         hints["transform"] = ImportString | None  # YAML names the function
+    if "automation" in hints:
+        hints["automation"] = Any  # as in other components: {{ dg.AutomationCondition.eager() }}
     attributes: dict[str, Any] = {
         one.name: (
             hints[one.name],
