@@ -133,7 +133,7 @@ def test_days_follow_by_what_changed_in_them(lake: Lakehouse, instance: dg.Dagst
     events.append(rows(*((2, f"u{number}", number) for number in range(9))))
     assert run(lake, table, instance, "2026-06-01")[1]["mode"] == "full"
     done = run(lake, table, instance, "2026-06-02")[1]
-    assert done["reason"] == "days were left out before, such as 2026-06-02"
+    assert done["reason"] == "partitions were left out before, such as 2026-06-02"
     events.append(rows((1, "late", 1), (2, "u1", 1)))  # a late day, and one that is not asked for
     done = run(lake, table, instance, "2026-06-01")[1]
     assert (done["mode"], done["changed"], done["keys"]) == ("incremental", 1, 1)
