@@ -6,7 +6,8 @@
 Events lie in files by day; a part of them comes new on the last day, or is updated there (merge on
 read). Each query is followed, and computed in full, from the same state of its inputs; both write
 and publish. What counts is the processor time of a process that refreshes alone, the best of the
-repeats, and the most memory that it ever had. Results go to benchmarks/results/incremental.json.
+repeats, and the most memory that it ever had. Results go to benchmarks/results/incremental.json,
+beside those of other queries over as many rows.
 """
 
 from __future__ import annotations
@@ -140,7 +141,9 @@ def measured(folder: Path, query: str, given: argparse.Namespace) -> list[dict[s
                         tries.append(done.result())
                 best = min(tries, key=lambda one: one["seconds"])
                 best["mib"] = max(one["mib"] for one in tries)
-                results.append({"query": query, "how": how, "part": part, "incremental": best})
+                load = os.getloadavg()[0]
+                tried = {"query": query, "how": how, "part": part, "load": load}
+                results.append({**tried, "incremental": best})
             again = whole.submit(refreshed, folder, query, given.engine, full=True).result()
             full = min(full, again, key=lambda one: one["seconds"])
     for one in results:
@@ -171,10 +174,13 @@ def main() -> None:
         made(folder, given.rows, given.keys)
         for query in given.queries:
             results += measured(folder, query, given)
-    kept = {"rows": given.rows, "keys": given.keys, "engine": given.engine}
-    RESULTS.write_text(
-        json.dumps({**kept, "load": os.getloadavg()[0], "results": results}, indent=1) + "\n"
-    )
+    of = {"rows": given.rows, "keys": given.keys, "engine": given.engine}
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    same = all(kept.get(name) == value for name, value in of.items())
+    results += [
+        one for one in (kept["results"] if same else []) if one.get("query") not in given.queries
+    ]
+    RESULTS.write_text(json.dumps({**of, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

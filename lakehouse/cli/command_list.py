@@ -95,6 +95,10 @@ COMMANDS = {
         "lakehouse.cli.health_commands",
         "Rank maintenance by files removed per byte rewritten, and recommend changes of layout.",
     ),
+    "adopt": Listed(
+        "lakehouse.cli.health_commands",
+        "Show what maintenance by policy would do to the tables of any catalog, and do it.",
+    ),
     "tune": Listed(
         "lakehouse.cli.tuning_commands",
         "Try layouts of a table on a sample with its recorded queries, and adopt what pays.",

@@ -1,8 +1,10 @@
-"""`health`, `advise` and `analyze`."""
+"""`health`, `advise`, `adopt` and `analyze`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +14,9 @@ from rich.console import Group
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
+from lakehouse.cli.catalog_settings import catalog_options
 from lakehouse.cli.command_session import DryRunOption, Session, command
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics
 from lakehouse.maintenance.health.table_health import health as measure
@@ -22,14 +25,19 @@ from lakehouse.maintenance.partition_statistics import (
     compute_partition_statistics,
     plan_partition_statistics,
 )
+from lakehouse.maintenance.shown_plan import Report
+from lakehouse.maintenance.upkeep import Upkeep, upkeep
+from lakehouse.spec.identifier import Identifier
 from lakehouse.table import Table
-from lakehouse.tuning.adoption import last_steps
+from lakehouse.tuning.adoption import last_steps, recorded_scans
+from lakehouse.tuning.trial import tune as try_layouts
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "health")(health)
     command(app, "advise")(advise)
+    command(app, "adopt")(adopt)
     command(app, "analyze")(analyze)
 
 
@@ -120,6 +128,80 @@ def advise(
     session.show(
         [one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables.")
     )
+
+
+def adopt(
+    session: Session,
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CATALOG]",
+            help="The catalog, such as https://catalog.example/; --catalog by default.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Tables by name or pattern, such as 'raw.*', repeatable."),
+    ] = None,
+    trial: Annotated[
+        bool, typer.Option("--trial", help="Try layouts as well, as `lakehouse tune` does.")
+    ] = False,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Carry out what the policies of the tables ask for now."),
+    ] = False,
+) -> None:
+    """Show what maintenance by policy would do to the tables of any catalog, and do it.
+
+    Whoever wrote the tables. Properties lakehouse.maintenance.* of a table, or of the catalog as
+    --property, are its policy. Exit code 1 where an action failed.
+
+    Example: lakehouse adopt https://catalog.example/ --only 'raw.*'
+    """
+    if place is not None:
+        session.options = catalog_options(
+            place,
+            session.options.warehouse,
+            session.options.name,
+            [f"{key}={value}" for key, value in session.options.properties.items()],
+        )
+    names = [
+        name
+        for name in session.lake.list_tables()
+        if not only or any(fnmatchcase(name, pattern) for pattern in only)
+    ]
+    found: list[Report] = []
+    failed = False
+    with session.progress() as progress:
+        for name in names:
+            identifier = Identifier.parse(name)
+            kept = upkeep(
+                session.lake.catalog,
+                identifier,
+                apply=apply,
+                environment=session.environment,
+                project=session.options.properties,
+                progress=progress,
+            )
+            if trial and kept.health is not None:
+                kept = _with_trial(session, kept)
+            failed = failed or bool(kept.errors)
+            found.append(kept)
+    session.show([one.to_dict() for one in found], Group(*found) if found else Text("No tables."))
+    if not apply:
+        session.confirm_dry_run()
+    if failed:
+        raise typer.Exit(1)
+
+
+def _with_trial(session: Session, kept: Upkeep) -> Upkeep:
+    """With what a trial of layouts says, or why there is none."""
+    try:
+        table = session.table(str(kept.identifier))
+        trial = try_layouts(table, reports=recorded_scans(session.lake))
+    except LakehouseError as error:
+        return replace(kept, errors={**kept.errors, "tune": error.message})
+    return replace(kept, plans={**kept.plans, "tune": trial})
 
 
 def analyze(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from typing import Any
 
 from lakehouse.errors import LakehouseError, ValidationConflictError
 from lakehouse.ingestion.stamp import RunStamp
@@ -37,7 +37,7 @@ class CheckOutcome:
         blocking: whether a failure keeps the snapshot from being published.
         failures: one line for each expectation that did not hold.
         metadata: numbers to show.
-        bad_days: those that it failed for, where it was about days.
+        bad_days: those that it failed for, where it was about days, or keys of partitions.
     """
 
     name: str
@@ -45,7 +45,7 @@ class CheckOutcome:
     blocking: bool
     failures: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
-    bad_days: Mapping[date, BadDay] = field(default_factory=dict)
+    bad_days: Mapping[Any, BadDay] = field(default_factory=dict)
 
 
 class AuditFailedError(LakehouseError):

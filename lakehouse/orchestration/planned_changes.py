@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from lakehouse.ingestion.definition_changes import (
     recorded,
 )
 from lakehouse.ingestion.drift import redeclared
-from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.landing_listing import list_landing
 from lakehouse.ingestion.redefined_source import (
     check_all_there,
@@ -33,7 +31,7 @@ from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.asset_table import AssetTable, code_version, plain_assets
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
-from lakehouse.orchestration.assets.staleness import redefined_partitions
+from lakehouse.orchestration.assets.staleness import key_ranges, redefined_partitions
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import spark_when_asked
@@ -192,7 +190,7 @@ def _of_derived(
     added: set[str] = set()
     if found.redefined:
         yield DefinitionChange(
-            derived.name, "query", None, None, "recompute", _recomputed(found.days)
+            derived.name, "query", None, None, "recompute", _recomputed(found.partitions)
         )
         try:
             changes = output_changes(table, derived.output_schema(lake, session))
@@ -204,13 +202,14 @@ def _of_derived(
     yield from _layout(table, lambda: derived.target.changes(table), not added)
 
 
-def _recomputed(days: Iterable[date]) -> str:
-    spans = [str(a) if a == b else f"{a} to {b}" for a, b in day_ranges(sorted(days))]
+def _recomputed(partitions: Collection[str]) -> str:
+    spans = [a if a == b else f"{a} to {b}" for a, b in key_ranges(partitions)]
     if not spans:
         return "its code is another one: the whole table is computed again"
-    count = len(list(days))
+    count = len(partitions)
     return (
-        f"its code is another one: {count} day{'' if count == 1 else 's'} are computed again: "
+        f"its code is another one: {count} partition{'' if count == 1 else 's'} "
+        f"{'is' if count == 1 else 'are'} computed again: "
         f"{', '.join(spans[:20])}{', ...' if len(spans) > 20 else ''}"
     )
 

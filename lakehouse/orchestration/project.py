@@ -88,13 +88,14 @@ class Pipeline:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidInputError(f"two definitions write the same table: {', '.join(twice)}")
-        by_condition = {table.name for table in self.derived if table.automation is not None}
+        by_dagster = {table.name for table in self.derived if table.by_dagster}
         for table in self.derived:
-            read = by_condition.intersection(table.inputs)
-            if read and table.automation is None:
+            read = by_dagster.intersection(table.inputs)
+            if read and not table.by_dagster:
                 raise InvalidInputError(
                     f"{table.name} reads {', '.join(sorted(read))}, which Dagster computes by an "
-                    "automation condition: give it one, too, such as AutomationCondition.eager()"
+                    "automation condition or partitions of its own: give it a condition, too, such "
+                    "as AutomationCondition.eager()"
                 )
         ordered: list[DerivedTable] = []
         while left:
@@ -119,12 +120,12 @@ class Pipeline:
     def derived_from(self, source: Source) -> list[DerivedTable]:
         """The tables that follow from this source and no other, each after those that it reads.
 
-        Without those that Dagster computes by a condition of their own.
+        Without those that have partitions or a condition of their own, which Dagster computes.
         """
         return [
             table
             for table in self.in_order()
-            if table.automation is None and self.sources_of(table) == (source,)
+            if not table.by_dagster and self.sources_of(table) == (source,)
         ]
 
     def partitions(self, table: DerivedTable) -> dg.DailyPartitionsDefinition | None:
@@ -151,10 +152,11 @@ class Pipeline:
                 quarantine).
             NoSuchFileError: a landing file that the ledger named is gone.
         """
-        days = None if lineage.partition is None else [date.fromisoformat(lineage.partition)]
+        keys = None if lineage.partition is None else [lineage.partition]
         inputs = {one.table: one.snapshot_id for one in lineage.inputs}
         for source in self.sources:
-            if lineage.table == source.table and days is not None:
+            if lineage.table == source.table and keys is not None:
+                days = [date.fromisoformat(key) for key in keys]
                 ledger_id = inputs[source.ledger_table]
                 if ledger_id is None:
                     raise InvalidInputError(
@@ -168,8 +170,10 @@ class Pipeline:
         for derived in self.derived:
             if lineage.table == derived.name:
                 spark = session() if derived.engine == "spark" else None
-                again = derived.compute(lake, spark, inputs, days)
-                return Recomputed(again, derived.where(days))
+                again = derived.compute(lake, spark, inputs, keys)
+                return Recomputed(
+                    again, derived.where(keys, lake.load_table(derived.name).schema())
+                )
         raise InvalidInputError(
             f"{lineage.asset_key} is a record of what landed, not a function of other tables: it "
             "cannot be replayed"

@@ -40,7 +40,7 @@ from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
-from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
+from lakehouse.orchestration.lineage.partition_records import newest_records, record_again
 from lakehouse.orchestration.lineage.why import offending
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -368,7 +368,7 @@ class SourceAssets:
         records = [
             one
             for key in (self.raw_key, self.quarantine_key)
-            for one in records_of_days(context.instance, key, untouched)
+            for one in newest_records(context.instance, key, [*map(str, untouched)])
         ]
         yield dg.MaterializeResult(
             asset_key=self.raw_key,

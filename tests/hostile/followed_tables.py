@@ -304,7 +304,7 @@ class Followed:
         days = None
         if self.daily:
             days = sorted(self.rng.sample(DAYS, self.rng.randint(1, len(DAYS))))
-            days = [one for one in days if one in found.days]
+            days = [day for day in map(str, days) if day in found.partitions]
             if not days:
                 return
         elif not found.whole:
@@ -345,7 +345,7 @@ class Followed:
             sorted(
                 repr([_plain(value) for value in row.values()])
                 for row in rows
-                if not self.daily or row["g0"] not in behind.days
+                if not self.daily or str(row["g0"]) not in behind.partitions
             )
             for rows in (scan.to_arrow().to_pylist(), right)
         ]

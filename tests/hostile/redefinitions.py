@@ -257,8 +257,8 @@ OF_DERIVED = [
     Mutant(
         "11: a derived table ends as a mixture of two SQLs by day",
         f"{_STALE}:Staleness.after",
-        "self.days.keys() - set(done)",
-        "self.days.keys() - self.days.keys()",
+        "self.partitions.keys() - set(done)",
+        "self.partitions.keys() - self.partitions.keys()",
     ),
     Mutant(
         "11: days that another SQL had computed are recomputed only where rows have come",

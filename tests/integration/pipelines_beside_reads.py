@@ -1,7 +1,10 @@
-"""Refreshes of a materialized view of Spark Declarative Pipelines, beside reads of it.
+"""Refreshes of a project of Spark Declarative Pipelines, with every kind of flow, beside reads.
 
-Half of the refreshes fail after most rows are written, and the columns change with the others. Each
-read has to find all rows of one refresh that succeeded, under the columns of that refresh.
+Half of the refreshes fail: the query of a view does, after most of its rows are written, and its
+columns change with the others. Each read of the view has to find all rows of one refresh that
+succeeded, under the columns of that refresh. A file of changes lands before each refresh: of the
+streaming table that it is appended to, of the one that it is applied to by key, and of the view
+that counts the first one's rows each read has to find whole files, and never fewer than before.
 
     python -m tests.integration.pipelines_beside_reads --refreshes 100 --reads 100000
 """
@@ -9,12 +12,13 @@ read has to find all rows of one refresh that succeeded, under the columns of th
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +32,7 @@ from tests.waiting import reaped
 
 LAKEHOUSE = [sys.executable, "-c", "from lakehouse.cli import app; app()"]
 ROWS = 200
+KEYS = 5
 SPEC = """
 name: tests
 storage: file://{folder}/storage
@@ -50,13 +55,48 @@ def view():
     last = F.when(F.col("id") == 199, F.raise_error(F.lit("planted")).cast("int"))
     return rows.withColumn(f"c{number // 2 % 2}", last if number % 2 else F.lit(0))
 """
+FLOWS = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+def landed():
+    return SparkSession.active().readStream.schema("k long, file long").json("FOLDER/landed")
+
+@dp.temporary_view
+def changes():
+    return landed()
+
+dp.create_streaming_table(
+    "collected", table_properties={"lakehouse.partition-by": "bucket(4, k)"}
+)
+
+@dp.append_flow(target="collected")
+def collecting():
+    return landed()
+
+dp.create_streaming_table("newest")
+dp.create_auto_cdc_flow(target="newest", source="changes", keys=["k"], sequence_by="file")
+
+dp.create_sink("out", "json", {"path": "FOLDER/out"})
+
+@dp.append_flow(target="out")
+def outward():
+    return landed()
+
+@dp.materialized_view
+def counted():
+    return SparkSession.active().read.table("lake.raw.collected").groupBy("k").count()
+"""
 REFRESHES = """
-import os, sys
+import json, os, sys
 from pathlib import Path
 from pyspark.pipelines.cli import run
 
 for number in range(int(sys.argv[1])):
     os.environ["REFRESH"] = str(number)
+    rows = [json.dumps({"k": k, "file": number}) for k in range(int(sys.argv[2]))]
+    Path("waiting").write_text("\\n".join(rows))
+    Path("waiting").rename(f"landed/{number}.json")
     try:
         run(Path("spark-pipeline.yml"), [], False, [], False)
         print("told", number, "", flush=True)
@@ -111,9 +151,17 @@ def write_project(folder: Path, **files: str) -> Path:
     return project
 
 
+OF_FILES: Mapping[str, Callable[[pa.Table], list[int]]] = {
+    "collected": lambda rows: pc.value_counts(rows["k"]).field("counts").to_pylist(),
+    "newest": lambda rows: rows["file"].to_pylist(),
+    "counted": lambda rows: rows["count"].to_pylist(),
+}
+"""Tables that files come to -> a number for each key, which rises with the files."""
+
+
 @dataclass
 class Reader(threading.Thread):
-    """Reads the view until it is told to stop.
+    """Reads the tables in turns until it is told to stop.
 
     Attributes:
         reads: how many reads there were.
@@ -125,6 +173,7 @@ class Reader(threading.Thread):
     least: int
     reads: int = 0
     newest: int = 0
+    files: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -134,9 +183,24 @@ class Reader(threading.Thread):
         return id(self)
 
     def run(self) -> None:
-        while self.reads < self.least or not self.enough.is_set():
-            self._look(self.lake.load_table("raw.view").scan().to_arrow())
+        for name in itertools.cycle(["view", *OF_FILES]):
+            rows = self.lake.load_table(f"raw.{name}").scan().to_arrow()
+            if name == "view":
+                self._look(rows)
+            else:
+                self._look_for_files(name, rows)
             self.reads += 1
+            if self.reads >= self.least and self.enough.is_set():
+                return
+
+    def _look_for_files(self, name: str, rows: pa.Table) -> None:
+        """Each key has as many rows, or as great a number."""
+        found = OF_FILES[name](rows)
+        whole = len(found) == KEYS and len(set(found)) == 1
+        if not whole or found[0] < self.files.get(name, 0):
+            self.faults.append(f"{name}: {found} after {self.files.get(name)}")
+        else:
+            self.files[name] = found[0]
 
     def _look(self, rows: pa.Table) -> None:
         found = pc.unique(rows["refresh"]).to_pylist() if len(rows) else []
@@ -151,20 +215,21 @@ class Reader(threading.Thread):
 
 
 def refresh_beside_reads(folder: Path, url: str, refreshes: int, reads: int) -> list[Reader]:
-    """Refresh the view, the first time before anybody reads. Raises AssertionError.
+    """Refresh the project, the first time before anybody reads. Raises AssertionError.
 
     Args:
         refreshes: how often beside the reads; every other fails.
         reads: how many reads there are at least.
     """
-    project = write_project(folder, view=VIEW)
+    project = write_project(folder, view=VIEW, flows=FLOWS.replace("FOLDER", f"{folder}/project"))
+    (project / "landed").mkdir()
     lake = lh.load_catalog(f"file://{folder}/warehouse")
     lake.create_table("raw.seed", pa.schema({"id": pa.int64()})).append(
         pa.table({"id": range(ROWS)})
     )
     with reaped(
         subprocess.Popen(
-            [sys.executable, "-c", REFRESHES, str(1 + refreshes)],
+            [sys.executable, "-c", REFRESHES, str(1 + refreshes), str(KEYS)],
             env={**os.environ, "SPARK_REMOTE": url},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -191,6 +256,9 @@ def refresh_beside_reads(folder: Path, url: str, refreshes: int, reads: int) -> 
     assert [snapshot.operation for snapshot in table.metadata.snapshots] == ["overwrite"] * (
         1 + refreshes // 2
     )
+    landed = 1 + refreshes  # a run whose view failed may have left the file to the next one
+    collected = lake.load_table("raw.collected").scan().to_arrow()["file"].to_pylist()
+    assert sorted(collected) == sorted(list(range(landed)) * KEYS)
     return readers
 
 

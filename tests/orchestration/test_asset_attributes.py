@@ -9,9 +9,15 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.orchestration import SqlModel
+from lakehouse.orchestration import (
+    LakehouseResource,
+    LakehouseSpark,
+    SqlModel,
+    build_definitions,
+)
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.automation.run_requests import ingest_job_name
 from lakehouse.orchestration.project import Pipeline
@@ -72,6 +78,34 @@ def test_a_table_with_a_condition_is_computed_by_dagster_and_not_by_the_landing_
         )
         days = after.get_requested_partitions(eager.key)
         assert days == {"2026-06-01", "2026-06-02", "2026-06-03"}
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of Dagster's own tester
+@pytest.mark.parametrize("late", [False, True])
+def test_a_sql_model_is_refreshed_when_it_is_late(tmp_path: Path, late: bool) -> None:
+    table = SqlModel(
+        name="marts.many",
+        sql="SELECT count(*) AS n FROM raw.events",
+        fresh_within=DAY,
+        automation=dg.AutomationCondition.freshness_failed().newly_true(),
+    ).table()
+    pipeline = Pipeline((EVENTS,), (table,), str(tmp_path))
+    defs = build_definitions(pipeline, LakehouseResource(catalog=str(tmp_path)), LakehouseSpark())
+    with dg.DagsterInstance.ephemeral() as instance:
+        before = dg.evaluate_automation_conditions(defs, instance)
+        assert before.total_requested == 0
+        state = FreshnessState.FAIL if late else FreshnessState.PASS
+        change = FreshnessStateChange(
+            key=table.key,
+            new_state=state,
+            previous_state=FreshnessState.UNKNOWN,
+            state_change_timestamp=1.0,
+        )
+        instance.report_runless_asset_event(change)
+        for number in (late, False):  # it is asked for once
+            after = dg.evaluate_automation_conditions(defs, instance, cursor=before.cursor)
+            assert after.total_requested == number
+            before = after
 
 
 def test_what_reads_a_table_with_a_condition_needs_one(pipe: Pipe) -> None:

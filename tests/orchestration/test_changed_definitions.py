@@ -477,7 +477,7 @@ def test_a_plan_says_what_the_next_runs_do(pipe: Pipe) -> None:
         ("clean.events", "column user", "evolve"),
         ("clean.events", "layout", "evolve"),
     ]
-    assert "2 days are computed again: 2026-06-01 to 2026-06-02" in found.changes[0].said
+    assert "2 partitions are computed again: 2026-06-01 to 2026-06-02" in found.changes[0].said
     wrong = days_of(pipe, "select event_ts, nothing from raw.events")
     assert brief(planned(pipe, wrong))[-1] == ("clean.events", "query", "refuse")
     assert "nothing" in planned(pipe, wrong).changes[-1].said

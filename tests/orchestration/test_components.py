@@ -71,7 +71,8 @@ type: {ROOM}.ChangeFeedComponent
 attributes: {{name: users, keys: [id], sequence_by: [source.lsn], envelope: debezium}}
 ---
 type: {ROOM}.SqlModelComponent
-attributes: {{name: marts.by_user, sql: by_user.sql}}
+attributes:
+  {{name: marts.by_user, sql: by_user.sql, automation: "{{{{ dg.AutomationCondition.eager() }}}}"}}
 ---
 type: {ROOM}.MaintenanceComponent
 attributes: {{tables: [ops.scans, dbt.orders]}}
@@ -99,7 +100,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_yaml_gives_the_values_that_python_gives(package: Path) -> None:
     (package / "plain.py").write_text(
         "from lakehouse.orchestration import SqlModel\n"
-        "ALL = SqlModel(name='marts.all', sql='SELECT * FROM marts.by_user')\n"
+        "import dagster as dg\n"
+        "ALL = SqlModel(name='marts.all', sql='SELECT * FROM marts.by_user',\n"
+        "    automation=dg.AutomationCondition.eager())\n"
     )
     found = discover(importlib.import_module(package.name))
     assert found.sources == (CLICKS,)
@@ -110,6 +113,7 @@ def test_yaml_gives_the_values_that_python_gives(package: Path) -> None:
         ("marts.all", ("marts.by_user",)),
         ("marts.by_user", ("raw.clicks", "raw.users")),
     ]
+    assert {one.automation for one in found.derived} == {dg.AutomationCondition.eager()}
     defs = build_definitions(
         found.pipeline("/landing"), LakehouseResource(catalog="file:///w"), LakehouseSpark()
     )

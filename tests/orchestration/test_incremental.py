@@ -26,6 +26,7 @@ from lakehouse.orchestration.assets.incremental import (
     MODE,
     REASON,
     Refresh,
+    having,
     predicted,
     taken_apart,
 )
@@ -132,7 +133,7 @@ def test_days_follow_by_what_changed_in_them(lake: Lakehouse, instance: dg.Dagst
     events.append(rows(*((2, f"u{number}", number) for number in range(9))))
     assert run(lake, table, instance, "2026-06-01")[1]["mode"] == "full"
     done = run(lake, table, instance, "2026-06-02")[1]
-    assert done["reason"] == "days were left out before, such as 2026-06-02"
+    assert done["reason"] == "partitions were left out before, such as 2026-06-02"
     events.append(rows((1, "late", 1), (2, "u1", 1)))  # a late day, and one that is not asked for
     done = run(lake, table, instance, "2026-06-01")[1]
     assert (done["mode"], done["changed"], done["keys"]) == ("incremental", 1, 1)
@@ -141,6 +142,20 @@ def test_days_follow_by_what_changed_in_them(lake: Lakehouse, instance: dg.Dagst
     assert run(lake, table, instance, "2026-06-02")[1]["mode"] == "full"
     found, right = answer(lake, sql.replace("to_date(event_ts)", "event_ts::date"))
     assert found == right
+
+
+def test_rows_of_touched_days_are_read_to_their_last_microsecond(tmp_path: Path) -> None:
+    """Brute force: days of times without and with a zone, which may be another day there."""
+    length = 86_400_000_000
+    ends = [day * length + end for day in (9, 10, 11) for end in (0, length - 1)]
+    for zone, wanted in ((None, ends[2:4]), ("UTC", ends)):
+        table = load_catalog(str(tmp_path / str(zone))).create_table(
+            "raw.times", pa.schema([("at", pa.timestamp("us", zone))])
+        )
+        table.append(pa.table({"at": pa.array(ends, pa.timestamp("us", zone))}))
+        touched = pa.chunked_array([pa.array([10], pa.date32())])
+        found = table.scan(having("at", touched, table.schema(), days=True)).to_arrow()["at"]
+        assert sorted(found.cast(pa.int64()).to_pylist()) == wanted
 
 
 @pytest.mark.parametrize("who", ["we", "another engine"])

@@ -23,11 +23,12 @@ from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
+from lakehouse.orchestration.assets.partition_filter import Partitioning
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
-    days_of,
+    partitions_of,
     refresh_state,
     staleness,
 )
@@ -40,6 +41,7 @@ from tests.seeds import seeds
 
 DAYS = [dt.date(2026, 6, number) for number in range(1, 13)]
 CHANGES = {STATUS_ADDED: "added", STATUS_DELETED: "removed"}
+BY_DAY = Partitioning(dg.DailyPartitionsDefinition("1970-01-01"), "event_ts", "clean/events")
 SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
 
 
@@ -87,8 +89,11 @@ class Pair:
     def clean(self) -> Table:
         return self.lake.load_table("clean.events")
 
-    def stale(self, day_column: str | None = "event_ts") -> Staleness:
-        return staleness(self.clean, {"raw.events": self.raw}, day_column, "event_ts")
+    def stale(self, by: Partitioning | None = BY_DAY) -> Staleness:
+        return staleness(self.clean, {"raw.events": self.raw}, by, by)
+
+    def stale_days(self) -> set[dt.date]:
+        return set(map(dt.date.fromisoformat, self.stale().partitions))
 
     def some_days(self) -> list[dt.date]:
         return sorted(self.rng.sample(DAYS, self.rng.choice([1, 1, 3])))
@@ -129,7 +134,7 @@ class Pair:
         self.steps.append(f"refresh: {shown(days)}")
         found = self.stale()
         data = self.raw.scan(event_ts_in(days)).to_arrow().cast(SCHEMA)
-        summary = {REFRESH_STATE: found.after(days).to_json()}
+        summary = {REFRESH_STATE: found.after(map(str, days)).to_json()}
         self.clean.overwrite(data, event_ts_in(days), summary=summary)
         now = by_day(self.raw)
         self.seen |= {day: now.get(day, []) for day in days}
@@ -202,16 +207,16 @@ def live(pair: Pair, rng: random.Random) -> None:
     pair.refresh(DAYS)
     for _ in range(25):
         rng.choice([pair.append, pair.append, pair.overwrite, pair.delete, pair.rewrite])()
-        found = set(pair.stale().days)
+        found = pair.stale_days()
         assert pair.differ() <= found
         if pair.partition_by == ["day(event_ts)"]:
             assert found == pair.touched
         assert pair.stale(None).whole == pair.changed
         if rng.random() < 0.3:
             pair.refresh(pair.some_days())
-    pair.refresh(sorted(pair.stale().days) or DAYS)
+    pair.refresh(sorted(pair.stale_days()) or DAYS)
     assert by_day(pair.clean) == by_day(pair.raw)
-    assert not pair.stale().days
+    assert not pair.stale_days()
 
 
 def test_where_the_history_is_gone_everything_is_stale(lake: Lakehouse) -> None:
@@ -220,11 +225,11 @@ def test_where_the_history_is_gone_everything_is_stale(lake: Lakehouse) -> None:
     pair.refresh(DAYS)
     pair.append([DAYS[0]])
     pair.append([DAYS[1]])
-    assert set(pair.stale().days) == {DAYS[0], DAYS[1]}
+    assert pair.stale_days() == {DAYS[0], DAYS[1]}
     old = pair.raw.metadata.current_snapshot_id
     pair.raw.delete(event_ts_in([DAYS[0]]))
     pair.raw.expire_snapshots(older_than=dt.datetime(2100, 1, 1, tzinfo=dt.UTC), retain_last=1)
-    assert set(pair.stale().days) == set(DAYS[:4]), "days that only the derived table has as well"
+    assert pair.stale_days() == set(DAYS[:4]), "days that only the derived table has as well"
     pair.refresh(DAYS)
     assert by_day(pair.clean) == by_day(pair.raw)
     assert pair.raw.metadata.current_snapshot_id != old
@@ -264,7 +269,8 @@ def test_the_days_of_a_table_whatever_the_type_of_its_times(
     if is_promoted:
         with table.update_schema() as update:
             update.update_column("at", type="timestamp")
-    assert days_of(table, "at") == set(days)
+    by_day = Partitioning(BY_DAY.definition, "at", "clean/events")
+    assert partitions_of(table, by_day) == set(map(str, days))
 
 
 def test_a_rollback_of_the_input_is_a_change(lake: Lakehouse) -> None:
@@ -274,30 +280,32 @@ def test_a_rollback_of_the_input_is_a_change(lake: Lakehouse) -> None:
     pair.append([DAYS[5]])
     pair.refresh(DAYS)
     pair.raw.rollback_to(first)
-    assert pair.differ() <= set(pair.stale().days)
-    pair.refresh(sorted(pair.stale().days))
+    assert pair.differ() <= pair.stale_days()
+    pair.refresh(sorted(pair.stale_days()))
     assert by_day(pair.clean) == by_day(pair.raw)
 
 
 def test_a_table_that_was_never_computed_and_one_whose_state_is_damaged(lake: Lakehouse) -> None:
     pair = Pair(lake, random.Random(1), ["day(event_ts)"])
-    assert pair.stale().days == {}
+    assert pair.stale_days() == set()
     assert not pair.stale(None).whole, "nothing has been read yet"
     pair.append(DAYS[:2])
-    assert set(pair.stale().days) == set(DAYS[:2])
-    assert staleness(None, {"raw.events": pair.raw}, None, "event_ts").whole
+    assert pair.stale_days() == set(DAYS[:2])
+    assert staleness(None, {"raw.events": pair.raw}, None, None).whole
     pair.clean.append(rows(DAYS[:1], 1), summary={REFRESH_STATE: "{}"})
     with pytest.raises(CorruptMetadataError, match=REFRESH_STATE):
         pair.stale()
 
 
 def test_a_state_survives_its_text() -> None:
-    state = RefreshState({"raw.events": 5, "raw.other": None}, (DAYS[0], DAYS[1], DAYS[7]))
+    state = RefreshState(
+        {"raw.events": 5, "raw.other": None}, ("2026-06-01", "2026-06-02", "2026-06-08", "eu", "x")
+    )
     assert RefreshState.from_json(state.to_json()) == state
 
 
-def defined(definition: str, pair: Pair, day_column: str | None = "event_ts") -> Staleness:
-    return staleness(pair.clean, {"raw.events": pair.raw}, day_column, "event_ts", definition)
+def defined(definition: str, pair: Pair, by: Partitioning | None = BY_DAY) -> Staleness:
+    return staleness(pair.clean, {"raw.events": pair.raw}, by, by, definition)
 
 
 def test_another_definition_makes_every_day_stale_until_each_was_computed_by_it(
@@ -307,24 +315,28 @@ def test_another_definition_makes_every_day_stale_until_each_was_computed_by_it(
     with pair.told():
         pair.append(DAYS[:4])
         found = defined("old", pair)
-        summary = {REFRESH_STATE: found.after(DAYS[:4]).to_json()}
+        summary = {REFRESH_STATE: found.after(map(str, DAYS[:4])).to_json()}
         pair.clean.overwrite(pair.raw.scan().to_arrow().cast(SCHEMA), summary=summary)
-        assert not defined("old", pair).days
+        assert not defined("old", pair).partitions
         changed = defined("new", pair)
-        assert (changed.redefined, set(changed.days)) == (True, set(DAYS[:4]))
-        assert all(why.startswith("definition@new") for why in changed.days.values())
+        assert (changed.redefined, set(changed.partitions)) == (True, set(map(str, DAYS[:4])))
+        assert all(why.startswith("definition@new") for why in changed.partitions.values())
         one_day = event_ts_in(DAYS[:1])
         pair.clean.overwrite(
             pair.raw.scan(one_day).to_arrow().cast(SCHEMA),
             one_day,
-            summary={REFRESH_STATE: changed.after(DAYS[:1]).to_json()},
+            summary={REFRESH_STATE: changed.after(map(str, DAYS[:1])).to_json()},
         )
         left = defined("new", pair)
-        assert (left.redefined, set(left.days)) == (False, set(DAYS[1:4]))
-        assert set(defined("old", pair).days) == set(DAYS[:4]), "back again is a change, too"
+        assert (left.redefined, set(left.partitions)) == (False, set(map(str, DAYS[1:4])))
+        assert set(defined("old", pair).partitions) == set(map(str, DAYS[:4])), (
+            "back again is a change, too"
+        )
         assert defined("new", pair, None).whole is False
         assert defined("old", pair, None).whole
-        assert set(defined("", pair).days) == set(DAYS[1:4]), "one that is unknown changes nothing"
+        assert set(defined("", pair).partitions) == set(map(str, DAYS[1:4])), (
+            "one that is unknown changes nothing"
+        )
 
 
 @pytest.mark.parametrize(
@@ -423,8 +435,8 @@ def test_a_replaced_day_of_a_moved_month_is_the_day_alone() -> None:
         files = {task.data_file.spec_id for task in raw.scan().plan().tasks}
         assert files == {raw.metadata.default_spec_id, 1}  # rows that stay are where they were
         assert len(list(raw.scan().plan().tasks)) == 2
-        found = staleness(clean, {"raw.events": raw}, "event_ts", "event_ts")
-        assert set(found.days) == expected
+        found = staleness(clean, {"raw.events": raw}, BY_DAY, BY_DAY)
+        assert set(found.partitions) == set(map(str, expected))
 
 
 @pytest.mark.parametrize("rewrite", ["compact", "rewrite_manifests"])
@@ -434,7 +446,7 @@ def test_what_a_table_was_computed_from_outlives_maintenance(rewrite: str, tmp_p
     source = lake.create_table("raw.a", SCHEMA)
     source.append(rows(DAYS[:2], 0))
     table = lake.create_table("marts.a", SCHEMA)
-    state = RefreshState({"raw.a": source.refresh().metadata.current_snapshot_id}, (DAYS[5],))
+    state = RefreshState({"raw.a": source.refresh().metadata.current_snapshot_id}, (str(DAYS[5]),))
     for first in (0, 1):
         summary = {REFRESH_STATE: state.to_json()}
         table.append(rows(DAYS[first : first + 1], first), summary=summary)
@@ -449,5 +461,5 @@ def test_what_a_table_was_computed_from_outlives_maintenance(rewrite: str, tmp_p
     table = table.refresh()
     assert len(table.metadata.snapshots) == 1
     assert refresh_state(table) == state
-    found = staleness(table, {"raw.a": lake.load_table("raw.a")}, "event_ts", "event_ts")
-    assert set(found.days) == {DAYS[5]}
+    found = staleness(table, {"raw.a": lake.load_table("raw.a")}, BY_DAY, BY_DAY)
+    assert set(found.partitions) == {str(DAYS[5])}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from enum import Enum
+from functools import cached_property, partial
 from typing import Any, cast
 
 import dagster as dg
@@ -19,7 +20,6 @@ from lakehouse.errors import InvalidInputError, NoSuchTableError, RowsNotFoundEr
 from lakehouse.ingestion.audit import MAIN, AuditFailedError, CheckOutcome
 from lakehouse.ingestion.definition_changes import code_of
 from lakehouse.ingestion.source import EVENT_TS
-from lakehouse.ingestion.source_tables import day_in, event_ts_in
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import (
@@ -35,7 +35,6 @@ from lakehouse.orchestration.asset_results import (
     explained,
     pool,
     remove_dead_branches,
-    requested_days,
     stamp,
 )
 from lakehouse.orchestration.assets.asset_table import AssetTable
@@ -60,9 +59,13 @@ from lakehouse.orchestration.assets.incremental import (
     RefreshName,
     ResultDelta,
     followed,
-    refuse_other_days,
+    refuse_other_partitions,
 )
-from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
+from lakehouse.orchestration.assets.partition_filter import (
+    PARTITION_EXPR,
+    PartitionExpr,
+    Partitioning,
+)
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
@@ -76,7 +79,7 @@ from lakehouse.orchestration.lineage.materialization import (
     data_version,
     materialization_metadata,
 )
-from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
+from lakehouse.orchestration.lineage.partition_records import newest_records, record_again
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot
@@ -85,12 +88,14 @@ from lakehouse.table import Table
 # the frames are those of the table's engine; one of another engine is no error of types here
 Transform = Callable[[Any], Any]
 INPUTS_WHOLE = "inputs_whole"
+_DAYS = dg.DailyPartitionsDefinition("1970-01-01")
+"""Of daily tables; which of them there are, their sources say."""
 _REMEMBERED = 20
 """Of so many materializations it is looked at how long they took."""
 
 
 class RefreshMode(Enum):
-    """Compute the requested days, or those of them that are stale."""
+    """Compute the requested partitions, or those of them that are stale."""
 
     REPLACE = "replace"
     STALE = "stale"
@@ -100,8 +105,8 @@ class RefreshConfig(dg.Config):
     """Run configuration of a derived table.
 
     Attributes:
-        mode: what of the run's days is computed.
-        leave: days among them that are not touched, ISO 8601; empty text is a table without days.
+        mode: what of the run's partitions is computed.
+        leave: partitions among them that are not touched; empty text is a table without.
         full: whether it is computed in full, whatever the table's `refresh` is.
     """
 
@@ -109,18 +114,18 @@ class RefreshConfig(dg.Config):
     leave: list[str] = []  # noqa: RUF012 - a pydantic field, copied for each instance
     full: bool = False
 
-    def chosen(self, found: Staleness, days: Sequence[date] | None) -> list[date] | None:
-        """The days to compute, None for a table without; an empty list is nothing at all.
+    def chosen(self, stale: Staleness, keys: Sequence[str] | None) -> list[str] | None:
+        """The partitions to compute, None for a table without; an empty list is nothing at all.
 
         Args:
-            found: what is stale.
-            days: of the run; None for a table without.
+            stale: what is stale.
+            keys: of the run; None for a table without.
         """
-        if days is None:
-            up_to_date = self.mode is RefreshMode.STALE and ("" in self.leave or not found.whole)
+        if keys is None:
+            up_to_date = self.mode is RefreshMode.STALE and ("" in self.leave or not stale.whole)
             return [] if up_to_date else None
-        stale = found.days if self.mode is RefreshMode.STALE else days
-        return [day for day in days if day in stale and str(day) not in self.leave]
+        wanted = stale.partitions if self.mode is RefreshMode.STALE else keys
+        return [key for key in keys if key in wanted and key not in self.leave]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +139,15 @@ class ComputedTable:
         day_column: for a daily table the output column that tells the day: each day is computed
             from that day of the inputs. None: the whole table is one unit.
         day_is_date: whether that column is a date; else it is a timestamptz.
-        partition_by: partition terms of the table.
+        partitions: Dagster's partitions of the table, of any kind, in place of days: each is
+            computed from the same partition of the inputs.
+        partition_expr: the output column that tells it; of several dimensions, column by dimension.
+        read_by: the same of each input; None: `event_ts` where partitions are windows of time, else
+            the output's.
+        automation: when Dagster computes the table; None: the sensors of its only source do, and
+            nobody where it has `partitions`.
+        partition_by: partition terms of the table; empty: none, and after `partitions` where it has
+            these.
         sort_by: sort terms of the table.
         table_properties: of the table.
         columns: output column -> (input table, input column) pairs.
@@ -144,6 +157,8 @@ class ComputedTable:
             `incremental_strict` fails where it cannot.
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
+        automation: when Dagster computes the table, such as
+            `dg.AutomationCondition.freshness_failed()`; None: the sensors of its only source do.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
     """
@@ -152,6 +167,10 @@ class ComputedTable:
     engine: EngineName = "spark"
     day_column: str | None = None
     day_is_date: bool = False
+    partitions: dg.PartitionsDefinition | None = None
+    partition_expr: PartitionExpr = None
+    read_by: PartitionExpr = None
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = field(default_factory=dict)
@@ -160,6 +179,7 @@ class ComputedTable:
     refresh: RefreshName = "full"
     description: str = ""
     fresh_within: timedelta | None = None
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -169,20 +189,18 @@ class DerivedTable(ComputedTable):
     """A table computed from others by a function.
 
     Attributes:
-        inputs: tables read. A daily table reads only its days of them, by `event_ts`.
+        inputs: tables read; of one with partitions only the rows of these, by `event_ts` of days.
         transform: input frames by table name to the output frame; must depend on nothing else.
             Frames are those of the engine: PySpark's or DataFusion's DataFrames, DuckDB's
             relations, Polars' LazyFrames.
-        automation: when Dagster computes the table; None: the sensors of its only source do.
-        code_version: tells this definition from others: when it changes, every day is stale. Empty:
-            a digest of the transform's own code and of what it closes over, not of functions that
-            it calls.
+        code_version: tells this definition from others: when it changes, all is stale. Empty: a
+            digest of the transform's own code and of what it closes over, not of functions that it
+            calls.
         query: the SQL of the transform; None: it is no SQL, and is computed in full.
     """
 
     inputs: tuple[str, ...]
     transform: Transform
-    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     code_version: str = ""
     query: FollowedQuery | None = field(default=None, repr=False)
     definition: str = field(init=False, repr=False, default="")
@@ -199,12 +217,52 @@ class DerivedTable(ComputedTable):
                 f"{self.name} is computed by a function, which is not followed: write it as an "
                 f"SqlModel, or leave out refresh={self.refresh!r}"
             )
+        if self.partitions is not None and self.day_column is not None:
+            raise InvalidInputError(
+                f"{self.name} has partitions and a day_column: days are partitions, leave out one"
+            )
+        for partitioning in (self.partitioning, self.read_partitioning):
+            if partitioning is not None:
+                partitioning.check()
         # told when the module is loaded: later the file may be another one than the code that runs
         told = self.code_version or code_of(self.transform)
         if told:
-            parts = repr((told, sorted(self.inputs), self.day_column, self.day_is_date))
-            found = hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
-            object.__setattr__(self, "definition", found)
+            parts: tuple[object, ...] = (
+                told,
+                sorted(self.inputs),
+                self.day_column,
+                self.day_is_date,
+            )
+            if self.partitions is not None:
+                parts += _told(self.partitions), self.partition_expr, self.read_by
+            digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+            object.__setattr__(self, "definition", digest)
+
+    @cached_property
+    def partitioning(self) -> Partitioning | None:
+        """Its partitions by its own columns; None: it is one unit."""
+        if self.partitions is not None:
+            return Partitioning(self.partitions, self.partition_expr, self.asset)
+        if self.day_column is None:
+            return None
+        return Partitioning(_DAYS, self.day_column, self.asset)
+
+    @cached_property
+    def read_partitioning(self) -> Partitioning | None:
+        """The same partitions by the columns of its inputs."""
+        if self.partitioning is None:
+            return None
+        definition, expr = self.partitioning.definition, self.partitioning.expr
+        if isinstance(definition, dg.MultiPartitionsDefinition) and isinstance(expr, Mapping):
+            windows = {
+                part.name
+                for part in definition.partitions_defs
+                if isinstance(part.partitions_def, dg.TimeWindowPartitionsDefinition)
+            }
+            expr = {name: EVENT_TS if name in windows else expr[name] for name in expr}
+        elif isinstance(definition, dg.TimeWindowPartitionsDefinition):
+            expr = EVENT_TS
+        return Partitioning(definition, self.read_by or expr, self.asset)
 
     @property
     def _suites(self) -> tuple[Suite, ...]:
@@ -215,9 +273,19 @@ class DerivedTable(ComputedTable):
         )
 
     @property
+    def asset(self) -> str:
+        """The asset's key, slash-separated."""
+        return self.name.replace(".", "/")
+
+    @property
     def key(self) -> dg.AssetKey:
         """The asset's key."""
         return dg.AssetKey(split_name(self.name))
+
+    @property
+    def by_dagster(self) -> bool:
+        """Whether a condition or partitions of its own decide when it is computed, no sensor."""
+        return self.automation is not None or self.partitions is not None
 
     @property
     def op_name(self) -> str:
@@ -233,43 +301,48 @@ class DerivedTable(ComputedTable):
         _all_there(lake, self.inputs)
         inputs = {name: lake.load_table(name) for name in self.inputs}
         table = lake.load_table(self.name) if lake.table_exists(self.name) else None
-        return staleness(table, inputs, self.day_column, EVENT_TS, self.definition)
+        return staleness(table, inputs, self.partitioning, self.read_partitioning, self.definition)
 
-    def where(self, days: Sequence[date] | None) -> BooleanExpression:
-        """Which rows of the table belong to the days."""
-        if self.day_column is None or days is None:
+    def where(self, keys: Sequence[str] | None, schema: Schema) -> BooleanExpression:
+        """Which rows of the table belong to the partitions."""
+        if self.partitioning is None or keys is None:
             return AlwaysTrue()
-        return (
-            day_in(days, self.day_column)
-            if self.day_is_date
-            else event_ts_in(days, self.day_column)
-        )
+        return self.partitioning.where(keys, schema)
+
+    def where_read(self, keys: Sequence[str] | None, schema: Schema) -> BooleanExpression:
+        """Which rows of an input belong to the partitions, by its schema."""
+        if self.read_partitioning is None or keys is None:
+            return AlwaysTrue()
+        return self.read_partitioning.where(keys, schema)
 
     def compute(
         self,
         lake: Lakehouse,
         spark: SparkSession | None,
         inputs: Mapping[str, int | None],
-        days: Sequence[date] | None,
+        keys: Sequence[str] | None,
     ) -> Any:
-        """The output for the days, from the inputs at these snapshots.
+        """The output for the partitions, from the inputs at these snapshots.
 
         A frame of Spark, from a table of that engine, which alone needs the session; a stream of
         Arrow from another.
         """
         engine = open_engine(self.engine, lambda: cast("SparkSession", spark))
-        return self._computed(engine, self.inputs_at(lake, inputs, days))
+        return self._computed(engine, self.inputs_at(lake, inputs, keys))
 
     def _computed(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> Any:
         return engine.result(self.transform(Frames(engine, inputs)), self.name)
 
     def inputs_at(
-        self, lake: Lakehouse, inputs: Mapping[str, int | None], days: Sequence[date] | None
+        self, lake: Lakehouse, inputs: Mapping[str, int | None], keys: Sequence[str] | None
     ) -> dict[str, InputRows]:
-        """Their rows at these snapshots; of a daily table those of the days."""
-        where = None if self.day_column is None or days is None else event_ts_in(days)
+        """Their rows at these snapshots; of the partitions, where the table has these."""
+        tables = {name: lake.load_table(name) for name in self.inputs}
         return {
-            name: InputRows(lake.load_table(name), where).at(inputs[name]) for name in self.inputs
+            name: InputRows(
+                table, None if keys is None else self.where_read(keys, table.schema())
+            ).at(inputs[name])
+            for name, table in tables.items()
         }
 
     def inputs_whole(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> CheckOutcome:
@@ -291,7 +364,12 @@ class DerivedTable(ComputedTable):
         )
 
     def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
-        """The asset. `partitions` is that of the inputs, for a daily table."""
+        """The asset. `partitions` are the days of the inputs, for a daily table."""
+        if self.partitions is not None:
+            partitions = self.partitions
+        elif self.day_column is None:
+            partitions = None
+        expr = None if self.partitioning is None else self.partitioning.expr
 
         # `multi_asset` with one spec: `asset` warns that its `backfill_policy` is beta
         @dg.multi_asset(
@@ -304,16 +382,16 @@ class DerivedTable(ComputedTable):
                     kinds={"iceberg", self.engine},
                     description=self.description,
                     code_version=self.definition or None,
-                    partitions_def=partitions if self.day_column else None,
+                    partitions_def=partitions,
                     metadata={
-                        **({PARTITION_EXPR: self.day_column} if self.day_column else {}),
+                        **({PARTITION_EXPR: expr} if expr else {}),
                         **code_reference(self.transform),
                     },
                     automation_condition=self.automation,
                     **asset_attributes(self.owners, self.tags, self.fresh_within),
                 )
             ],
-            backfill_policy=dg.BackfillPolicy.single_run() if self.day_column else None,
+            backfill_policy=dg.BackfillPolicy.single_run() if partitions else None,
             pool=pool(self.name),
             retry_policy=RETRY,
             check_specs=check_specs(self.key, self._suites),
@@ -324,7 +402,7 @@ class DerivedTable(ComputedTable):
             lakehouse: LakehouseResource,
             spark: LakehouseSpark,
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
-            lake, days = lakehouse.lake(), requested_days(context) if self.day_column else None
+            lake, keys = lakehouse.lake(), list(context.partition_keys) if partitions else None
             try:
                 with explained():
                     if lake.table_exists(self.name):
@@ -332,24 +410,23 @@ class DerivedTable(ComputedTable):
                         remove_dead_branches(table, context.instance, context.log.info)
                     found = self.staleness(lake)
                     if found.redefined:
+                        of = "" if keys is None else f" of {len(found.partitions):,} partitions"
                         context.log.warning(
-                            f"{self.name} was computed by another definition: "
-                            f"{len(found.days) or 'all'} days are to be computed again"
-                            if self.day_column
-                            else f"{self.name} was computed by another definition"
+                            f"{self.name} was computed by another definition: all rows{of} are to "
+                            "be computed again"
                         )
-                    chosen = config.chosen(found, days)
+                    chosen = config.chosen(found, keys)
                     exists = lake.table_exists(self.name)
                     current = lake.load_table(self.name).current_snapshot() if exists else None
                     written: AssetWrite | None = None
                     refresh: Refresh | None = None
                     outcomes: list[CheckOutcome] = []
-                    done: Sequence[date] = ()
+                    done: Sequence[str] = ()
                     if chosen is None or chosen or current is None:
-                        done = chosen or days or ()
+                        done = chosen or keys or ()
                         started = time.perf_counter()
                         written, refresh, snapshot, outcomes = self._publish(
-                            lake, spark, lakehouse, found, chosen or days, context, full=config.full
+                            lake, spark, lakehouse, found, chosen or keys, context, full=config.full
                         )
                         refresh = replace(refresh, seconds=time.perf_counter() - started)
                     else:
@@ -366,11 +443,11 @@ class DerivedTable(ComputedTable):
                 )
                 raise audit_failure(error) from None
             table = lake.load_table(self.name)
-            untouched = [day for day in days or () if day not in done]
-            records = records_of_days(context.instance, self.key, untouched)
-            for day, rows in self._rows_by_day(written, snapshot, done).items():
+            untouched = [key for key in keys or () if key not in done]
+            records = newest_records(context.instance, self.key, untouched)
+            for key, rows in self._rows_by_partition(written, snapshot, done).items():
                 context.add_asset_metadata(
-                    {PARTITION_ROWS: rows}, asset_key=self.key, partition_key=str(day)
+                    {PARTITION_ROWS: rows}, asset_key=self.key, partition_key=key
                 )
             yield dg.MaterializeResult(
                 asset_key=self.key,
@@ -415,29 +492,29 @@ class DerivedTable(ComputedTable):
         spark: LakehouseSpark,
         resource: LakehouseResource,
         found: Staleness,
-        days: Sequence[date] | None,
+        keys: Sequence[str] | None,
         context: dg.AssetExecutionContext,
         *,
         full: bool,
     ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
         engine, log = open_engine(self.engine, lambda: spark.spark_session), context.log
-        inputs = self.inputs_at(lake, found.inputs, days)
+        inputs = self.inputs_at(lake, found.inputs, keys)
         history = refreshes(context.instance, self.key) if self.refresh == "auto" else []
-        delta = self.delta(lake, engine, inputs, found, days, history, full=full)
+        delta = self.delta(lake, engine, inputs, found, keys, history, full=full)
         if isinstance(delta, ResultDelta):
             log.info(f"following {', '.join(self.inputs)} by {self.engine}: {delta.refresh.reason}")
             try:
-                done = self._published(lake, engine, resource, found, inputs, days, context, delta)
+                done = self._published(lake, engine, resource, found, inputs, keys, context, delta)
             except (NotFollowedError, RowsNotFoundError) as error:
                 if self.refresh == "incremental_strict":
                     raise
                 delta = replace(delta.refresh, mode="full", reason=error.message)
             else:
                 return done
-        of = "all rows" if days is None else f"{len(days):,} days"
+        of = "all rows" if keys is None else f"{len(keys):,} partitions"
         why = "" if self.refresh == "full" else f": {delta.reason}"
         log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}{why}")
-        return self._published(lake, engine, resource, found, inputs, days, context, delta)
+        return self._published(lake, engine, resource, found, inputs, keys, context, delta)
 
     def delta(
         self,
@@ -445,7 +522,7 @@ class DerivedTable(ComputedTable):
         engine: ModelEngine,
         inputs: Mapping[str, InputRows],
         found: Staleness,
-        days: Sequence[date] | None,
+        keys: Sequence[str] | None,
         history: Iterable[Mapping[str, Any]] = (),
         *,
         full: bool = False,
@@ -460,10 +537,10 @@ class DerivedTable(ComputedTable):
         def follower(table: Table, before: RefreshState) -> Follower:
             return Follower(self.name, query, engine, self.transform, inputs, table, before)
 
-        delta = followed(self.refresh, follower, found, table, days, history)
+        delta = followed(self.refresh, follower, found, table, keys, history)
         if isinstance(delta, ResultDelta):
             for rows in (delta.come, *delta.more):
-                refuse_other_days(rows, self.day_column, days, self.name)
+                refuse_other_partitions(rows, self.partitioning, keys, self.name)
         return delta
 
     def write(
@@ -472,23 +549,23 @@ class DerivedTable(ComputedTable):
         engine: ModelEngine,
         found: Staleness,
         inputs: Mapping[str, InputRows],
-        days: Sequence[date] | None,
+        keys: Sequence[str] | None,
         stamp: RunStamp,
         delta: ResultDelta | Refresh,
         say: Callable[[str], None],
     ) -> AssetWrite:
         """The write of what goes and comes, or of all rows."""
-        state = found.after(days or ())
-        of_days = None if self.day_column is None else days
+        state = found.after(keys or ())
+        days = None if keys is None or self.day_column is None else _days(keys)
         if isinstance(delta, ResultDelta):
             table = lake.load_table(self.name)
             self.target.follow(table, say)
-            summary = stamp.summary(of_days) | {REFRESH_STATE: state.to_json()}
+            summary = stamp.summary(days) | {REFRESH_STATE: state.to_json()}
             return DeltaWrite(
                 table,
                 self.target,
                 None,
-                self.where(days),
+                self.where(keys, table.schema()),
                 False,
                 stamp,
                 summary | delta.refresh.summary(),
@@ -500,12 +577,13 @@ class DerivedTable(ComputedTable):
             lake,
             self.target,
             self._computed(engine, inputs),
-            lambda _: self.where(days),
+            partial(self.where, keys),
             stamp,
             state,
             say,
-            one_partition=days is not None and len(days) == 1,
-            days=of_days,
+            partitions=self.partitions,
+            one_partition=keys is not None and len(keys) == 1,
+            days=days,
         )
         if self.refresh != "full":
             write.summary = {**write.summary, **delta.summary()}
@@ -518,13 +596,13 @@ class DerivedTable(ComputedTable):
         resource: LakehouseResource,
         found: Staleness,
         inputs: Mapping[str, InputRows],
-        days: Sequence[date] | None,
+        keys: Sequence[str] | None,
         context: dg.AssetExecutionContext,
         delta: ResultDelta | Refresh,
     ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
         log = context.log
         write = self.write(
-            lake, engine, found, inputs, days, stamp(context, self.key), delta, log.warning
+            lake, engine, found, inputs, keys, stamp(context, self.key), delta, log.warning
         )
         refresh = delta if isinstance(delta, Refresh) else delta.refresh
 
@@ -537,48 +615,58 @@ class DerivedTable(ComputedTable):
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
             log.info("computed and staged; checking the rows before publication")
-            written = InputRows(lake.load_table(self.name), self.where(days), snapshot.snapshot_id)
-            with engine.staged(written) as rows:
-                outcomes = [whole(inputs)]
-                if days is None or self.day_column is None:
-                    outcomes += validate(rows, self.suites, self.name)
-                else:
-                    outcomes[0] = bad_days_of(
-                        outcomes[0],
-                        days,
-                        lambda some: whole(self.inputs_at(lake, found.inputs, some)),
-                    )
-                    outcomes += validate_days(rows, self.suites, self.name, days, self.day_column)
+            table = lake.load_table(self.name)
+
+            def judged(suites: Sequence[Suite], some: Sequence[str] | None) -> list[CheckOutcome]:
+                where = self.where(some, table.schema())
+                with engine.staged(InputRows(table, where, snapshot.snapshot_id)) as rows:
+                    if self.day_column is None or some is None:
+                        return validate(rows, suites, self.name)
+                    return validate_days(rows, suites, self.name, _days(some), self.day_column)
+
+            def of_suite(suite: Suite) -> Callable[[Sequence[str]], CheckOutcome]:
+                return lambda some: judged([suite], some)[0]
+
+            outcomes = [whole(inputs), *judged(self.suites, keys)]
+            if keys is None:
+                return outcomes
+            outcomes[0] = bad_days_of(
+                outcomes[0], keys, lambda some: whole(self.inputs_at(lake, found.inputs, some))
+            )
+            for at, suite in enumerate(self.suites if self.partitions is not None else (), 1):
+                outcomes[at] = bad_days_of(outcomes[at], keys, of_suite(suite))
             return outcomes
 
         checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
         return write, refresh, *publish(write, write.staged(), checks, resource, lake, audit)
 
-    def _rows_by_day(
-        self, written: AssetWrite | None, snapshot: Snapshot, days: Sequence[date]
-    ) -> dict[date, int]:
-        """How many rows each day has now; one column of them is read where there are several."""
-        if written is None or self.day_column is None:
+    def _rows_by_partition(
+        self, written: AssetWrite | None, snapshot: Snapshot, keys: Sequence[str]
+    ) -> dict[str, int]:
+        """How many rows each has now; what tells them is read where there are several."""
+        if written is None or self.partitioning is None:
             return {}
-        if written.rows is not None and len(days) == 1:
-            return {days[0]: written.rows}
-        found = dict.fromkeys(days, 0)
-        scan = written.table.scan(
-            written.where, [self.day_column], snapshot_id=snapshot.snapshot_id
-        )
+        if written.rows is not None and len(keys) == 1:
+            return {keys[0]: written.rows}
+        counts = dict.fromkeys(keys, 0)
+        columns = [name for name, _ in self.partitioning.dimensions]
+        scan = written.table.scan(written.where, columns, snapshot_id=snapshot.snapshot_id)
         for batch in scan.to_batches():
-            for count in batch.column(0).cast(pa.date32(), safe=False).value_counts().to_pylist():
-                found[count["values"]] += count["counts"]
-        return found
+            rows = self.partitioning.keys_of(pa.table(batch))
+            for count in rows.value_counts().to_pylist():
+                counts[count["values"]] += count["counts"]
+        return counts
 
     @property
     def target(self) -> AssetTable:
         """Its table, and how that is laid out."""
         return AssetTable(
-            asset=self.key.to_user_string(),
+            asset=self.asset,
             name=self.name,
-            partition_expr=self.day_column,
-            partition_by=self.partition_by,
+            partition_expr=self.partition_expr if self.day_column is None else self.day_column,
+            partition_by=self.partition_by
+            if self.partitions is None
+            else self.partition_by or None,
             sort_by=self.sort_by,
             properties=self.table_properties,
         )
@@ -601,6 +689,19 @@ def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[st
     said = [one.metadata.get(REFRESH_METADATA) for one in found if one is not None]
     values = [one.value for one in said if isinstance(one, dg.JsonMetadataValue)]
     return [one for one in values if isinstance(one, Mapping)]
+
+
+def _told(partitions: dg.PartitionsDefinition) -> object:
+    """What of partitions decides which rows are computed together."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        return [(part.name, _told(part.partitions_def)) for part in partitions.partitions_defs]
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        return partitions.cron_schedule, partitions.timezone, partitions.fmt
+    return type(partitions).__name__
+
+
+def _days(keys: Iterable[str]) -> list[date]:
+    return [date.fromisoformat(key) for key in keys]
 
 
 def _all_there(lake: Lakehouse, names: Sequence[str]) -> None:

@@ -49,6 +49,7 @@ from lakehouse.orchestration.assets.frames import (
     ModelEngine,
     as_stored,
 )
+from lakehouse.orchestration.assets.partition_filter import Partitioning
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
@@ -216,7 +217,7 @@ class Follower:
         query: its SQL.
         engine: runs it.
         computed: runs the table's own query over frames.
-        inputs: rows of the inputs as they are now, of the days that are computed of a daily table.
+        inputs: rows of the inputs as they are now, of the partitions that are computed.
         target: the table.
         before: what it was computed from.
 
@@ -495,7 +496,7 @@ def followed(
     follower: Callable[[Table, RefreshState], Follower],
     found: Staleness,
     target: Table | None,
-    days: Sequence[date] | None,
+    keys: Sequence[str] | None,
     history: Iterable[Mapping[str, Any]] = (),
 ) -> ResultDelta | Refresh:
     """What of a table goes and comes; or that it is computed in full, and why.
@@ -505,7 +506,7 @@ def followed(
         follower: of the table and its state.
         found: what is stale.
         target: the table; None: there is none.
-        days: that are computed; None: all rows.
+        keys: of the partitions that are computed; None: all rows.
         history: what the last refreshes took, newest first; see `predicted`.
 
     Raises:
@@ -514,9 +515,10 @@ def followed(
     state = refresh_state(target)
     if target is None or state is None:
         return Refresh(mode="full", reason="the table has not been computed yet")
-    behind = set(days or ()) & set(state.behind)
+    behind = set(keys or ()) & set(state.behind)
     if behind:
-        return Refresh(mode="full", reason=f"days were left out before, such as {min(behind)}")
+        reason = f"partitions were left out before, such as {min(behind)}"
+        return Refresh(mode="full", reason=reason)
     try:
         _refuse(found, state, target)
         return follower(target, state).delta(history if refresh == "auto" else None)
@@ -571,18 +573,19 @@ def predicted(history: Iterable[Mapping[str, Any]], changed: int, rows: int) -> 
     )
 
 
-def refuse_other_days(
-    rows: pa.Table, day_column: str | None, days: Sequence[date] | None, name: str
+def refuse_other_partitions(
+    rows: pa.Table, partitioning: Partitioning | None, keys: Sequence[str] | None, name: str
 ) -> None:
-    """Raise InvalidInputError for a row of a day that is not computed."""
-    if day_column is None or days is None:
+    """Raise InvalidInputError for a row of a partition that is not computed."""
+    if partitioning is None or keys is None:
         return
-    own = pc.is_in(rows[day_column].cast(pa.date32(), safe=False), pa.array(days, pa.date32()))
+    own = pc.is_in(partitioning.keys_of(rows), pa.array(keys, pa.string()))
     others = rows.filter(pc.invert(own)).slice(0, 1).to_pylist()
     if others:
+        columns = ", ".join(column for column, _ in partitioning.dimensions)
         raise InvalidInputError(
-            f"{name}: a row of another day than those that are computed, such as {others[0]}: "
-            f"compute {day_column} from event_ts alone",
+            f"{name}: a row of another partition than those that are computed, such as "
+            f"{others[0]}: compute {columns} from what tells the partitions of its inputs alone",
             table=name,
         )
 
@@ -605,7 +608,7 @@ def having(
         values: of it; nulls are values.
         schema: of its table.
         listed: so many are listed at most; of more the range is taken.
-        days: the values are the days of the column, give or take a zone.
+        days: the values are the days of the column; where it has a zone, give or take one.
     """
     field = schema.find_field(name)
     kind = schema_to_arrow(Schema(field)).field(0).type
@@ -619,9 +622,9 @@ def having(
     if days and pa.types.is_timestamp(kind):
         unit = _UNITS_A_DAY[kind.unit]
         ranges = day_ranges(sorted(cast("list[date]", found.cast(pa.date32()).to_pylist())))
-        epoch = date(1970, 1, 1).toordinal()
+        epoch, zone = date(1970, 1, 1).toordinal(), int(kind.tz is not None)
         for first, last in ranges if len(ranges) <= 100 else [(ranges[0][0], ranges[-1][1])]:
-            low, high = first.toordinal() - epoch - 1, last.toordinal() - epoch + 2
+            low, high = first.toordinal() - epoch - zone, last.toordinal() - epoch + 1 + zone
             some.append(
                 conjunction([leaf.asking(Op.GTE, low * unit), leaf.asking(Op.LT, high * unit)])
             )

@@ -1,13 +1,19 @@
-"""Dagster's partitions as filters on columns: hidden partitioning does the rest."""
+"""Dagster's partitions as columns: as filters on them, and told by their values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from functools import reduce
+from functools import cached_property, reduce
 from math import prod
+from typing import cast
+from zoneinfo import ZoneInfo
 
 import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import (
     AlwaysFalse,
     And,
@@ -21,6 +27,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
     IcebergType,
+    NestedField,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
@@ -35,7 +42,125 @@ PartitionExpr = str | Mapping[str, str] | None
 _HOUR, _DAY, _MONTH = timedelta(hours=1), timedelta(days=1), timedelta(days=28)
 _INSTANTS = (TimestamptzType, TimestamptzNanoType)
 _WALL_TIMES = (TimestampType, TimestampNanoType)
-_TIMES = (*_INSTANTS, *_WALL_TIMES, DateType)
+TIMES = (*_INSTANTS, *_WALL_TIMES, DateType)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_MOST_KNOWN = 10_000
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """Dagster's partitions, and the columns of a table that tell them.
+
+    Attributes:
+        definition: the partitions.
+        expr: the column; of several dimensions, column by dimension.
+        asset: its key, for messages.
+    """
+
+    definition: dg.PartitionsDefinition
+    expr: PartitionExpr
+    asset: str
+
+    def check(self) -> None:
+        """Raises InvalidInputError: `expr` does not name a column for each dimension."""
+        _columns(self.definition, self.expr, self.asset)
+
+    def where(self, keys: Sequence[str], schema: Schema) -> BooleanExpression:
+        """The rows of some partitions; see `partition_filter`."""
+        return partition_filter(self.definition, keys, self.expr, schema, self.asset)
+
+    @cached_property
+    def dimensions(self) -> list[tuple[str, Windows | None]]:
+        """Column of each dimension in the order of a key's parts, with its windows of time."""
+        columns = _columns(self.definition, self.expr, self.asset)
+        if not isinstance(self.definition, dg.MultiPartitionsDefinition):
+            return [(columns[""], Windows.of(self.definition))]
+        by_name = {part.name: part.partitions_def for part in self.definition.partitions_defs}
+        return [(columns[name], Windows.of(by_name[name])) for name in sorted(columns)]
+
+    def keys_of(self, rows: pa.Table) -> pa.Array:
+        """The partition of each row; null: a value of it is null, or between windows."""
+        parts = [
+            values.cast(pa.string())
+            if windows is None or not pa.types.is_temporal(values.type)
+            else windows.keys_of(values)
+            for name, windows in self.dimensions
+            for values in (rows[name].combine_chunks(),)
+        ]
+        return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "|")
+
+
+class Windows:
+    """Windows of time, told by numbers of microseconds: of an instant, or of the wall clock.
+
+    Args:
+        definition: of the partitions.
+    """
+
+    def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
+        self._definition, self._zone = definition, ZoneInfo(definition.timezone)
+        self._known: dict[tuple[int, bool], tuple[int, int, str]] = {}
+
+    @classmethod
+    def of(cls, definition: dg.PartitionsDefinition) -> Windows | None:
+        """Those of partitions; None: they are no windows of time."""
+        return (
+            cls(definition) if isinstance(definition, dg.TimeWindowPartitionsDefinition) else None
+        )
+
+    def between(self, low: int, high: int, *, instants: bool) -> Iterator[str]:
+        """The keys of those that have a moment from `low` to `high`, both included.
+
+        With those before the first and after the last partition that there is now.
+        """
+        at = low
+        while at <= high:
+            start, end, key = self._at(at, instants=instants)
+            if start <= high and end > low:
+                yield key
+            at = end
+
+    def keys_of(self, values: pa.Array) -> pa.Array:
+        """The key of each time or date; null of none, and of one between windows."""
+        instants = getattr(values.type, "tz", None) is not None
+        numbers = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)), safe=False)
+        numbers = np.asarray(numbers.cast(pa.int64()).fill_null(0))
+        there, starts, keys, position = np.unique(numbers), [], [], 0
+        while position < len(there):
+            at = int(there[position])
+            start, end, key = self._at(at, instants=instants)
+            starts.append(start)
+            keys.append(key if start <= at else None)
+            position = int(np.searchsorted(there, end if start <= at else start))
+            if start > at:
+                starts[-1] = at
+        places = np.searchsorted(np.array(starts, np.int64), numbers, side="right") - 1
+        return pa.array(keys, pa.string()).take(pa.array(places, mask=np.asarray(values.is_null())))
+
+    def _at(self, number: int, *, instants: bool) -> tuple[int, int, str]:
+        """The window that a moment lies in, or the next one: its start, its end and its key."""
+        moment = _EPOCH + number * _MICROSECOND
+        if not instants:
+            moment = moment.replace(tzinfo=self._zone)
+        place = int(moment.timestamp() // 1), instants
+        if place not in self._known:
+            key = self._definition.get_partition_key_for_timestamp(place[0])
+            window = self._definition.time_window_for_partition_key(key)
+            if window.end <= moment:
+                window = cast(
+                    "dg.TimeWindow",
+                    self._definition.get_next_partition_window(moment, respect_bounds=False),
+                )
+                seconds = int(window.start.timestamp())
+                key = self._definition.get_partition_key_for_timestamp(seconds)
+            start, end = (
+                ((each if instants else each.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+                for each in (window.start, window.end)
+            )
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[place] = start, end, key
+        return self._known[place]
 
 
 def partition_filter(
@@ -69,7 +194,7 @@ def partition_filter(
     if not isinstance(definition, dg.MultiPartitionsDefinition):
         return _dimension(definition, keys, columns[""], schema, asset)
     parts = [definition.get_partition_key_from_str(key).keys_by_dimension for key in keys]
-    by_name = {one.name: one.partitions_def for one in definition.partitions_defs}
+    by_name = {part.name: part.partitions_def for part in definition.partitions_defs}
 
     def rows(chosen: Sequence[Mapping[str, str]]) -> BooleanExpression:
         """Every combination of the values that each dimension has among the chosen ones."""
@@ -96,7 +221,7 @@ def default_partition_terms(
     """
     columns = _columns(definition, expr, asset)
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        by_name = {one.name: one.partitions_def for one in definition.partitions_defs}
+        by_name = {part.name: part.partitions_def for part in definition.partitions_defs}
         return [_term(by_name[name], column, schema, asset) for name, column in columns.items()]
     return [_term(definition, columns[""], schema, asset)]
 
@@ -124,12 +249,13 @@ def _columns(
     )
 
 
-def _type(schema: Schema, column: str, asset: str) -> IcebergType:
+def partition_column(schema: Schema, column: str, asset: str) -> NestedField:
+    """The column that tells partitions. Raises InvalidSchemaError: there is none."""
     try:
-        return schema.find_field(column).field_type
+        return schema.find_field(column)
     except ValueError as error:
         raise InvalidSchemaError(
-            f"asset {asset}: {PARTITION_EXPR} names {column!r}, which is no column; there are "
+            f"asset {asset}: its partitions are told by {column!r}, which is no column; there are "
             f"{', '.join(schema.column_names)}. A column of nulls alone has no type, and one of no "
             "rows has none in pandas: give it one, such as astype('string')",
             asset=asset,
@@ -144,8 +270,8 @@ def _dimension(
     schema: Schema,
     asset: str,
 ) -> BooleanExpression:
-    kind = _type(schema, column, asset)
-    if isinstance(definition, dg.TimeWindowPartitionsDefinition) and isinstance(kind, _TIMES):
+    kind = partition_column(schema, column, asset).field_type
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition) and isinstance(kind, TIMES):
         windows = [definition.time_window_for_partition_key(key) for key in keys]
         if isinstance(kind, _WALL_TIMES):
             _refuse_repeated_hours(windows, column, asset)
@@ -155,7 +281,7 @@ def _dimension(
                     GreaterThanOrEqual(term=column, value=_text(start, kind, column, asset)),
                     LessThan(term=column, value=_text(end, kind, column, asset)),
                 )
-                for start, end in _joined([(one.start, one.end) for one in windows])
+                for start, end in _joined([(window.start, window.end) for window in windows])
             ]
         )
     return In(term=column, literals=set(keys))
@@ -178,13 +304,13 @@ def _refuse_repeated_hours(windows: Sequence[dg.TimeWindow], column: str, asset:
 
 def _joined(windows: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
     """Windows that touch as one, in order."""
-    found: list[tuple[datetime, datetime]] = []
-    for start, end in sorted(windows, key=lambda one: one[0].timestamp()):
-        if found and start.timestamp() <= found[-1][1].timestamp():
-            found[-1] = (found[-1][0], end)
+    joined: list[tuple[datetime, datetime]] = []
+    for start, end in sorted(windows, key=lambda window: window[0].timestamp()):
+        if joined and start.timestamp() <= joined[-1][1].timestamp():
+            joined[-1] = (joined[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def _text(at: datetime, kind: IcebergType, column: str, asset: str) -> str:
@@ -204,10 +330,8 @@ def _text(at: datetime, kind: IcebergType, column: str, asset: str) -> str:
 
 
 def _term(definition: dg.PartitionsDefinition, column: str, schema: Schema, asset: str) -> str:
-    kind = _type(schema, column, asset)
-    if not isinstance(definition, dg.TimeWindowPartitionsDefinition) or not isinstance(
-        kind, _TIMES
-    ):
+    kind = partition_column(schema, column, asset).field_type
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition) or not isinstance(kind, TIMES):
         return column
     window = definition.get_first_partition_window()
     length = timedelta(days=1) if window is None else window.end - window.start

@@ -1,29 +1,46 @@
-"""Which days of a derived table do not follow from its inputs any more, told by metadata alone.
+"""Which partitions of a derived table do not follow from its inputs any more, told by metadata.
 
 A derived table says in the summary of the snapshot that it writes from which snapshots of its
-inputs it was computed, and which days were left out: its refresh state. What is stale are the days
-left out, and those that a snapshot of an input has changed since. Snapshots that only rewrite files
-(operation `replace`) change no day. Where the history between is gone, or the table's definition
-has changed, every day is stale.
+inputs it was computed, and which partitions were left out: its refresh state. What is stale are
+those left out, and those that a snapshot of an input has changed since. Snapshots that only rewrite
+files (operation `replace`) change none. Where the history between is gone, or the table's
+definition has changed, every partition is stale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import product
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.transforms import DayTransform
-from pyiceberg.types import DateType, IcebergType, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
+from pyiceberg.types import (
+    DateType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.ingestion.stamp import CHANGED_DAYS
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.orchestration.assets.partition_filter import (
+    TIMES,
+    Partitioning,
+    Windows,
+    partition_column,
+)
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import (
@@ -37,6 +54,8 @@ from lakehouse.spec.types.internal_values import decode_bounds
 from lakehouse.table import Table
 
 _EPOCH = date(1970, 1, 1)
+_DAY = 86_400_000_000
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +64,19 @@ class RefreshState:
 
     Attributes:
         inputs: table -> its snapshot; None: it had none.
-        behind: days that do not follow from these snapshots and this definition yet, sorted.
+        behind: keys of partitions that do not follow from these snapshots and this definition yet,
+            sorted.
         definition: digest of the definition that computed it; empty: it was not recorded.
     """
 
     inputs: Mapping[str, int | None]
-    behind: tuple[date, ...] = ()
+    behind: tuple[str, ...] = ()
     definition: str = ""
 
     def to_json(self) -> str:
-        """As text; snapshot ids are text, days are ranges, first and last."""
+        """As text; snapshot ids are text, partitions are ranges, first and last."""
         inputs = {name: None if one is None else str(one) for name, one in self.inputs.items()}
-        behind = [(str(first), str(last)) for first, last in day_ranges(self.behind)]
-        found = {"inputs": inputs, "behind": behind}
+        found = {"inputs": inputs, "behind": key_ranges(self.behind)}
         if self.definition:
             found["definition"] = self.definition
         return orjson.dumps(found).decode()
@@ -71,11 +90,15 @@ class RefreshState:
                 str(name): None if one is None else int(one)
                 for name, one in found["inputs"].items()
             }
-            ends = [(date.fromisoformat(a), date.fromisoformat(b)) for a, b in found["behind"]]
+            behind = {
+                key
+                for first, last in found["behind"]
+                for key in ([first] if first == last else map(str, _days_between(first, last)))
+            }
             definition = str(found.get("definition", ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptMetadataError(f"{REFRESH_STATE} cannot be read: {text[:200]}") from error
-        return cls(inputs, tuple(sorted(_days_between(ends))), definition)
+        return cls(inputs, tuple(sorted(behind)), definition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +107,38 @@ class Staleness:
 
     Attributes:
         inputs: snapshots of the inputs that were looked at.
-        days: stale days -> the newest snapshot that changed them, for a daily table.
+        partitions: keys of those that are stale -> the newest snapshot that changed them.
         whole: whether anything has changed at all.
         cause: names what has changed last.
         definition: digest of the table's definition as it is.
-        redefined: whether the table, or days of it, were computed by another definition.
+        redefined: whether the table, or a part of it, was computed by another definition.
     """
 
     inputs: Mapping[str, int | None]
-    days: Mapping[date, str] = field(default_factory=dict)
+    partitions: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False
     cause: str = ""
     definition: str = ""
     redefined: bool = False
 
-    def after(self, done: Iterable[date]) -> RefreshState:
-        """The state once these days were computed from the inputs."""
-        behind = tuple(sorted(self.days.keys() - set(done)))
+    def after(self, done: Iterable[str]) -> RefreshState:
+        """The state once these partitions were computed from the inputs."""
+        behind = tuple(sorted(self.partitions.keys() - set(done)))
         return RefreshState(self.inputs, behind, self.definition)
+
+
+def key_ranges(keys: Collection[str]) -> list[tuple[str, str]]:
+    """First and last of days that follow each other; any other key is alone."""
+    days = {key: date.fromisoformat(key) for key in keys if _is_day(key)}
+    others = [(key, key) for key in sorted(set(keys) - days.keys())]
+    return [*((str(a), str(b)) for a, b in day_ranges(sorted(days.values()))), *others]
+
+
+def _is_day(key: str) -> bool:
+    try:
+        return str(date.fromisoformat(key)) == key
+    except ValueError:
+        return False
 
 
 def refresh_state(table: Table | None) -> RefreshState | None:
@@ -145,17 +182,19 @@ def redefined_partitions(table: Table, definition: str) -> dict[str, str]:
 def staleness(
     table: Table | None,
     inputs: Mapping[str, Table],
-    day_column: str | None,
-    input_day: str,
+    partitioning: Partitioning | None,
+    read_by: Partitioning | None,
     definition: str = "",
 ) -> Staleness:
     """Compare a derived table with its inputs as they are. Reads manifests, never data.
 
+    Data is read only of a column whose values files do not tell.
+
     Args:
         table: the derived table; None: it does not exist.
         inputs: what it reads, by name.
-        day_column: its column that tells the day, a date or a timestamp; None: it is one unit.
-        input_day: the column of each input that tells the day.
+        partitioning: of the table; None: it is one unit.
+        read_by: the same partitions by columns of each input.
         definition: digest of how the table is computed; empty: unknown. A table that was computed
             by another one is stale as a whole; one that recorded none is judged by its inputs.
 
@@ -179,7 +218,7 @@ def staleness(
         name: None if found is None else [s for s in found if s.operation != OPERATION_REPLACE]
         for name, found in since.items()
     }
-    if day_column is None:
+    if partitioning is None or read_by is None:
         newer = any(one is None or one for one in changing.values())
         some = any(head is not None for head in heads.values())
         return Staleness(
@@ -189,18 +228,18 @@ def staleness(
             definition=definition,
             redefined=redefined,
         )
-    days: dict[date, str] = {} if state is None else dict.fromkeys(state.behind, "left out before")
+    stale: dict[str, str] = {} if state is None else dict.fromkeys(state.behind, "left out before")
     for name, snapshots in changing.items():
-        changed = _changes(inputs[name], snapshots, input_day)
+        changed = _changes(inputs[name], snapshots, read_by)
         if changed is None or redefined:
-            everything = days_of(inputs[name], input_day)
+            everything = partitions_of(inputs[name], read_by)
             if table is not None:
-                everything |= days_of(table, day_column)
+                everything |= partitions_of(table, partitioning)
             changed = dict.fromkeys(everything, heads[name] or 0)
-        days |= {day: f"{name}@{snapshot_id}" for day, snapshot_id in changed.items()}
+        stale |= {key: f"{name}@{snapshot_id}" for key, snapshot_id in changed.items()}
     if redefined:
-        days = {day: f"definition@{definition},{why}" for day, why in days.items()}
-    return Staleness(heads, days, bool(days), cause, definition, redefined)
+        stale = {key: f"definition@{definition},{why}" for key, why in stale.items()}
+    return Staleness(heads, stale, bool(stale), cause, definition, redefined)
 
 
 def snapshots_since(metadata: TableMetadata, since: int | None) -> list[Snapshot] | None:
@@ -220,44 +259,47 @@ def snapshots_since(metadata: TableMetadata, since: int | None) -> list[Snapshot
     return found if parent == since else None
 
 
-def days_of(table: Table, column: str) -> set[date]:
-    """The days that a table has rows of."""
+def partitions_of(table: Table, partitioning: Partitioning) -> set[str]:
+    """The keys of the partitions that a table has rows of."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return set()
     entries = [
-        one.filter(pc.not_equal(one.table["status"], STATUS_DELETED))
-        for one in _entries(table, snapshot)
+        part.filter(pc.not_equal(part.table["status"], STATUS_DELETED))
+        for part in _entries(table, snapshot)
     ]
-    found = _days(table, entries, column)
-    return _days_by_rows(table, column) if found is None else found
+    keys = _keys(table, entries, partitioning)
+    if keys is None:
+        columns = [name for name, _ in partitioning.dimensions]
+        keys = set(partitioning.keys_of(table.scan(select=columns).to_arrow()).unique().to_pylist())
+    return keys - {None}
 
 
 def _changes(
-    table: Table, snapshots: Sequence[Snapshot] | None, column: str
-) -> dict[date, int] | None:
-    """Days that snapshots changed -> the newest of these; None: it cannot be told.
+    table: Table, snapshots: Sequence[Snapshot] | None, partitioning: Partitioning
+) -> dict[str, int] | None:
+    """Partitions that snapshots changed -> the newest of these; None: it cannot be told.
 
     What a snapshot added, removed or deleted rows of is told by its own manifests, whether its
     parent exists or not; of files of many days, whose other rows it may have kept, by its writer.
     """
     if snapshots is None:
         return None
-    changed: dict[date, int] = {}
+    changed: dict[str, int] = {}
     for snapshot in reversed(snapshots):
         entries = [
-            one.filter(
+            part.filter(
                 pc.and_(
-                    pc.equal(one.table["snapshot_id"], snapshot.snapshot_id),
-                    pc.not_equal(one.table["status"], STATUS_EXISTING),
+                    pc.equal(part.table["snapshot_id"], snapshot.snapshot_id),
+                    pc.not_equal(part.table["status"], STATUS_EXISTING),
                 )
             )
-            for one in _entries(table, snapshot, own=True)
+            for part in _entries(table, snapshot, own=True)
         ]
-        days = _days(table, entries, column, _told_days(snapshot))
-        if days is None:
+        keys = _keys(table, entries, partitioning, _told_days(snapshot))
+        if keys is None:
             return None
-        changed |= dict.fromkeys(days, snapshot.snapshot_id)
+        changed |= dict.fromkeys(keys, snapshot.snapshot_id)
     return changed
 
 
@@ -268,8 +310,8 @@ def _entries(table: Table, snapshot: Snapshot, *, own: bool = False) -> Iterator
             yield reader.entries(manifest)
 
 
-def _told_days(snapshot: Snapshot) -> set[date] | None:
-    """The days that a snapshot says it changed; None: it does not say."""
+def _told_days(snapshot: Snapshot) -> list[Span] | None:
+    """The days that a snapshot says it changed, as times; None: it does not say."""
     text = snapshot.summary.get(CHANGED_DAYS)
     if text is None:
         return None
@@ -277,62 +319,108 @@ def _told_days(snapshot: Snapshot) -> set[date] | None:
         ends = [(date.fromisoformat(a), date.fromisoformat(b)) for a, b in orjson.loads(text)]
     except (ValueError, TypeError) as error:
         raise CorruptMetadataError(f"{CHANGED_DAYS} cannot be read: {text[:200]}") from error
-    return _days_between(ends)
+    return [
+        ((a - _EPOCH).days * _DAY, ((b - _EPOCH).days + 1) * _DAY - 1) for a, b in ends if a <= b
+    ]
 
 
-def _days_between(ends: Iterable[tuple[date, date]]) -> set[date]:
-    return {a + timedelta(days=n) for a, b in ends for n in range((b - a).days + 1)}
+def _days_between(first: str, last: str) -> Iterator[date]:
+    day, end = date.fromisoformat(first), date.fromisoformat(last)
+    return (day + timedelta(days=n) for n in range((end - day).days + 1))
 
 
-def _days(
-    table: Table, parts: Sequence[Entries], column: str, told: set[date] | None = None
-) -> set[date] | None:
-    """The days of files; None: one tells nothing, as a delete file of many partitions does.
+def _keys(
+    table: Table,
+    parts: Sequence[Entries],
+    partitioning: Partitioning,
+    told: Sequence[Span] | None = None,
+) -> set[str] | None:
+    """Partitions that files may hold rows of; None: one tells nothing.
 
-    Of files of several days, or that tell nothing, those that are `told`.
+    Of files of several days, or that tell no time, those of the times that are `told`.
     """
-    metadata = table.metadata
-    found: set[date] = set()
+    dimensions = [
+        (partition_column(table.schema(), name, partitioning.asset), windows)
+        for name, windows in partitioning.dimensions
+    ]
+    found: set[str] = set()
     for part in filter(len, parts):
         for entry in part.to_manifest_entries():
-            span = _span(entry.data_file, metadata, column)
-            if span is None:
-                if told is None:
-                    return None
-                found |= told
-                continue
-            days = _days_between([span])
-            found |= days if told is None or len(days) == 1 else days & told
+            keys = [
+                _values(entry.data_file, table.metadata, column)
+                if windows is None or not isinstance(column.field_type, TIMES)
+                else _windows(entry.data_file, table.metadata, column, windows, told)
+                for column, windows in dimensions
+            ]
+            if None in keys:
+                return None
+            found |= set(map("|".join, product(*cast("list[set[str]]", keys))))
     return found
 
 
-def _span(file: DataFile, metadata: TableMetadata, column: str) -> tuple[date, date] | None:
-    """First and last day of a file, by its partition, else by its bounds; None: unknown."""
-    source = metadata.schema().find_field(column)
-    for term, value in zip(metadata.spec(file.spec_id).fields, file.partition, strict=True):
-        if (
-            term.source_id == source.field_id
-            and isinstance(term.transform, DayTransform)
-            and value is not None
-        ):
-            day = _EPOCH + timedelta(days=value)
-            return day, day
-    bounds = [each.get(source.field_id) for each in (file.lower_bounds, file.upper_bounds)]
-    low, high = decode_bounds(pa.array(bounds, pa.binary()), source.field_type).to_pylist()
+def _windows(
+    file: DataFile,
+    metadata: TableMetadata,
+    column: NestedField,
+    windows: Windows,
+    told: Sequence[Span] | None,
+) -> set[str] | None:
+    """The windows of a file's rows: by its partition, where that is one of them, or its bounds."""
+
+    def keys(spans: Iterable[Span]) -> set[str]:
+        return {key for span in spans for key in windows.between(*span, instants=instants)}
+
+    instants = isinstance(column.field_type, TimestamptzType | TimestamptzNanoType)
+    span = _span_of_partition(file, metadata, column)
+    if span is None or len(keys([span])) > 1:
+        span = _span_of_bounds(file, column) or span
+    if span is None:
+        return None if told is None else keys(told)
+    if told is None or span[0] // _DAY == span[1] // _DAY:
+        return keys([span])
+    both = [(max(span[0], low), min(span[1], high)) for low, high in told]
+    return keys((low, high) for low, high in both if low <= high)
+
+
+def _span_of_partition(file: DataFile, metadata: TableMetadata, column: NestedField) -> Span | None:
+    """First and last microsecond of its hour or day."""
+    for value, transform in _partition(file, metadata, column):
+        if isinstance(transform, DayTransform | HourTransform):
+            length = _DAY if isinstance(transform, DayTransform) else _DAY // 24
+            return value * length, (value + 1) * length - 1
+    return None
+
+
+def _span_of_bounds(file: DataFile, column: NestedField) -> Span | None:
+    low, high = _bounds(file, column)
     if low is None or high is None or low > high:
         return None
-    unit = _units_a_day(source.field_type)
-    return _EPOCH + timedelta(days=low // unit), _EPOCH + timedelta(days=high // unit)
+    if isinstance(column.field_type, DateType):
+        return low * _DAY, (high + 1) * _DAY - 1
+    is_nano = isinstance(column.field_type, TimestampNanoType | TimestamptzNanoType)
+    return (low // 1000, high // 1000) if is_nano else (low, high)
 
 
-def _units_a_day(kind: IcebergType) -> int:
-    """How many units of a type's values are a day."""
-    if isinstance(kind, DateType):
-        return 1
-    is_nano = isinstance(kind, TimestampNanoType | TimestamptzNanoType)
-    return 86_400_000_000_000 if is_nano else 86_400_000_000
+def _values(file: DataFile, metadata: TableMetadata, column: NestedField) -> set[str] | None:
+    """The only value of a file as a key, by its partition, else by its bounds; none of null."""
+    if not isinstance(column.field_type, StringType | IntegerType | LongType):
+        return None
+    for value, transform in _partition(file, metadata, column):
+        if isinstance(transform, IdentityTransform):
+            return {str(value)}
+    low, high = _bounds(file, column)
+    return {str(low)} if low is not None and low == high else None
 
 
-def _days_by_rows(table: Table, column: str) -> set[date]:
-    values = table.scan(select=[column]).to_arrow()[column]
-    return set(values.cast(pa.date32(), safe=False).unique().drop_null().to_pylist())
+def _partition(
+    file: DataFile, metadata: TableMetadata, column: NestedField
+) -> Iterator[tuple[Any, Transform[Any, Any]]]:
+    for term, value in zip(metadata.spec(file.spec_id).fields, file.partition, strict=True):
+        if term.source_id == column.field_id and value is not None:
+            yield value, term.transform
+
+
+def _bounds(file: DataFile, column: NestedField) -> list[Any]:
+    bounds = [each.get(column.field_id) for each in (file.lower_bounds, file.upper_bounds)]
+    values: list[Any] = decode_bounds(pa.array(bounds, pa.binary()), column.field_type).to_pylist()
+    return values

@@ -64,9 +64,9 @@ def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> d
             continue
         last = source.last_day or today()
         found |= {
-            Work(table.name, day.isoformat()): cause
-            for day, cause in one.days.items()
-            if source.first_day <= day <= last
+            Work(table.name, day): cause
+            for day, cause in one.partitions.items()
+            if str(source.first_day) <= day <= str(last)
         }
     return found
 

@@ -1,4 +1,4 @@
-"""Days that failed a check stay with it until they are mended.
+"""Days, or other partitions, that failed a check stay with it until they are mended.
 
 Dagster shows the last result of a check, whatever days its run was about: a good day would turn the
 check of a bad one green. So each result says which days are bad, in its metadata, and the next one
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from typing import Any
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
@@ -30,12 +30,12 @@ class DayMemory:
     """
 
     instance: dg.DagsterInstance
-    days: Sequence[date] = ()
+    days: Sequence[object] = ()
 
     def still_bad(
-        self, key: dg.AssetKey, check: str, failed: Mapping[date, BadDay]
-    ) -> dict[date, BadDay]:
-        """The days that are bad after this run, the worst first.
+        self, key: dg.AssetKey, check: str, failed: Mapping[Any, BadDay]
+    ) -> dict[str, BadDay]:
+        """The days that are bad after this run, as text, the worst first.
 
         Args:
             key: of the asset.
@@ -43,10 +43,12 @@ class DayMemory:
             failed: the days that failed in this run.
         """
         before = self._before(dg.AssetCheckKey(key, check))
-        found = {day: one for day, one in before.items() if day not in self.days} | dict(failed)
-        return dict(sorted(found.items(), key=lambda item: (-item[1].unexpected, item[0])))
+        judged = set(map(str, self.days))
+        bad = {day: what for day, what in before.items() if day not in judged}
+        bad |= {str(day): what for day, what in failed.items()}
+        return dict(sorted(bad.items(), key=lambda item: (-item[1].unexpected, item[0])))
 
-    def _before(self, check: dg.AssetCheckKey) -> dict[date, BadDay]:
+    def _before(self, check: dg.AssetCheckKey) -> dict[str, BadDay]:
         last = self.instance.event_log_storage.get_asset_check_execution_history(
             check, limit=1, status=_EVALUATED
         )
@@ -58,27 +60,27 @@ class DayMemory:
         return {}
 
 
-def described(bad: Mapping[date, BadDay], judged: Sequence[date]) -> str:
+def described(bad: Mapping[str, BadDay], judged: Sequence[object]) -> str:
     """One line about the days that are bad, the worst first, as `still_bad` has them."""
     if not bad:
         return ""
     day, worst = next(iter(bad.items()))
-    since = "" if day in judged else ", from an earlier run"
+    since = "" if day in set(map(str, judged)) else ", from an earlier run"
     more = f" ({len(bad)} days are bad)" if len(bad) > 1 else ""
     return f"{day}{since}{more}: {worst.why}"
 
 
-def metadata(bad: Mapping[date, BadDay]) -> dict[str, dg.MetadataValue]:
+def metadata(bad: Mapping[str, BadDay]) -> dict[str, dg.MetadataValue]:
     """What the next result begins with."""
-    said = {str(day): [one.unexpected, one.why[:200]] for day, one in bad.items()}
+    said = {day: [what.unexpected, what.why[:200]] for day, what in bad.items()}
     return {BAD_DAYS: dg.MetadataValue.json(said)} if said else {}
 
 
 def bad_days_of(
     outcome: CheckOutcome,
-    days: Sequence[date],
-    check: Callable[[Sequence[date]], CheckOutcome],
-    suspects: Mapping[date, BadDay] | None = None,
+    days: Sequence[Any],
+    check: Callable[[Sequence[Any]], CheckOutcome],
+    suspects: Mapping[Any, BadDay] | None = None,
 ) -> CheckOutcome:
     """The outcome with the days that it failed for, found by halving.
 
@@ -101,12 +103,12 @@ def bad_days_of(
 
 def _failing(
     outcome: CheckOutcome,
-    days: Sequence[date],
-    check: Callable[[Sequence[date]], CheckOutcome],
-) -> dict[date, BadDay]:
+    days: Sequence[Any],
+    check: Callable[[Sequence[Any]], CheckOutcome],
+) -> dict[Any, BadDay]:
     if outcome.passed:
         return {}
-    found: dict[date, BadDay] = {}
+    found: dict[Any, BadDay] = {}
     if len(days) > 1:
         middle = len(days) // 2
         for half in (days[:middle], days[middle:]):
@@ -122,7 +124,7 @@ def _bad(outcome: CheckOutcome) -> BadDay:
     )
 
 
-def _from_json(value: object) -> dict[date, BadDay]:
+def _from_json(value: object) -> dict[str, BadDay]:
     if not isinstance(value, Mapping):
         return {}
-    return {date.fromisoformat(day): BadDay(int(n), str(why)) for day, (n, why) in value.items()}
+    return {day: BadDay(int(n), str(why)) for day, (n, why) in value.items()}

@@ -129,12 +129,17 @@ class MaintenanceComponent(DefinitionComponent):
         return Pipeline((), (), "", others=maintenance.tables)
 
 
+_PYTHON_ALONE = ("partitions", "partition_expr", "read_by", "automation")
+
+
 @cache
 def _model_of(value_type: type) -> type[BaseModel]:
     """A dataclass as a model that allows no other attributes."""
     hints = get_type_hints(value_type, localns={"DataFrame": DataFrame})
     if "transform" in hints:
         hints["transform"] = ImportString | None  # YAML names the function
+    if "automation" in hints:
+        hints["automation"] = Any  # as in other components: {{ dg.AutomationCondition.eager() }}
     attributes: dict[str, Any] = {
         one.name: (
             hints[one.name],
@@ -145,6 +150,7 @@ def _model_of(value_type: type) -> type[BaseModel]:
             else one.default,
         )
         for one in fields(value_type)
+        if one.name not in _PYTHON_ALONE
     }
     return create_model(
         f"{value_type.__name__}Attributes", __config__=ConfigDict(extra="forbid"), **attributes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression, EqualTo, In
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -19,8 +19,8 @@ from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.ingestion.landing_ledger import LedgerRow
-from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
-from lakehouse.ingestion.source_tables import event_ts_in, read_ledger
+from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.incremental import having, with_keys
@@ -287,11 +287,10 @@ class _Following:
         definition = self.derived.get(table.name)
         if definition is None:
             return _with(found, table.schema().as_arrow().empty_table())
-        daily = definition.day_column is not None
-        days = self._days(definition, table, snapshot) if daily else None
+        keys = self._partitions(definition, table, snapshot)
         parts = [
             self._computed(definition, found, table, snapshot, inputs, some)
-            for inputs, some in states(definition, table, snapshot, days or ())
+            for inputs, some in states(definition, table, snapshot, keys)
         ]
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         rows = [part.rows for part in parts]
@@ -309,9 +308,13 @@ class _Following:
             notes,
         )
 
-    def _days(self, definition: DerivedTable, table: Table, snapshot: Snapshot) -> list[date]:
+    def _partitions(self, definition: DerivedTable, table: Table, snapshot: Snapshot) -> list[str]:
         """Of the inputs' rows, as they are and as they were read last."""
-        found: set[date] = set()
+        found: set[str] = set()
+        partitioning = definition.read_partitioning
+        if partitioning is None:
+            return []
+        columns = {name for name, _ in partitioning.dimensions}
         told = table.metadata.ancestors(snapshot.snapshot_id)
         text = next(
             (one.summary[REFRESH_STATE] for one in told if REFRESH_STATE in one.summary), None
@@ -322,9 +325,8 @@ class _Following:
             for at in {read.get(name), now.metadata.current_snapshot_id}:
                 one = None if at is None else now.metadata.snapshot_or_none(at)
                 rows = None if one is None else self.rows_at(name, one).rows
-                if rows is not None and EVENT_TS in rows.column_names:
-                    days = rows[EVENT_TS].cast(pa.date32(), safe=False)
-                    found |= set(pc.unique(days).to_pylist())
+                if rows is not None and columns <= set(rows.column_names):
+                    found |= set(partitioning.keys_of(rows).unique().to_pylist())
         return sorted(found - {None})
 
     def _computed(
@@ -334,9 +336,9 @@ class _Following:
         table: Table,
         snapshot: Snapshot,
         inputs: Mapping[str, int | None],
-        days: list[date] | None,
+        keys: list[str] | None,
     ) -> Reached:
-        """Of a table, or of days of it that were computed from the same snapshots."""
+        """Of a table, or of partitions that were computed from the same snapshots."""
         tables, notes = tables_at(self.lake, definition.inputs, inputs)
         given = {
             name: self.rows_at(name, at) for name, (_, at) in tables.items() if self._leads(name)
@@ -346,9 +348,9 @@ class _Following:
         if not unknown and not some:
             return _with(found, _nothing(table, snapshot))
         from_ = *some, *unknown
-        chosen = None if days is None else event_ts_in(days)
+        chosen = partial(definition.where_read, keys)
         schema = table.metadata.schema_for(snapshot)
-        wheres = [] if days is None else [_of_days(definition, schema, days)]
+        wheres = [] if keys is None else [bind(definition.where(keys, schema), schema)]
         may = f"it may be in any of the {self._told(table, snapshot, wheres)}"
         query = definition.query
         if unknown:
@@ -361,17 +363,17 @@ class _Following:
             model = Model(query, tables, definition.name, self.session)
             try:
                 kept = _nothing(table, snapshot).schema
-                keys = model.rows_made_of(
+                made = model.rows_made_of(
                     {n: one for n, one in some.items() if one is not None}, kept, chosen
                 )
             except UntracedError as error:
                 notes.append(f"{error} is not followed: {may}")
             else:
-                if keys is not None:
-                    wheres += [having(one, keys[one], schema) for one in keys.column_names]
+                if made is not None:
+                    wheres += [having(one, made[one], schema) for one in made.column_names]
                 scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
                 rows = scan.to_arrow()
-                rows = rows if keys is None or not rows.num_rows else with_keys(rows, keys)
+                rows = rows if made is None or not rows.num_rows else with_keys(rows, made)
                 return _with(found, rows, from_, notes)
         return Reached(
             found.table, found.snapshot_id, found.committed_at, None, from_, tuple(notes)
@@ -379,7 +381,7 @@ class _Following:
 
     def _told(self, table: Table, snapshot: Snapshot, wheres: Sequence[Any]) -> str:
         scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
-        return f"{_rows(scan.count())}{' of the same days' if wheres else ''}"
+        return f"{_rows(scan.count())}{' of the same partitions' if wheres else ''}"
 
     def _leads(self, name: str) -> bool:
         return name == self.base or name in self.downstream()
@@ -393,10 +395,6 @@ def _with(
 
 def _nothing(table: Table, snapshot: Snapshot) -> pa.Table:
     return table.scan("false", snapshot_id=snapshot.snapshot_id).to_arrow()
-
-
-def _of_days(definition: DerivedTable, schema: Any, days: Sequence[date]) -> Any:
-    return bind(definition.where(days), schema)
 
 
 def _by_functions(

@@ -1,6 +1,6 @@
-"""What Dagster's records say of the days that a run over several days leaves alone.
+"""What Dagster's records say of the partitions that a run over several leaves alone.
 
-Dagster records a materialization of every partition of a run, all with one data version. A day that
+Dagster records a materialization of every partition of a run, all with one data version. One that
 the run did not write is given the record back that it had, so that what reads it is not out of
 sync.
 """
@@ -8,21 +8,20 @@ sync.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 
 import dagster as dg
 
 _MATERIALIZED = dg.DagsterEventType.ASSET_MATERIALIZATION
 
 
-def records_of_days(
-    instance: dg.DagsterInstance, key: dg.AssetKey, days: Sequence[date]
+def newest_records(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str]
 ) -> list[dg.AssetMaterialization]:
-    """The newest materialization of each of the days that has one."""
-    if not days:
+    """The newest materialization of each of the partitions that has one."""
+    if not partitions:
         return []
     newest = instance.event_log_storage.get_latest_storage_id_by_partition(
-        key, _MATERIALIZED, {str(day) for day in days}
+        key, _MATERIALIZED, set(partitions)
     )
     if not newest:
         return []
@@ -36,6 +35,6 @@ def records_of_days(
 def record_again(
     context: dg.AssetExecutionContext, records: Sequence[dg.AssetMaterialization]
 ) -> None:
-    """Make them the newest of their days; to be called after the run's own are recorded."""
+    """Make them the newest of their partitions; to be called after the run's own are recorded."""
     for one in records:
         context.log_event(one)

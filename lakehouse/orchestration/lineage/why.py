@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression, In
+from pyiceberg.schema import Schema
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Lines
 from rich.text import Text
@@ -29,7 +31,6 @@ from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
-from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.frames import open_engine
@@ -72,6 +73,7 @@ KEY_METADATA = "lakehouse/why"
 _TARGETS = "__targets"
 _SHOWN_ROWS, _SHOWN_FILES, _SHOWN_RANGES = 5, 20, 12
 _QUARANTINE = "_quarantine"
+Chosen = Callable[[Schema], BooleanExpression]
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,29 +439,29 @@ class _Explaining:
 
     def _by_state(
         self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table
-    ) -> Iterator[tuple[Mapping[str, int | None], list[date] | None, pa.Table]]:
-        """Rows by the snapshots that they were computed from, with their days."""
-        column = definition.day_column
-        days = None if column is None else rows[column].cast(pa.date32(), safe=False)
-        asked = [] if days is None else pc.unique(days).to_pylist()
+    ) -> Iterator[tuple[Mapping[str, int | None], list[str] | None, pa.Table]]:
+        """Rows by the snapshots that they were computed from, with their partitions."""
+        partitioning = definition.partitioning
+        keys = None if partitioning is None else partitioning.keys_of(rows)
+        asked = [] if keys is None else keys.unique().to_pylist()
         for inputs, some in states(definition, table, snapshot, asked):
-            if days is None or some is None:
+            if keys is None or some is None:
                 yield inputs, None, rows
             else:
-                yield inputs, some, rows.filter(pc.is_in(days, pa.array(some, pa.date32())))
+                yield inputs, some, rows.filter(pc.is_in(keys, pa.array(some, pa.string())))
 
     def _computed_from(
         self,
         definition: DerivedTable,
         found: Origin,
         inputs: Mapping[str, int | None],
-        days: list[date] | None,
+        keys: list[str] | None,
         rows: pa.Table,
         column: str | None,
     ) -> Origin:
         tables, notes = tables_at(self.lake, definition.inputs, inputs)
         query = definition.query
-        chosen = None if days is None else event_ts_in(days)
+        chosen = partial(definition.where_read, keys)
         if query is None or len(tables) < len(definition.inputs):
             why_not = (
                 "computed by a function" if query is None else "an input was empty"
@@ -489,18 +491,19 @@ class _Explaining:
         self,
         found: Origin,
         tables: Mapping[str, tuple[Table, Snapshot]],
-        chosen: BooleanExpression | None,
+        chosen: Chosen | None,
         notes: Sequence[str],
     ) -> Origin:
         """All rows that may have been read, not followed further."""
         inputs = []
         for table, snapshot in tables.values():
-            names = table.metadata.schema_for(snapshot).column_names
-            scan = table.scan(chosen, snapshot_id=snapshot.snapshot_id)
+            schema = table.metadata.schema_for(snapshot)
+            where, names = None if chosen is None else chosen(schema), schema.column_names
+            scan = table.scan(where, snapshot_id=snapshot.snapshot_id)
             count, rows = scan.count(), pa.table({})
             if LANDING_FILE in names and count <= MOST_LINES:
                 columns = [LANDING_FILE, LANDING_LINE]
-                rows = table.scan(chosen, columns, snapshot_id=snapshot.snapshot_id).to_arrow()
+                rows = table.scan(where, columns, snapshot_id=snapshot.snapshot_id).to_arrow()
             inputs.append(_origin(table, snapshot, rows, count))
         return replace(found, inputs=tuple(inputs), notes=tuple(notes), computed=None)
 
@@ -524,21 +527,21 @@ def tables_at(
 
 
 def states(
-    definition: DerivedTable, table: Table, snapshot: Snapshot, days: Iterable[date]
-) -> Iterator[tuple[Mapping[str, int | None], list[date] | None]]:
-    """The snapshots that a table was computed from: with the days that were; None: all of it."""
+    definition: DerivedTable, table: Table, snapshot: Snapshot, keys: Iterable[str]
+) -> Iterator[tuple[Mapping[str, int | None], list[str] | None]]:
+    """The snapshots that a table was computed from: with the partitions that were; None: all."""
     found = [
         RefreshState.from_json(one.summary[REFRESH_STATE])
         for one in table.metadata.ancestors(snapshot.snapshot_id)
         if REFRESH_STATE in one.summary
     ]
-    if not found or definition.day_column is None:
+    if not found or definition.partitioning is None:
         yield found[0].inputs if found else {}, None
         return
-    asked: dict[int, list[date]] = {}
-    for day in days:
-        at = next((n for n, state in enumerate(found) if day not in state.behind), 0)
-        asked.setdefault(at, []).append(day)
+    asked: dict[int, list[str]] = {}
+    for key in keys:
+        at = next((n for n, state in enumerate(found) if key not in state.behind), 0)
+        asked.setdefault(at, []).append(key)
     for at, some in asked.items():
         yield found[at].inputs, some
 
@@ -575,7 +578,7 @@ class Model:
         self.keys = None if found is None else tuple(found)
 
     def rows_behind(
-        self, rows: pa.Table, column: str | None, chosen: BooleanExpression | None
+        self, rows: pa.Table, column: str | None, chosen: Chosen | None
     ) -> dict[str, pa.Table]:
         """The rows of each table that these rows of the result come from. Raises UntracedError."""
         query = traced(self.query, column)
@@ -608,7 +611,10 @@ class Model:
         return self.run(self.query, {n: one for n, one in known.items() if one is not None})
 
     def rows_made_of(
-        self, given: Mapping[str, pa.Table], schema: pa.Schema, chosen: BooleanExpression | None
+        self,
+        given: Mapping[str, pa.Table],
+        schema: pa.Schema,
+        chosen: Chosen | None,
     ) -> pa.Table | None:
         """Columns that tell rows of the result apart, of those that come from rows of tables.
 
@@ -661,7 +667,7 @@ class Model:
     def read(
         self,
         values: Mapping[str, pa.ChunkedArray],
-        chosen: BooleanExpression | None,
+        chosen: Chosen | None,
         asked: Sequence[tuple[str, str]] = (),
     ) -> dict[str, pa.Table]:
         """The rows of each table that may be behind values of the result, numbered.
@@ -689,7 +695,7 @@ class Model:
                 for one in same_as.get(view, ())
             ]
             parts += [bind(text, schema) for text in also.get(view, ())]
-            where = conjunction([bind(chosen, schema), *parts])
+            where = conjunction([bind(chosen and chosen(schema), schema), *parts])
             rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
             found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         return found
