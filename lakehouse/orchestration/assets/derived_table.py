@@ -144,8 +144,6 @@ class ComputedTable:
         partition_expr: the output column that tells it; of several dimensions, column by dimension.
         read_by: the same of each input; None: `event_ts` where partitions are windows of time, else
             the output's.
-        automation: when Dagster computes the table; None: the sensors of its only source do, and
-            nobody where it has `partitions`.
         partition_by: partition terms of the table; empty: none, and after `partitions` where it has
             these.
         sort_by: sort terms of the table.
@@ -158,7 +156,8 @@ class ComputedTable:
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
         automation: when Dagster computes the table, such as
-            `dg.AutomationCondition.freshness_failed()`; None: the sensors of its only source do.
+            `dg.AutomationCondition.freshness_failed()`; None: the sensors of its only source do, and
+            nobody where it has `partitions`.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
     """
@@ -170,7 +169,6 @@ class ComputedTable:
     partitions: dg.PartitionsDefinition | None = None
     partition_expr: PartitionExpr = None
     read_by: PartitionExpr = None
-    automation: dg.AutomationCondition[dg.AssetKey] | None = None
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = field(default_factory=dict)

@@ -129,7 +129,7 @@ class MaintenanceComponent(DefinitionComponent):
         return Pipeline((), (), "", others=maintenance.tables)
 
 
-_PYTHON_ALONE = ("partitions", "partition_expr", "read_by", "automation")
+_PYTHON_ALONE = ("partitions", "partition_expr", "read_by")
 
 
 @cache
