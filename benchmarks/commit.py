@@ -32,10 +32,11 @@ from pyiceberg.types import LongType, NestedField
 from lakehouse.catalog import open_catalog
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
-from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef, apply_updates
+from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef
 from lakehouse.storage import LocalStorage
 from lakehouse.storage.location import local_path
 from lakehouse.transaction import Transaction

@@ -20,12 +20,13 @@ from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
-from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, Requirement
 from lakehouse.spec.metadata.table_updates import (
     LAST_ADDED,
     AddSchema,
     AddSnapshot,
+    AssertRefSnapshotId,
     RemoveSnapshots,
+    Requirement,
     SetCurrentSchema,
     SetSnapshotRef,
     Update,

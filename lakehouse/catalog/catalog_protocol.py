@@ -16,8 +16,7 @@ from lakehouse.errors import InvalidInputError, NoSuchNamespaceError, RequestRep
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.storage.storage_protocol import Storage
 
 

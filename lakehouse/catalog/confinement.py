@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lakehouse.catalog.catalog_protocol import Catalog, Namespace, TableVersion, walk_tables
@@ -90,6 +90,22 @@ def in_own_folder_below(location: str, folder: str) -> bool:
     """Whether `location` is, or lies in, a folder directly below `folder` that has such a name."""
     inner, outer = canonical(location), canonical(folder).rstrip("/") + "/"
     return inner.startswith(outer) and _OWN.match(inner, len(outer)) is not None
+
+
+def plain_folder(warehouse: str, levels: Sequence[str]) -> str:
+    """Where a name is in a warehouse, each level a folder of that name.
+
+    Raises InvalidIdentifierError for a dot or slash in a level: other engines find tables by their
+    folders, so that nothing can be written differently there.
+    """
+    for level in levels:
+        found = next((character for character in level if character in "./"), None)
+        if found is not None:
+            raise InvalidIdentifierError(
+                f"Name {level!r} holds the character {found!r}, which is not allowed in names of "
+                "a filesystem catalog: the folder is the name. Use a SQL catalog."
+            )
+    return join(warehouse, *levels)
 
 
 def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, ...]:

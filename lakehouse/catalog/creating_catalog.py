@@ -22,8 +22,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 
 _REFUSALS = (AlreadyExistsError, InvalidInputError, NoSuchNamespaceError, UnsupportedFeatureError)
 

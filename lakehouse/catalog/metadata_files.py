@@ -19,10 +19,10 @@ from lakehouse.errors import (
     NoSuchFileError,
     StorageError,
 )
+from lakehouse.spec.metadata.metadata_draft import apply_updates, expired_metadata_files
 from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement, check_requirements
-from lakehouse.spec.metadata.table_updates import Update, apply_updates, expired_metadata_files
+from lakehouse.spec.metadata.table_updates import Requirement, Update, check_requirements
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.views.view_json import parse_view, serialize_view
 from lakehouse.spec.views.view_metadata import ViewMetadata

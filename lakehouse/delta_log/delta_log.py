@@ -64,15 +64,15 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import (
     AddSchema,
+    Requirement,
     SetCurrentSchema,
     SetProperties,
     Update,
-    apply_updates,
 )
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage

@@ -9,14 +9,16 @@ from pyiceberg.transforms import VoidTransform
 
 from lakehouse.errors import InvalidPartitionSpecError
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
+from lakehouse.spec.metadata.table_updates import (
+    AddPartitionSpec,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertLastAssignedPartitionId,
     AssertTableUUID,
+    Changes,
     Requirement,
+    SetDefaultSpec,
 )
-from lakehouse.spec.metadata.table_updates import AddPartitionSpec, Changes, SetDefaultSpec
 from lakehouse.spec.partitioning.compatibility import check_spec
 from lakehouse.spec.partitioning.partition_terms import Term, check_field_name, parse_term
 

@@ -19,19 +19,26 @@ from lakehouse.evolution.type_promotion import (
     promotion_obstacle,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
+from lakehouse.spec.metadata.table_updates import (
+    AddSchema,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertTableUUID,
+    Changes,
     Requirement,
+    SetCurrentSchema,
 )
-from lakehouse.spec.metadata.table_updates import AddSchema, Changes, SetCurrentSchema
 from lakehouse.spec.partitioning.compatibility import check_schema_for_version
-from lakehouse.spec.schema.fresh_field_ids import check_names, fresh_type
 from lakehouse.spec.schema.iceberg_types import MAX_COLUMN_ID
-from lakehouse.spec.schema.schema_json import default_from_json, make_field
+from lakehouse.spec.schema.schema_json import (
+    check_names,
+    default_from_json,
+    fresh_field,
+    fresh_type,
+    make_field,
+)
 from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.spec.types.type_text import to_iceberg_type
 
@@ -394,19 +401,7 @@ class UpdateSchema:
         field_id = self._next_id()
         field_type = fresh_type(field.field_type, self._next_id, {})
         check_names(field_type)
-        node = node_of(
-            make_field(
-                field_id,
-                field.name,
-                field_type,
-                required=field.required,
-                doc=field.doc,
-                initial_default=field.initial_default,
-                write_default=field.write_default,
-            ),
-            parent,
-        )
-        parent.append(node)
+        parent.append(node_of(fresh_field(field, field_id, field_type), parent))
 
     def _next_id(self) -> int:
         if self._last_id >= MAX_COLUMN_ID:

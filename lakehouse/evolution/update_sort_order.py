@@ -7,13 +7,15 @@ from typing import Literal
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
+from lakehouse.spec.metadata.table_updates import (
+    AddSortOrder,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertTableUUID,
+    Changes,
     Requirement,
+    SetDefaultSortOrder,
 )
-from lakehouse.spec.metadata.table_updates import AddSortOrder, Changes, SetDefaultSortOrder
 from lakehouse.spec.partitioning.compatibility import check_sort_order
 from lakehouse.spec.partitioning.partition_terms import parse_sort_term, parse_term
 

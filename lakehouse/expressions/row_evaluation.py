@@ -15,12 +15,14 @@ from lakehouse.expressions.bound_filter import (
     Computed,
     Constant,
     Leaf,
+    Mask,
     Term,
     Value,
+    matches,
+    to_mask,
 )
 from lakehouse.expressions.filter_text import describe_term
 from lakehouse.expressions.functions.sql_functions import FUNCTIONS
-from lakehouse.expressions.physical_comparison import Mask, matches, to_mask
 from lakehouse.expressions.transforms.partition_transforms import Datum, arrow_array
 
 Read = Callable[[int], pa.Array]

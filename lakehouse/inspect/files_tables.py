@@ -15,7 +15,6 @@ from pyiceberg.types import PrimitiveType
 
 from lakehouse.data.reading.scan_reader import named_positions
 from lakehouse.inspect.snapshots_tables import TIMESTAMP, timestamps
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     CONTENT_POSITION_DELETES,
@@ -26,7 +25,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.unified_partition import UnifiedPartition
 from lakehouse.spec.schema.iceberg_types import field_types
 from lakehouse.spec.types.arrow_types import schema_to_arrow
-from lakehouse.spec.types.internal_values import typed_array
+from lakehouse.spec.types.internal_values import decode_bounds, typed_array
 from lakehouse.storage.storage_protocol import Storage
 
 _COUNTS = pa.map_(pa.int32(), pa.int64())

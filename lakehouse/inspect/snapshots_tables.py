@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyiceberg.types import IcebergType
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DATA_MANIFEST,
     CONTENT_DELETE_MANIFEST,
@@ -19,7 +18,7 @@ from lakehouse.spec.manifests.manifest_list import (
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.types.arrow_types import partition_types
-from lakehouse.spec.types.internal_values import typed_array
+from lakehouse.spec.types.internal_values import decode_bounds, typed_array
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 

@@ -19,9 +19,9 @@ from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 from lakehouse.maintenance.statistics_file import NewBlob, attach_statistics, statistics_snapshot
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.bounds_columns import serialized_values
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import THETA_SKETCH, TableMetadata, recorded_distinct
+from lakehouse.spec.types.internal_values import serialized_values
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 

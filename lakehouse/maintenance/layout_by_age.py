@@ -14,8 +14,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 
 from lakehouse.errors import InvalidPartitionSpecError, InvalidPropertyError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_updates import AddPartitionSpec, apply_updates
+from lakehouse.spec.metadata.table_updates import AddPartitionSpec
 from lakehouse.spec.partitioning.coarser_partitions import (
     Coarser,
     coarser,

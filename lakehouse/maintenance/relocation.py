@@ -23,9 +23,8 @@ from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import Catalog, walk_tables, walk_views
-from lakehouse.catalog.confinement import original_of
+from lakehouse.catalog.confinement import original_of, plain_folder
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
-from lakehouse.catalog.filesystem.folder_namespaces import plain_folder
 from lakehouse.catalog.filesystem.version_files import VersionFiles
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, NoSuchFileError

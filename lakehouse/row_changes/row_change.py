@@ -415,12 +415,12 @@ def refuse_other_rows(
         by_spec[one.spec_id].append(one)
     for spec_id, group in by_spec.items():
         entries = Entries.from_manifest_entries(
-            [ManifestEntry(status=STATUS_ADDED, data_file=one) for one in group],
+            [ManifestEntry(status=STATUS_ADDED, data_file=file) for file in group],
             metadata.spec(spec_id),
             types,
         )
         proven = must_match(entries, where, types)
-        for file in (one for one, known in zip(group, proven, strict=True) if not known):
+        for file in (file for file, known in zip(group, proven, strict=True) if not known):
             others = file.record_count - _matching(file, where, metadata, storage)
             if others:
                 raise InvalidInputError(

@@ -85,8 +85,8 @@ def changelog_step(
     everywhere = {delete.manifest_path for delete in old.deletes} != {
         delete.manifest_path for delete in new.deletes
     }
-    before = old.tasks(set() if everywhere else {one.manifest_path for one in new.data})
-    after = new.tasks(set() if everywhere else {one.manifest_path for one in old.data})
+    before = old.tasks(set() if everywhere else {manifest.manifest_path for manifest in new.data})
+    after = new.tasks(set() if everywhere else {manifest.manifest_path for manifest in old.data})
     same = {
         path
         for path, task in before.items()

@@ -154,7 +154,7 @@ class ScanPlan:
         if not self.report.delete_files.planned:
             return from_entries(self._parts, asked)
         rows = total_rows([task.live_rows for task in self.tasks])
-        if rows is None or any(one.function != "rows" for one in asked):
+        if rows is None or any(aggregate.function != "rows" for aggregate in asked):
             raise LookupError("rows are deleted")
         return [rows] * len(asked)
 
@@ -176,9 +176,9 @@ class ScanPlan:
     def formats(self) -> set[str]:
         """File formats of the files, lower case, without making the files themselves."""
         return {
-            str(one).lower()
+            str(file_format).lower()
             for part in self._parts
-            for one in pc.unique(part.table["file_format"]).to_pylist()
+            for file_format in pc.unique(part.table["file_format"]).to_pylist()
         }
 
     def all_rows_match(self, where: Bound, types: FieldTypes) -> list[bool]:
@@ -189,7 +189,7 @@ class ScanPlan:
             types: of all fields that the table ever had.
         """
         wide = widen(where, types)
-        return [bool(one) for part in self._parts for one in must_match(part, wide, types)]
+        return [bool(matches) for part in self._parts for matches in must_match(part, wide, types)]
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets, packed to `read.split.target-size` (`read.split.*`)."""
@@ -247,7 +247,7 @@ def plan_appends(
     between = snapshots_after(
         request.metadata, None if snapshot is None else snapshot.snapshot_id, from_snapshot_id
     )
-    appends = [one for one in between if one.operation == OPERATION_APPEND]
+    appends = [snapshot for snapshot in between if snapshot.operation == OPERATION_APPEND]
 
     def added() -> Listed:
         listed = [
@@ -292,15 +292,10 @@ def snapshots_after(
     raise NoSuchSnapshotError(message, snapshot_id=from_snapshot_id)
 
 
-def _plan(
-    request: ScanRequest,
-    storage: Storage,
-    cache: ManifestCache | None,
-    snapshot: Snapshot | None,
-    list_manifests: Callable[[], Listed],
-    *,
-    added_by: frozenset[int] | None = None,
-) -> ScanPlan:
+def bound_request(
+    request: ScanRequest, snapshot: Snapshot | None
+) -> tuple[Schema, Bound, PlanReport]:
+    """The columns to read, the filter, and the report to be filled in. Raises as `plan_scan`."""
     schema = schema_of(request, snapshot)
     projected = project_schema(
         schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
@@ -313,6 +308,19 @@ def _plan(
         projected_columns=tuple(field.name for field in projected.fields),
         projected_ids=tuple(field.field_id for field in projected.fields),
     )
+    return projected, where, report
+
+
+def _plan(
+    request: ScanRequest,
+    storage: Storage,
+    cache: ManifestCache | None,
+    snapshot: Snapshot | None,
+    list_manifests: Callable[[], Listed],
+    *,
+    added_by: frozenset[int] | None = None,
+) -> ScanPlan:
+    projected, where, report = bound_request(request, snapshot)
     options = split_options(request)
     if snapshot is None:
         return ScanPlan(None, projected, report, (), (), options)

@@ -263,16 +263,16 @@ class DeleteIndex:
             return ()
         key = file.partition_key
         equality = (*self._global, *self._equality.get(key, ()))
-        found = [one for one in equality if sequence_number < one.sequence_number]
+        found = [delete for delete in equality if sequence_number < delete.sequence_number]
         vector = self._vectors.get(file.file_path)
         if vector is not None:
             _check_vector(vector, file, sequence_number)
             found.append(vector)
         else:
             found += [
-                one
-                for one in self._by_path.get(file.file_path, ())
-                if sequence_number <= one.sequence_number
+                delete
+                for delete in self._by_path.get(file.file_path, ())
+                if sequence_number <= delete.sequence_number
             ]
             positions = self._by_partition.get(key, ())
             found += [
@@ -281,7 +281,8 @@ class DeleteIndex:
                 if sequence_number <= position.sequence_number
                 and position.file.may_name(file.file_path)
             ]
-        return tuple(one.file for one in sorted(found, key=lambda one: one.sequence_number))
+        in_order = sorted(found, key=lambda delete: delete.sequence_number)
+        return tuple(delete.file for delete in in_order)
 
     def _add(self, delete: _Delete, specs: Mapping[int, PartitionSpec]) -> None:
         file = delete.file

@@ -34,23 +34,19 @@ from lakehouse.expressions.bound_filter import (
     leaves,
     map_leaves,
 )
-from lakehouse.expressions.filter_binding import bind
-from lakehouse.expressions.filter_text import describe
 from lakehouse.scan.planner import (
     ScanPlan,
     ScanRequest,
-    project_schema,
-    schema_of,
+    bound_request,
     snapshot_of,
     split_options,
 )
-from lakehouse.scan.reports.plan_report import PlanReport
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.json_fields import as_int, optional_list, require_object
 from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import types_of
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.schema.schema_json import default_to_json
 
 _OPERATORS = {
@@ -117,27 +113,16 @@ def plan_at_server(
         CorruptMetadataError: the server's answer makes no sense. StorageError: there is none.
     """
     snapshot = snapshot_of(request)
-    schema = schema_of(request, snapshot)
-    projected = project_schema(
-        schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
-    )
+    projected, where, report = bound_request(request, snapshot)
     if any(field.name == _NOT_TOLD for field in projected.fields):
         raise UnsupportedFeatureError(f"{_NOT_TOLD} is not told by a server that plans.")
-    where = bind(request.where, schema, case_sensitive=request.case_sensitive)
-    report = PlanReport(
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        schema_id=schema.schema_id,
-        filter=describe(where),
-        projected_columns=tuple(field.name for field in projected.fields),
-        projected_ids=tuple(field.field_id for field in projected.fields),
-        notes=["planned by the catalog's server"],
-    )
+    report.notes.append("planned by the catalog's server")
     options = split_options(request)
     if snapshot is None:
         return ServedPlan(None, projected, report, (), (), options)
     document: dict[str, Any] = {
         "case-sensitive": True,
-        "use-snapshot-schema": schema.schema_id != request.metadata.current_schema_id,
+        "use-snapshot-schema": report.schema_id != request.metadata.current_schema_id,
     }
     if appended_after is None:
         document["snapshot-id"] = snapshot.snapshot_id
@@ -198,7 +183,7 @@ def _fitting(where: Bound) -> Bound:
 
 def _to_json(where: Bound) -> Any:
     if isinstance(where, And):
-        parts = [one for one in map(_to_json, where.parts) if one is not None]
+        parts = [part for part in map(_to_json, where.parts) if part is not None]
         return _joined("and", parts) if parts else None
     if isinstance(where, Or):
         every = [_to_json(part) for part in where.parts]
@@ -231,7 +216,7 @@ def _leaf(leaf: Leaf) -> Any:
         return {
             "type": "in",
             "term": term,
-            "values": [default_to_json(leaf.type, one) for one in leaf.value],
+            "values": [default_to_json(leaf.type, value) for value in leaf.value],
         }
     if leaf.op not in _OPERATORS:
         return None
@@ -254,7 +239,7 @@ def tasks_from_json(
     """
     kinds = types_of_partitions(specs, types)
     listed = optional_list(document, "delete-files", "tasks")
-    deletes = [file_from_json(one, f"delete-files[{n}]", kinds) for n, one in enumerate(listed)]
+    deletes = [file_from_json(file, f"delete-files[{n}]", kinds) for n, file in enumerate(listed)]
     vectors = {
         delete.referenced_data_file: delete for delete in deletes if delete.is_deletion_vector
     }

@@ -78,8 +78,8 @@ class Unit:
     def size(self) -> tuple[int, int, int]:
         """Files, rows and bytes that are read for it."""
         files = [task.data_file for task in (*self.before, *self.after)]
-        rows = sum(one.record_count for one in files)
-        return len(files), rows, sum(one.file_size_in_bytes for one in files)
+        rows = sum(file.record_count for file in files)
+        return len(files), rows, sum(file.file_size_in_bytes for file in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class StreamPlan:
             units = self._units(snapshot, whole=whole)
             for number, unit in enumerate(units[first:], first + 1):
                 sizes = zip(total, unit.size(), strict=True)
-                grown = tuple(one + more for one, more in sizes)
+                grown = tuple(size + more for size, more in sizes)
                 full = any(
                     most is not None and one > most for one, most in zip(grown, limits, strict=True)
                 )
@@ -180,13 +180,13 @@ class StreamPlan:
         common = (
             set()
             if there is None
-            else {one.snapshot_id for one in self.metadata.ancestors(there.snapshot_id)}
+            else {ancestor.snapshot_id for ancestor in self.metadata.ancestors(there.snapshot_id)}
         )
         kept: list[tuple[Snapshot, int, bool]] = []
-        for one in newer:
-            if one[0].snapshot_id in common:
+        for snapshot in newer:
+            if snapshot[0].snapshot_id in common:
                 break
-            kept.append(one)
+            kept.append(snapshot)
         else:
             if newer[-1][0].parent_snapshot_id is not None:
                 kept.pop()
@@ -231,8 +231,8 @@ def _each(
     snapshot: Snapshot, before: Sequence[FileScanTask], after: Sequence[FileScanTask]
 ) -> list[Unit]:
     """A unit for each file, in an order that is the same each time."""
-    gone = [Unit(snapshot, (one,), ()) for one in sorted(before, key=_path)]
-    return gone + [Unit(snapshot, (), (one,)) for one in sorted(after, key=_path)]
+    gone = [Unit(snapshot, (file,), ()) for file in sorted(before, key=_path)]
+    return gone + [Unit(snapshot, (), (file,)) for file in sorted(after, key=_path)]
 
 
 def _by_partition(step: ChangelogStep) -> list[Unit]:
@@ -241,7 +241,7 @@ def _by_partition(step: ChangelogStep) -> list[Unit]:
     One for all where files are of several specs.
     """
     tasks = (*step.before, *step.after)
-    if len({one.data_file.spec_id for one in tasks}) > 1:
+    if len({task.data_file.spec_id for task in tasks}) > 1:
         return [Unit(step.snapshot, step.before, step.after)]
     parts: dict[object, tuple[list[FileScanTask], list[FileScanTask]]] = {}
     for side, files in enumerate((step.before, step.after)):

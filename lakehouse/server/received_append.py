@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from lakehouse.catalog.posted_append import APPENDS, PostedAppend
 from lakehouse.errors import InvalidInputError, NoSuchRefError, ValidationConflictError
+from lakehouse.manifests.manifest_writer import checked
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.transaction.manifest_changes import checked
 from lakehouse.transaction.snapshot_producer import (
     PARTITIONS,
     SnapshotBase,

@@ -17,18 +17,16 @@ from lakehouse.errors import CommitConflictError, NoSuchTableError, UnsupportedF
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
-    AssertCreate,
-    Requirement,
-    check_requirements,
-)
 from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,
+    AssertCreate,
     AssignUUID,
+    Requirement,
     SetLocation,
     Update,
-    apply_updates,
+    check_requirements,
 )
 
 _ATTEMPTS = 20

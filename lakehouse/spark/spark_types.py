@@ -24,8 +24,8 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
 from lakehouse.errors import InvalidInputError, UnsupportedTypeError
-from lakehouse.spec.schema.fresh_field_ids import check_names
 from lakehouse.spec.schema.iceberg_types import VariantType
+from lakehouse.spec.schema.schema_json import check_names
 
 FIELD_ID = "parquet.field.id"
 EXISTS_DEFAULT = "EXISTS_DEFAULT"

@@ -1,8 +1,7 @@
 """The table as users meet it: verbs over scan, transaction, evolution, maintenance, inspect."""
 
-from lakehouse.table.changelog import Changelog
 from lakehouse.table.row_write import WrittenFiles
-from lakehouse.table.scan import TableScan
+from lakehouse.table.scan import Changelog, TableScan
 from lakehouse.table.table import Table
 from lakehouse.table.write_result import WriteResult
 

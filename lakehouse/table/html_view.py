@@ -49,7 +49,7 @@ def table_html(name: str, metadata: TableMetadata) -> str:
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Texts as a table of HTML, the first hundred rows of it."""
-    head = "".join(f"<th>{_cell(one)}</th>" for one in header)
+    head = "".join(f"<th>{_cell(name)}</th>" for name in header)
     body = "".join(
         "<tr>" + "".join(f'<td style="text-align:left">{_cell(one)}</td>' for one in row) + "</tr>"
         for row in rows[:_ROWS_MAX]
@@ -127,7 +127,7 @@ def _size(snapshot: Snapshot | None) -> str:
         return "empty"
     told = snapshot.summary
     rows, files, size = (
-        told.get(one) for one in ("total-records", "total-data-files", "total-files-size")
+        told.get(name) for name in ("total-records", "total-data-files", "total-files-size")
     )
     if rows is None or files is None:
         return "size not recorded"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import NoReturn
 
+from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.catalog.catalog_protocol import Catalog
-from lakehouse.catalog.staging_catalog import StagingCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.scan.reports.listeners import Listeners

@@ -15,8 +15,7 @@ from lakehouse.errors import NoSuchSnapshotError, UnsupportedFeatureError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, iso_text
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.table.table import Table
 from lakehouse.table.times import Moment, to_ms
 
@@ -56,13 +55,13 @@ class LakeVersion(CatalogDecorator):
         if inside.table_exists(PUBLICATIONS):
             table = Table(inside, inside.load(PUBLICATIONS), environment)
             for row in table.scan().to_arrow().sort_by("version").to_pylist():
-                one = _Published(
+                published = _Published(
                     row["version"],
                     to_ms(row["at"]),
                     row["before_snapshot_id"],
                     row["snapshot_id"],
                 )
-                self._published.setdefault(row["table"], []).append(one)
+                self._published.setdefault(row["table"], []).append(published)
         times = {one.version: one.at_ms for line in self._published.values() for one in line}
         until = None if time is None else to_ms(time)
         fitting = [
@@ -137,7 +136,7 @@ class LakeVersion(CatalogDecorator):
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Refused."""
-        self._refuse(", ".join(str(one.identifier) for one in commits))
+        self._refuse(", ".join(str(commit.identifier) for commit in commits))
 
     def create(
         self,

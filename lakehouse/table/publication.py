@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.catalog.branch_catalog import BranchCatalog
+from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.open_branches import PUBLICATION_SCHEMA, PUBLICATIONS, OpenBranches
-from lakehouse.catalog.staging_catalog import StagingCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,

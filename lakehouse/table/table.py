@@ -5,12 +5,10 @@ from __future__ import annotations
 from lakehouse.table.html_view import table_html, table_text
 from lakehouse.table.verbs.apply_verbs import ApplyVerbs
 from lakehouse.table.verbs.change_verbs import ChangeVerbs
-from lakehouse.table.verbs.read_verbs import ReadVerbs
-from lakehouse.table.verbs.ref_verbs import RefVerbs
 from lakehouse.table.verbs.upkeep_verbs import UpkeepVerbs
 
 
-class Table(ReadVerbs, ApplyVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
+class Table(ApplyVerbs, ChangeVerbs, UpkeepVerbs):
     """A table, at the version that was loaded or last committed through this object.
 
     >>> schema = pa.schema({"day": pa.date32(), "visits": pa.int64()})

@@ -112,14 +112,14 @@ def snapshots_of_commit(
     Raises:
         InvalidInputError: `branch` is a tag.
     """
-    found: tuple[Snapshot, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
     if _is_mentioned(metadata, f'"{commit_id}"'):
         named = (
             one for one in _history(metadata, branch) if one.summary.get(COMMIT_ID) == commit_id
         )
-        found = tuple(named)[::-1]
-    if found or not isinstance(commit_id, StreamBatch):
-        return found
+        snapshots = tuple(named)[::-1]
+    if snapshots or not isinstance(commit_id, StreamBatch):
+        return snapshots
     return _oldest_with(metadata, branch, commit_id)
 
 

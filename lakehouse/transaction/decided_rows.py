@@ -124,14 +124,14 @@ def follow(
     """
     gone = _ids([(ids, rows.gone) for rows, ids in moved])
     seen = _ids([(ids, rows.seen) for rows, ids in moved])
-    places = [(one, np.isin(one.ids, gone), np.isin(one.ids, seen)) for one in to]
-    there = np.concatenate([_NOTHING, *(one.ids[goes | stays] for one, goes, stays in places)])
+    places = [(file, np.isin(file.ids, gone), np.isin(file.ids, seen)) for file in to]
+    there = np.concatenate([_NOTHING, *(file.ids[goes | stays] for file, goes, stays in places)])
     asked = sum(len(rows.gone) + len(rows.seen) for rows, _ in moved)
     if asked != len(there) or not np.array_equal(np.sort(there), union(gone, seen)):
         return None
     return tuple(
-        DecidedRows(one.data_file, np.sort(one.positions[goes]), np.sort(one.positions[stays]))
-        for one, goes, stays in places
+        DecidedRows(file.data_file, np.sort(file.positions[goes]), np.sort(file.positions[stays]))
+        for file, goes, stays in places
         if goes.any() or stays.any()
     )
 

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from lakehouse.data.reading.scan_reader import deleted_positions
 from lakehouse.data.writing.delete_writer import FileDeletes, encode_vectors
+from lakehouse.manifests.manifest_writer import file_key, live
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, about, all_deleted
-from lakehouse.transaction.manifest_changes import file_key, live
 from lakehouse.transaction.snapshot_producer import SnapshotBase, SnapshotProducer
 
 VECTORS_SINCE = 3
@@ -36,7 +36,7 @@ def position_deletes_of(
         manifests: of the snapshot looked at.
         snapshot_ids: of the snapshots.
     """
-    found: list[DataFile] = []
+    deletes: list[DataFile] = []
     for manifest in manifests:
         # whatever merged its entry into another manifest came later, and is one of them, too
         if (
@@ -46,8 +46,8 @@ def position_deletes_of(
             entries = live(producer.entries(manifest, metadata))
             own = pc.is_in(entries.table["snapshot_id"], pa.array(snapshot_ids, pa.int64()))
             by_position = pc.equal(entries.table["content"], CONTENT_POSITION_DELETES)
-            found += entries.filter(pc.and_(own, by_position)).to_data_files()
-    return found
+            deletes += entries.filter(pc.and_(own, by_position)).to_data_files()
+    return deletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ def write_vectors(
     losing = [row for row in rows if len(row.gone)]
     if not losing:
         return Vectors()
-    files = [one.data_file for one in losing]
+    files = [row.data_file for row in losing]
     there = producer.deletes_naming(metadata, producer.manifests(base.head), files)
-    vectors = {one.named_file: one for one in there if one.is_deletion_vector}
-    before = [(one, [vectors[one.path]] if one.path in vectors else one.deletes) for one in losing]
-    listed = [(one.path, *map(file_key, deletes)) for one, deletes in before]
+    vectors = {delete.named_file: delete for delete in there if delete.is_deletion_vector}
+    before = [(row, [vectors[row.path]] if row.path in vectors else row.deletes) for row in losing]
+    listed = [(row.path, *map(file_key, deletes)) for row, deletes in before]
     return producer.once(
         ("vectors", base.snapshot_id, frozenset((*listed, *map(file_key, there)))),
         partial(_write, producer, metadata, before, tuple(there)),
@@ -122,11 +122,11 @@ def _write(
     superseded: tuple[DataFile, ...],
 ) -> Vectors:
     deleted = [
-        FileDeletes(one.data_file, all_deleted(one, positions))
-        for (one, _), positions in zip(before, _positions(producer, metadata, before), strict=True)
+        FileDeletes(row.data_file, all_deleted(row, positions))
+        for (row, _), positions in zip(before, _positions(producer, metadata, before), strict=True)
     ]
-    emptied = tuple(one.data_file for one in deleted if _is_every_row(one))
-    losing = [one for one in deleted if not _is_every_row(one)]
+    emptied = tuple(deletes.data_file for deletes in deleted if _is_every_row(deletes))
+    losing = [deletes for deletes in deleted if not _is_every_row(deletes)]
     if not losing:
         return Vectors(superseded=superseded, emptied=emptied)
     location = producer.vectors_location(metadata)
@@ -147,8 +147,8 @@ def _positions(
     deletes: Sequence[tuple[DecidedRows, Sequence[DataFile]]],
 ) -> list[Positions]:
     """What deletes delete from their files; read once a transaction."""
-    key = tuple((one.path, *map(file_key, given)) for one, given in deletes)
-    files = [(one.data_file, given) for one, given in deletes]
+    key = tuple((rows.path, *map(file_key, given)) for rows, given in deletes)
+    files = [(rows.data_file, given) for rows, given in deletes]
     return producer.once(
         ("deleted", key), lambda: deleted_positions(files, metadata, producer.storage)
     )

@@ -21,8 +21,21 @@ from pyiceberg.partitioning import PartitionSpec
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.manifests.manifest_writer import ManifestWriter, with_counts
+from lakehouse.manifests.manifest_reader import ManifestReader, inherit, load_manifests
+from lakehouse.manifests.manifest_writer import (
+    FileKey,
+    ManifestWriter,
+    Partition,
+    carried,
+    file_key,
+    has_live,
+    keys_by_kind,
+    live,
+    mark_deleted,
+    may_hold,
+    plan_merges,
+    with_counts,
+)
 from lakehouse.spec.manifests.columnar_manifest import columnar_path
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
@@ -30,7 +43,6 @@ from lakehouse.spec.manifests.data_file import (
     STATUS_DELETED,
     DataFile,
 )
-from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
@@ -44,18 +56,6 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypt
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.manifest_changes import (
-    FileKey,
-    Partition,
-    carried,
-    file_key,
-    has_live,
-    keys_by_kind,
-    live,
-    mark_deleted,
-    may_hold,
-    plan_merges,
-)
 
 log = logging.getLogger(__name__)
 
@@ -497,8 +497,8 @@ class SnapshotProducer:
         """Deletes about removed data files alone that are not removed themselves."""
         data = [file for file in removed if file.content == CONTENT_DATA]
         listed = {file_key(file) for file in removed}
-        found = self.deletes_naming(metadata, manifests, data) if data else []
-        return [file for file in found if file_key(file) not in listed]
+        deletes = self.deletes_naming(metadata, manifests, data) if data else []
+        return [file for file in deletes if file_key(file) not in listed]
 
     def deletes_naming(
         self,
@@ -516,7 +516,7 @@ class SnapshotProducer:
         paths = {file.named_file or file.file_path for file in files}
         partitions = {file.partition for file in files}
         specs = {file.spec_id for file in files}
-        found: list[DataFile] = []
+        deletes: list[DataFile] = []
         for manifest in manifests:
             if manifest.content != CONTENT_DELETE_MANIFEST or not has_live(manifest):
                 continue
@@ -525,8 +525,8 @@ class SnapshotProducer:
             if alone and not may_hold(manifest, metadata, partitions):
                 continue
             entries = live(self.entries(manifest, metadata))
-            found += entries.filter(entries.naming(paths)).to_data_files()
-        return found
+            deletes += entries.filter(entries.naming(paths)).to_data_files()
+        return deletes
 
     def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         """The manifests of a snapshot with all their counts, read once."""

@@ -28,19 +28,17 @@ from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
     ManifestFile,
 )
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    Requirement,
-)
 from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,
+    AssertRefSnapshotId,
+    AssertTableUUID,
     RemoveSnapshotRef,
+    Requirement,
     SetSnapshotRef,
     Update,
-    apply_updates,
 )
 from lakehouse.transaction.decided_rows import DecidedRows
 from lakehouse.transaction.deletion_vectors import Vectors, write_vectors
@@ -421,7 +419,7 @@ class ConcurrentChange:
         )
 
     def _read(self, content: int) -> list[Entries]:
-        found: list[Entries] = []
+        parts: list[Entries] = []
         for manifest in self.producer.manifests(self.snapshot):
             own = (
                 manifest.added_snapshot_id == self.snapshot.snapshot_id
@@ -429,12 +427,12 @@ class ConcurrentChange:
             )
             if own and _changed(manifest):
                 entries = self.producer.entries(manifest, self.metadata)
-                found.append(
+                parts.append(
                     entries.filter(
                         pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
                     )
                 )
-        return found
+        return parts
 
 
 def load_changes(

@@ -14,16 +14,15 @@ from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import (
     RemoveProperties,
+    Requirement,
     SetProperties,
     Update,
     UpgradeFormatVersion,
 )
 from lakehouse.spec.table_properties import check_given_properties, parse_format_version
-from lakehouse.transaction.append import Append, commit_by_server
-from lakehouse.transaction.commit import Committed, commit
+from lakehouse.transaction.commit import Committed, commit, commit_by_server
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
 from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.operations.branches_and_tags import (
@@ -35,6 +34,7 @@ from lakehouse.transaction.operations.branches_and_tags import (
     SetRef,
 )
 from lakehouse.transaction.operations.file_changes import (
+    Append,
     DeleteFiles,
     Overwrite,
     RewriteFiles,
@@ -214,7 +214,7 @@ class Transaction:
         decided = tuple(rows)
         files = self._allowed(delete_files)
         if not files and self.metadata.format_version < VECTORS_SINCE:
-            lost = next((one for one in decided if len(one.gone)), None)
+            lost = next((rows for rows in decided if len(rows.gone)), None)
             if lost is not None:
                 raise InvalidInputError(
                     f"Table {self.identifier} has no deletion vectors before format version 3: "
@@ -423,7 +423,7 @@ class Transaction:
         if self._own is None:
             self._own = OwnFolders(self.catalog, self.base.metadata)
         listed = tuple(files)
-        check_files(self.catalog, self.identifier, self._own, [one.file_path for one in listed])
+        check_files(self.catalog, self.identifier, self._own, [file.file_path for file in listed])
         return listed
 
     def _named(self, snapshot_id: int | None) -> int | None:

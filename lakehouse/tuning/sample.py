@@ -26,13 +26,13 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.data.reading.parquet_footer import PARQUET_OPTIONS, load_footer, readable
+from lakehouse.data.reading.parquet_reader import PARQUET_OPTIONS, load_footer, readable
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.internal_values import decode_bounds
 from lakehouse.storage.arrow_filesystem import StorageFile
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_protocol import Storage

@@ -25,7 +25,7 @@ from lakehouse.errors import CommitConflictError, NoSuchTableError, TableAlready
 from lakehouse.lake import Lakehouse
 from lakehouse.scan.reports.listeners import scan_report
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
+from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId
 from tests.guarded_s3 import GuardedStore
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})

@@ -46,7 +46,7 @@ from pyiceberg.types import (
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.manifests.avro_decoding import BulkRefusedError, bulk_decode, decode_entries
-from lakehouse.manifests.manifest_reader import decode_avro
+from lakehouse.manifests.manifest_reader import decode_avro, inherit
 from lakehouse.manifests.manifest_writer import encode_manifest, manifest_file
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
 from lakehouse.spec.manifests.columnar_manifest import (
@@ -62,7 +62,6 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,

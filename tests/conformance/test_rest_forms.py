@@ -11,10 +11,9 @@ from lakehouse.errors import CorruptMetadataError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
-from lakehouse.spec.metadata import table_requirements as req
 from lakehouse.spec.metadata import table_updates as up
-from lakehouse.spec.metadata.commit_json import requirement_from_json, update_from_json
 from lakehouse.spec.metadata.metadata_json import serialize
+from lakehouse.spec.metadata.table_updates import requirement_from_json, update_from_json
 from tests.conformance.test_metadata_json import STATISTICS
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 
@@ -56,15 +55,15 @@ def test_updates_are_taken(update):
 @pytest.mark.parametrize(
     "requirement",
     [
-        req.AssertCreate(),
-        req.AssertTableUUID(UUID),
-        req.AssertRefSnapshotId("main", 3),
-        req.AssertRefSnapshotId("audit", None),
-        req.AssertLastAssignedFieldId(17),
-        req.AssertCurrentSchemaId(0),
-        req.AssertLastAssignedPartitionId(1000),
-        req.AssertDefaultSpecId(0),
-        req.AssertDefaultSortOrderId(0),
+        up.AssertCreate(),
+        up.AssertTableUUID(UUID),
+        up.AssertRefSnapshotId("main", 3),
+        up.AssertRefSnapshotId("audit", None),
+        up.AssertLastAssignedFieldId(17),
+        up.AssertCurrentSchemaId(0),
+        up.AssertLastAssignedPartitionId(1000),
+        up.AssertDefaultSpecId(0),
+        up.AssertDefaultSortOrderId(0),
     ],
     ids=lambda r: r.type,
 )
@@ -74,7 +73,7 @@ def test_requirements_are_taken(requirement):
     assert requirement_from_json(taken.model_dump(mode="json")) == requirement
     if requirement.type != "assert-create":
         taken.validate(TableMetadataUtil.parse_raw(serialize(BASE).decode()))
-        req.check_requirements(BASE, [requirement])
+        up.check_requirements(BASE, [requirement])
 
 
 def test_the_same_updates_make_the_same_table():

@@ -80,7 +80,7 @@ def forget() -> None:
 MUTANTS = [
     Mutant(
         "0: batches without columns have no rows",
-        "data.conversion.nested_arrays:make_batch",
+        "data.reading.scan_columns:make_batch",
         "if not columns:",
         "if False:",
     ),
@@ -124,8 +124,8 @@ MUTANTS = [
     Mutant(
         "1: equality deletes reach rows of their own commit",
         "scan.scan_tasks:DeleteIndex.deletes_for",
-        "if sequence_number < one.sequence_number]",
-        "if sequence_number <= one.sequence_number]",
+        "if sequence_number < delete.sequence_number]",
+        "if sequence_number <= delete.sequence_number]",
     ),
     Mutant(
         "1: null keys delete nothing",
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "2: ids are judged for a file",
-        "data.reading.file_columns:_without_id",
+        "data.reading.column_projection:_without_id",
         "    for column in columns:",
         "    if not above and any(column.field_id is not None for column in columns):\n"
         "        return\n"
@@ -209,7 +209,7 @@ MUTANTS = [
     ),
     Mutant(
         "3: entries are what their manifest is listed as",
-        "spec.manifests.inheritance:_check",
+        "manifests.manifest_reader:_check",
         "value not in allowed",
         "False",
         ("a delete manifest listed as data", "a status that nobody knows"),
@@ -269,14 +269,14 @@ MUTANTS = [
     ),
     Mutant(
         "3: summaries of partitions that cannot be read hide manifests from commits",
-        "transaction.manifest_changes:_range",
+        "manifests.manifest_writer:_range",
         "not known or",
         "known and",
         ("summaries of partitions that are wrong",),
     ),
     Mutant(
         "3: entries are newer than their manifest",
-        "spec.manifests.inheritance:_check_numbers",
+        "manifests.manifest_reader:_check_numbers",
         "if manifest.sequence_number is not None and",
         "if False and",
         ("entries from the future",),
@@ -321,7 +321,7 @@ MUTANTS = [
 OF_HISTORIES = [
     Mutant(
         "5: a compaction into another spec overlooks equality deletes beside it",
-        "transaction.conflicts.conflict_rules:reaches_moved_rows_alike",
+        "transaction.conflict_rules:reaches_moved_rows_alike",
         "if len({spec_id for spec_id, *_ in keys}) > 1 else",
         "if False else",
     ),

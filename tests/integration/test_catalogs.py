@@ -24,8 +24,7 @@ from lakehouse.errors import (
 )
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
-from lakehouse.spec.metadata.table_updates import SetProperties
+from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId, SetProperties
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 

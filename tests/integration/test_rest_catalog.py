@@ -91,7 +91,7 @@ def test_a_stale_commit_conflicts(catalog):
     base = create_table(catalog)
     staged = Transaction(catalog, EVENTS, base=base).append([data_file("one")])
     Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
-    from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
+    from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId
 
     with pytest.raises(CommitConflictError):
         catalog.commit(

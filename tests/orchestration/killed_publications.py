@@ -33,8 +33,8 @@ import pyarrow as pa
 import lakehouse as lh
 from deploy.loopback import LoopbackPostgres
 from deploy.ports import free_port
+from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
-from lakehouse.catalog.staging_catalog import StagingCatalog
 from lakehouse.errors import LakehouseError, NoSuchSnapshotError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseResource, resources

@@ -12,11 +12,11 @@ from lakehouse.errors import InvalidPartitionSpecError, InvalidSchemaError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import check_requirements
-from lakehouse.spec.metadata.table_updates import Changes, apply_updates
-from lakehouse.spec.partitioning.spec_json import spec_to_json
+from lakehouse.spec.metadata.table_updates import Changes, check_requirements
+from lakehouse.spec.partitioning.partition_terms import spec_to_json
 from lakehouse.spec.schema.iceberg_types import child_fields, fields_by_id
 from lakehouse.spec.schema.schema_json import schema_to_json
 from tests.unit.spec.samples import grown, table

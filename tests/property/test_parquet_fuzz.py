@@ -22,7 +22,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.deletes.deletion_vector import decode_vector, encode_vector
-from lakehouse.data.reading.parquet_footer import column_chunks
+from lakehouse.data.reading.parquet_reader import column_chunks
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.errors import CorruptMetadataError, LakehouseError

@@ -427,7 +427,7 @@ MUTANTS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         ("compact", "apply deletes"),
     ),
     "rows of the files that verbs rewrite": (
-        "lakehouse.transaction.conflicts.conflict_rules._applies",
+        "lakehouse.transaction.conflict_rules._applies",
         lambda entries, targets: np.zeros(len(entries), bool),
         ("update", "merge", "upsert", "overwrite"),
     ),

@@ -32,9 +32,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
 from lakehouse.spec.schema.iceberg_types import fields_by_id
-from lakehouse.spec.schema.schema_json import schema_from_json, schema_to_json
+from lakehouse.spec.schema.schema_json import assign_fresh_ids, schema_from_json, schema_to_json
 from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 from lakehouse.spec.types.type_text import type_from_text
 

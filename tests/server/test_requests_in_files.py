@@ -21,8 +21,7 @@ from lakehouse.server.http_messages import Call
 from lakehouse.server.repeated_requests import RepeatedRequests
 from lakehouse.server.rest_app import operations_of
 from lakehouse.server.rest_operation import Served
-from lakehouse.storage.durable_disk import PosixDisk
-from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.local import LocalStorage, PosixDisk
 from tests.faulty_storage import FaultyStorage
 from tests.server.conftest import SCHEMA
 from tests.server.test_rest_protocol import append

@@ -18,7 +18,7 @@ import lakehouse as lh
 from lakehouse.errors import CommitConflictError
 from lakehouse.errors import TableAlreadyExistsError as TakenError
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
+from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable
 
-from lakehouse.storage.durable_disk import Stat
+from lakehouse.storage.local import Stat
 
 
 class File:

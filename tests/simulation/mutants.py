@@ -25,12 +25,11 @@ from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError
 from lakehouse.server.table_commits import TableCommits
-from lakehouse.spec.metadata.metadata_draft import MetadataDraft
+from lakehouse.spec.metadata import metadata_draft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction import append, decided_rows, deletion_vectors
 from lakehouse.transaction import commit as engine
-from lakehouse.transaction.conflicts import conflict_rules, row_conflicts
+from lakehouse.transaction import conflict_rules, decided_rows, deletion_vectors
 from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.operations.metadata_changes import Expire
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
@@ -180,7 +179,7 @@ def expiry_without_ref_requirement(patch: Patch) -> None:
         self._set(snapshots=self._m.snapshots.without(set(ids)))
 
     patch.setattr(Expire, "plan", blind)
-    patch.setattr(MetadataDraft, "remove_snapshots", unchecked)
+    patch.setattr(metadata_draft._MetadataDraft, "remove_snapshots", unchecked)
 
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "overwrite", "row_delta", "compact")))
@@ -259,7 +258,7 @@ def rows_moved_that_somebody_else_deleted(patch: Patch) -> None:
 @mutant(Plan(faults=frozenset(), kinds=("append", "add_files", "add_files")), "twice")
 def files_added_without_a_second_look(patch: Patch) -> None:
     """Fault 8: two handles take in one file."""
-    patch.setattr(append, "none_added_twice", lambda *_: None)
+    patch.setattr(file_changes, "none_added_twice", lambda *_: None)
 
 
 VECTORS = Plan(
@@ -371,12 +370,12 @@ def files_emptied_one_row_early(patch: Patch) -> None:
 
 @mutant(MERGES, "I4")
 def rows_that_two_writers_replace(patch: Patch) -> None:
-    patch.setattr(row_conflicts, "no_row_deleted", lambda *_, **__: None)
+    patch.setattr(file_changes, "no_row_deleted", lambda *_, **__: None)
 
 
 @mutant(dataclasses.replace(MERGES, format_version=2), "I4")
 def rows_that_two_writers_replace_by_position_deletes(patch: Patch) -> None:
-    patch.setattr(row_conflicts, "no_row_deleted", lambda *_, **__: None)
+    patch.setattr(file_changes, "no_row_deleted", lambda *_, **__: None)
 
 
 @mutant(MERGES, "I4")
@@ -415,7 +414,7 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
             for one in found
         )
 
-    patch.setattr(row_conflicts, "follow", beside)
+    patch.setattr(file_changes, "follow", beside)
 
 
 @mutant(
@@ -427,8 +426,8 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
 )
 def moved_rows_taken_as_they_are_now(patch: Patch) -> None:
     """A row that another writer changed before it was moved is found by its id."""
-    read = row_conflicts._read
-    patch.setattr(row_conflicts, "_read", lambda file, _, *rest: read(file, 1 << 62, *rest))
+    read = file_changes._read_row_ids
+    patch.setattr(file_changes, "_read_row_ids", lambda file, _, *rest: read(file, 1 << 62, *rest))
 
 
 BEHIND = Plan(

@@ -19,8 +19,7 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.storage.storage_protocol import Storage
 from tests.simulation.scheduler import Process
 

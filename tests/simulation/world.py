@@ -28,7 +28,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction.conflicts import row_conflicts
+from lakehouse.transaction.operations import file_changes
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.simulation.behind_server import Server, ServerProcess, client, without_sockets
 from tests.simulation.database import FaultyDatabase
@@ -388,7 +388,7 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
     )
     # neither are those of readers
     unhindered = mock.patch.object(
-        row_conflicts, "read_table", lambda tasks, read, _: read_table(tasks, read, world.storage)
+        file_changes, "read_table", lambda tasks, read, _: read_table(tasks, read, world.storage)
     )
     try:
         with one_by_one, unhindered, without_sockets(world):

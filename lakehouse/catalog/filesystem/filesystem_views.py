@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakehouse.catalog.commit_outcome import before_the_swap
-from lakehouse.catalog.confinement import check_locations, in_own_folder_below
-from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces, plain_folder
+from lakehouse.catalog.confinement import check_locations, in_own_folder_below, plain_folder
+from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.filesystem.version_files import (
     VersionFiles,
     VersionKind,

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import orjson
 
 from lakehouse.catalog.catalog_protocol import Namespace
-from lakehouse.catalog.confinement import in_own_folder_below
+from lakehouse.catalog.confinement import in_own_folder_below, plain_folder
 from lakehouse.errors import (
     CorruptMetadataError,
     FileAlreadyExistsError,
-    InvalidIdentifierError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NoSuchFileError,
@@ -164,19 +163,3 @@ class FolderNamespaces:
     @staticmethod
     def _is_name(name: str) -> bool:
         return not name.startswith(".") and "." not in name and name == name.strip()
-
-
-def plain_folder(warehouse: str, levels: Sequence[str]) -> str:
-    """Where a name is in a warehouse, each level a folder of that name.
-
-    Raises InvalidIdentifierError for a dot or slash in a level: other engines find tables by their
-    folders, so that nothing can be written differently there.
-    """
-    for level in levels:
-        found = next((character for character in level if character in "./"), None)
-        if found is not None:
-            raise InvalidIdentifierError(
-                f"Name {level!r} holds the character {found!r}, which is not allowed in names of "
-                "a filesystem catalog: the folder is the name. Use a SQL catalog."
-            )
-    return join(warehouse, *levels)

@@ -60,7 +60,11 @@ from lakehouse.spec.json_fields import require_list, require_str, string_map
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
+from lakehouse.spec.metadata.table_updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
     AssertCreate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
@@ -69,15 +73,9 @@ from lakehouse.spec.metadata.table_requirements import (
     AssertLastAssignedPartitionId,
     AssertRefSnapshotId,
     AssertTableUUID,
-    Requirement,
-)
-from lakehouse.spec.metadata.table_updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSnapshot,
-    AddSortOrder,
     AssignUUID,
     RemoveSnapshotRef,
+    Requirement,
     SetCurrentSchema,
     SetDefaultSortOrder,
     SetDefaultSpec,
@@ -87,7 +85,7 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
     UpgradeFormatVersion,
 )
-from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
+from lakehouse.spec.partitioning.partition_terms import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.storage.s3_client import S3_ENDPOINT, s3_endpoint
 from lakehouse.storage.storage_by_scheme import storage_for

@@ -54,8 +54,7 @@ from lakehouse.errors import (
 from lakehouse.patience import patience
 from lakehouse.spec.identifier import Identifier, full_uri
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage

@@ -24,16 +24,6 @@ def make_struct(
     return pa.StructArray.from_arrays(list(children), fields=list(target), mask=mask)
 
 
-def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """A batch of `rows` rows, also where it has no columns.
-
-    `RecordBatch.from_arrays` takes the number of rows from the first column, and 0 without one.
-    """
-    if not columns:
-        return pa.RecordBatch.from_struct_array(make_struct((), pa.struct([]), None, rows))
-    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
-
-
 def make_list(values: pa.Array, lengths: pa.Array, target: pa.DataType) -> pa.Array:
     """A list array from flattened values and list lengths; a null length is a null list."""
     offsets, mask = _offsets(lengths)

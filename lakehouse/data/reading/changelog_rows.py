@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from lakehouse.data.conversion.row_codes import Codes, occurrence, row_codes, surplus
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import file_columns
+from lakehouse.data.reading.column_projection import Projection, file_columns
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.scan.changelog_plan import ChangelogStep
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow

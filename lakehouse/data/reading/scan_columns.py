@@ -20,11 +20,10 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StructType
 
-from lakehouse.data.conversion.nested_arrays import make_batch
+from lakehouse.data.conversion.nested_arrays import make_struct
 from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
 from lakehouse.data.deletes.deletion_vector import Positions
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import FileColumn, file_columns
+from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.bound_filter import columns as columns_of
 from lakehouse.expressions.row_evaluation import passing
@@ -448,3 +447,13 @@ class TaskReader(ABC):
             working = working if mask is None else working.filter(pa.array(mask))
         filtered = scan.keep_matching(working, self._task)
         return None if filtered is None else scan.output(filtered, self._task)
+
+
+def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of `rows` rows, also where it has no columns.
+
+    `RecordBatch.from_arrays` takes the number of rows from the first column, and 0 without one.
+    """
+    if not columns:
+        return pa.RecordBatch.from_struct_array(make_struct((), pa.struct([]), None, rows))
+    return pa.RecordBatch.from_arrays(list(columns), schema=schema)

@@ -44,10 +44,10 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
-from lakehouse.spec.manifests.bounds_columns import rounded_bounds
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.internal_values import rounded_bounds
 
 
 @dataclass(frozen=True, slots=True)

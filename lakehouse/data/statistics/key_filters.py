@@ -30,8 +30,8 @@ from pyiceberg.types import (
 
 from lakehouse.data.statistics.puffin import parse_footer
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.spec.manifests.bounds_columns import serialized_values
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.types.internal_values import serialized_values
 from lakehouse.spec.types.sorted_numbers import distinct
 from lakehouse.storage.storage_protocol import Storage
 

@@ -34,9 +34,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import FileColumn, file_columns
-from lakehouse.data.reading.parquet_footer import WholeParquet, load_footer, open_parquet, readable
+from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
+from lakehouse.data.reading.parquet_reader import WholeParquet, load_footer, open_parquet, readable
 from lakehouse.data.statistics.column_metrics import decode_statistic, footer_metrics, metrics_modes
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
 from lakehouse.expressions.transforms.partition_transforms import transform_value

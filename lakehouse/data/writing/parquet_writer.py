@@ -25,9 +25,9 @@ from lakehouse.data.statistics.column_metrics import (
     footer_metrics,
 )
 from lakehouse.errors import InvalidPropertyError, StorageError
-from lakehouse.spec.manifests.bounds_columns import is_ordered_alike
 from lakehouse.spec.table_properties import PARQUET_ENCODINGS, TableProperties
 from lakehouse.spec.types.arrow_types import field_id_of, leaf_field_ids
+from lakehouse.spec.types.internal_values import is_ordered_alike
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _TOGETHER_BYTES = 65_536

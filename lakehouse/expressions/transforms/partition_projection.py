@@ -43,8 +43,8 @@ from lakehouse.expressions.bound_filter import (
     disjunction,
     fold,
     map_leaves,
+    matches,
 )
-from lakehouse.expressions.physical_comparison import matches
 from lakehouse.expressions.transforms.partition_transforms import transform_value
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import partition_types, physical_type, to_physical

@@ -48,8 +48,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import refuse_encrypted, refuse_v1
-from lakehouse.spec.metadata.table_requirements import AssertCurrentSchemaId
-from lakehouse.spec.metadata.table_updates import AddPartitionSpec
+from lakehouse.spec.metadata.table_updates import AddPartitionSpec, AssertCurrentSchemaId
 from lakehouse.spec.schema.iceberg_types import with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage

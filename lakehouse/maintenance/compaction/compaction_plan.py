@@ -30,6 +30,7 @@ from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_writer import may_hold
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
@@ -40,7 +41,6 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order, partition_path
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.manifest_changes import may_hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

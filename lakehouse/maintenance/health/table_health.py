@@ -29,6 +29,7 @@ from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_ms, listing
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_writer import Grouping
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, partition_key
 from lakehouse.spec.manifests.manifest_entries import Entries
@@ -36,7 +37,6 @@ from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.manifest_changes import Grouping
 
 _TOGETHER = 16
 """Manifests read by one task: most are in memory, and a task each would cost more than they do."""

@@ -13,11 +13,11 @@ from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.manifests.manifest_reader import load_manifests
+from lakehouse.manifests.manifest_writer import Grouping
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.manifest_changes import Grouping
 from lakehouse.transaction.transaction import Transaction
 
 _WELL_FILLED = 0.5

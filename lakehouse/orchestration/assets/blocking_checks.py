@@ -18,7 +18,7 @@ from dagster import DagsterEventType as EventType
 from dagster._core.events import DagsterEvent
 from dagster._core.execution.context.system import StepExecutionContext
 
-from lakehouse.catalog.staging_catalog import StagingCatalog
+from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.ingestion.audit import CheckOutcome, StagedWrite
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import explained

@@ -41,7 +41,6 @@ from lakehouse.orchestration.assets.partition_filter import (
     Windows,
     partition_column,
 )
-from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import (
@@ -51,6 +50,7 @@ from lakehouse.spec.metadata.snapshot import (
     Snapshot,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.types.internal_values import decode_bounds
 from lakehouse.table import Table
 
 _EPOCH = date(1970, 1, 1)

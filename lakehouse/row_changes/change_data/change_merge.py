@@ -20,8 +20,13 @@ from lakehouse.row_changes.change_data.change_batch import ChangeBatch
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
-from lakehouse.row_changes.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
-from lakehouse.row_changes.merge.source_rows import SourceRows
+from lakehouse.row_changes.merge.source_match import (
+    KeyColumns,
+    KeyRange,
+    KeysInOrder,
+    SourcePart,
+    SourceRows,
+)
 from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -43,33 +48,33 @@ def merge_changes(target: TargetRows, batch: ChangeBatch, writer: RowWriter) -> 
         InvalidSchemaError: a value does not fit its column.
     """
     stored = batch.stored(target.metadata)
-    fields = [one for one in batch.schema.fields if one.name in stored]
+    fields = [field for field in batch.schema.fields if field.name in stored]
     rows = batch.rows.select(stored).append_column(_DELETES, pa.array(batch.deletes))
     extra: list[tuple[str, IcebergType]] = [(_DELETES, BooleanType())]
     for name in batch.deleted_before.column_names:
         rows = rows.append_column(_DELETED_AT + name, batch.deleted_before[name])
         extra.append((_DELETED_AT + name, batch.schema.find_field(name).field_type))
-    lacking = [one for one in target.schema.fields if one.name not in stored]
+    lacking = [field for field in target.schema.fields if field.name not in stored]
     for field, values in zip(lacking, _defaults(rows, lacking), strict=True):
         rows = rows.append_column(field.name, values)
         extra.append((field.name, field.field_type))
     top = max(batch.schema.highest_field_id, target.schema.highest_field_id)
     more = (NestedField(top + at, *one) for at, one in enumerate(extra, start=1))
     schema = Schema(*fields, *more)
-    statement = _statement(batch, stored, [one.name for one in lacking])
+    statement = _statement(batch, stored, [field.name for field in lacking])
     merge = bind_merge(statement, target.schema, schema)
     return merge_rows(target, merge, SourceRows.in_memory(schema, rows), writer)
 
 
 def _defaults(rows: pa.Table, lacking: Sequence[NestedField]) -> list[pa.ChunkedArray]:
     """What a new row has in columns that the changes lack."""
-    optional = [one.model_copy(update={"required": False}) for one in lacking]
+    optional = [field.model_copy(update={"required": False}) for field in lacking]
     free = Schema(*optional).highest_field_id + 1
     schema = Schema(*optional, NestedField(free, _DELETES, BooleanType()))
     filled = pa.Table.from_batches(
         coerce(rows.select([_DELETES]), schema), schema=schema_to_arrow(schema)
     )
-    return [filled[one.name] for one in lacking]
+    return [filled[field.name] for field in lacking]
 
 
 def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.bool_]:
@@ -81,17 +86,17 @@ def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.boo
     """
     older = MergeClause("matched", "delete", _compared(batch.sequence_by, "<", "<", "FALSE"))
     merge = bind_merge(MergeStatement(batch.keys, (older,)), remembered.schema, batch.schema)
-    found = np.zeros(batch.rows.num_rows, bool)
+    is_older = np.zeros(batch.rows.num_rows, bool)
     if not batch.rows.num_rows:
-        return found
+        return is_older
     columns = remembered.columns(merge.key_columns | merge.needed_columns)
     part = SourcePart(KeyColumns(merge, columns), batch.rows)
     limits = KeyRange(merge)
     limits.add(part.values)
     in_order = KeysInOrder(merge, part.values)
     for task in remembered.tasks(limits.filter(), in_order.tasks):
-        for one in remembered.batches(task, columns):
-            rows = pa.Table.from_batches([one])
+        for target_batch in remembered.batches(task, columns):
+            rows = pa.Table.from_batches([target_batch])
             pairs = part.pairs(remembered.beside_nothing(rows, columns, merge.source))
             paired = PairedRows(
                 len(pairs.target),
@@ -100,8 +105,8 @@ def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.boo
                 batch.rows.take(pa.array(pairs.source)),
                 merge.source,
             )
-            found[pairs.source[paired.where(merge.clauses[0].condition)]] = True
-    return found
+            is_older[pairs.source[paired.where(merge.clauses[0].condition)]] = True
+    return is_older
 
 
 def _statement(batch: ChangeBatch, stored: Sequence[str], lacking: Sequence[str]) -> MergeStatement:

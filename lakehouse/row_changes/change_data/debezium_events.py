@@ -155,21 +155,21 @@ def _envelopes(
     schema: Any = None
     types: dict[str, ConnectType] = {}
     for number, event in enumerate(events):
-        found = _parsed(event, number) if isinstance(event, str | bytes) else event
-        if found is None:
+        document = _parsed(event, number) if isinstance(event, str | bytes) else event
+        if document is None:
             continue
-        if not isinstance(found, Mapping):
-            raise _refused(number, f"is {type(found).__name__}, no object")
-        if "payload" not in found:
-            yield number, found, {}
+        if not isinstance(document, Mapping):
+            raise _refused(number, f"is {type(document).__name__}, no object")
+        if "payload" not in document:
+            yield number, document, {}
             continue
-        if found.get("schema") != schema:
-            schema = found["schema"]
+        if document.get("schema") != schema:
+            schema = document["schema"]
             types = {} if schema is None else row_types(schema)
-        if found["payload"] is not None:
-            if not isinstance(found["payload"], Mapping):
+        if document["payload"] is not None:
+            if not isinstance(document["payload"], Mapping):
                 raise _refused(number, "has a payload that is no object")
-            yield number, found["payload"], types
+            yield number, document["payload"], types
 
 
 def _arrow_envelopes(
@@ -185,13 +185,13 @@ def _arrow_envelopes(
             "Arrow data of events has the columns of Debezium's envelope: op, and before and after "
             f"as structs; these are {', '.join(table.column_names)}"
         )
-    types = {one.name: arrow_type(one.type) for one in row}
+    types = {field.name: arrow_type(field.type) for field in row}
     plain = [
-        one.with_type(counted(one.type)) if one.name in ("before", "after") else one
-        for one in table.schema
+        field.with_type(counted(field.type)) if field.name in ("before", "after") else field
+        for field in table.schema
     ]
     for number, envelope in enumerate(table.cast(pa.schema(plain)).to_pylist()):
-        if any(envelope.get(one) is not None for one in ("op", "before", "after")):
+        if any(envelope.get(member) is not None for member in ("op", "before", "after")):
             yield number, envelope, types
 
 
@@ -212,21 +212,21 @@ def _key_of(row: Mapping[str, Any], keys: Sequence[str], number: int, side: str)
 
 
 def _at(envelope: Mapping[str, Any], path: str) -> Any:
-    found: Any = envelope
+    value: Any = envelope
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _row_of(envelope: Mapping[str, Any], side: str, number: int) -> Mapping[str, Any]:
-    found = envelope.get(side) or {}
-    if not isinstance(found, Mapping):
+    row = envelope.get(side) or {}
+    if not isinstance(row, Mapping):
         raise _refused(
             number,
-            f"has a {side!r} that is {type(found).__name__}, no object: documents of MongoDB are "
+            f"has a {side!r} that is {type(row).__name__}, no object: documents of MongoDB are "
             "flattened first (ExtractNewDocumentState)",
         )
-    return found
+    return row
 
 
 def _unchanged(number: int, name: str) -> InvalidInputError:

@@ -89,7 +89,7 @@ class BoundMerge:
     @property
     def key_columns(self) -> set[int]:
         """Field ids of the target that its keys are made of."""
-        return _of_target(one for pair in self.keys for one in columns_of(pair.target))
+        return _of_target(column for pair in self.keys for column in columns_of(pair.target))
 
     @property
     def needed_columns(self) -> set[int]:
@@ -236,7 +236,7 @@ def _key_pair(term: Term) -> KeyPair | None:
     if not isinstance(term, Call) or term.name not in ("=", "same"):
         return None
     left, right = term.args
-    sides = [{one.field_id > 0 for one in columns_of(side)} for side in (left, right)]
+    sides = [{column.field_id > 0 for column in columns_of(side)} for side in (left, right)]
     nulls = term.name == "same"
     if sides == [{True}, {False}]:
         return KeyPair(left, right, nulls)
@@ -244,7 +244,7 @@ def _key_pair(term: Term) -> KeyPair | None:
 
 
 def _of_target(named: Iterable[Column | Leaf]) -> set[int]:
-    return {one.field_id for one in named if one.field_id > 0}
+    return {column.field_id for column in named if column.field_id > 0}
 
 
 def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:

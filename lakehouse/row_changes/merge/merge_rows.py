@@ -25,11 +25,13 @@ from lakehouse.row_changes.merge.source_match import (
     Pairs,
     Rows,
     SourcePart,
+    SourceRows,
+    SpillFile,
+    SpillFolder,
     compared_columns,
     hashes,
     key_test,
 )
-from lakehouse.row_changes.merge.source_rows import SourceRows, SpillFile, SpillFolder
 from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows, empty_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
 from lakehouse.scan.planner import ScanPlan
@@ -131,11 +133,11 @@ class _Merging:
         files, known, limits = split_source(self._source, self._keys)
         self._conflict(limits, known)
         schema = empty_rows(self._found_columns).schema
-        found = KeySplit(self._source.folder, "target", schema, len(files))
+        split = KeySplit(self._source.folder, "target", schema, len(files))
         for rows in self._found(self._target.tasks(self._where), known):
             numbers, _ = row_numbers(self._keys, self._keys.of_target(self._alone(rows)))
-            found.add(rows, numbers)
-        for own, theirs in zip(files, found.close(), strict=True):
+            split.add(rows, numbers)
+        for own, theirs in zip(files, split.close(), strict=True):
             part = SourcePart(self._keys, own.table().combine_chunks())
             self._check_unique(part)
             tables = (pa.Table.from_batches([batch]) for batch in theirs.batches())
@@ -181,7 +183,7 @@ class _Merging:
                 found.append(batch.take(pa.array(at)))
         if not found or self._columns is self._key_columns:
             return found
-        wanted = np.concatenate([positions_of(one) for one in found])
+        wanted = np.concatenate([positions_of(batch) for batch in found])
         found = []
         for batch in self._target.batches(task, self._columns, threads=threads):
             positions = positions_of(batch)
@@ -273,7 +275,7 @@ class _Merging:
         rows, counts = np.unique(pairs.target[at], return_counts=True)
         several = np.isin(pairs.target, rows[counts > 1])
         disputed = [found[several[found]] for clause, found in acting if clause.action == "update"]
-        if not any(len(one) for one in disputed):
+        if not any(len(rows) for rows in disputed):
             return
         first = paired.take(np.concatenate(disputed)[:1])
         key = ", ".join(first.shown(pair.source) for pair in self._merge.keys)
@@ -292,14 +294,14 @@ def _acting(clauses: Sequence[BoundClause], rows: PairedRows) -> list[tuple[Boun
 
     A condition is computed for the rows alone that no clause before it took.
     """
-    found: list[tuple[BoundClause, Rows]] = []
+    acting: list[tuple[BoundClause, Rows]] = []
     left = np.arange(rows.count)
     for clause in clauses:
         acts = rows.take(left).where(clause.condition)
         if acts.any():
-            found.append((clause, left[acts]))
+            acting.append((clause, left[acts]))
         left = left[~acts]
-    return found
+    return acting
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -307,7 +309,7 @@ def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
-        if sum(one.num_rows for one in waiting) >= _DECIDED_TOGETHER:
+        if sum(table.num_rows for table in waiting) >= _DECIDED_TOGETHER:
             yield pa.concat_tables(waiting).combine_chunks()
             waiting = []
     if waiting:
@@ -384,10 +386,10 @@ class KeySplit:
 def row_numbers(columns: KeyColumns, keys: list[pa.Array]) -> tuple[Hashes, Hashes]:
     """A number for each row, equal for equal keys, and those of the keys that can match alone."""
     frame = columns.frame(keys)
-    found = hashes(frame)
+    hashed = hashes(frame)
     numbers = np.arange(len(keys[0]), dtype=np.uint64)  # any part will do
-    numbers[frame["row"].to_numpy()] = found
-    return numbers, found
+    numbers[frame["row"].to_numpy()] = hashed
+    return numbers, hashed
 
 
 def split_source(
@@ -402,8 +404,8 @@ def split_source(
     for batch in source.batches():
         rows = pa.Table.from_batches([batch])
         keys = columns.of_source(rows)
-        numbers, found = row_numbers(columns, keys)
-        known.add(found)
+        numbers, hashed = row_numbers(columns, keys)
+        known.add(hashed)
         limits.add(keys)
         split.add(rows, numbers)
     return split.close(), known, limits

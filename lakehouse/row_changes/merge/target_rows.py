@@ -17,9 +17,8 @@ from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, Ro
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import InvalidExpressionError, RowsNotFoundError
-from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Term, Value
+from lakehouse.expressions.bound_filter import TRUE, Bound, Column, Mask, Term, Value
 from lakehouse.expressions.filter_text import describe_term
-from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.row_evaluation import evaluate, passing
 from lakehouse.expressions.sql.typed_calls import type_of
 from lakehouse.row_changes.row_change import POSITION, RowChange, RowWriter, positions_of
@@ -151,7 +150,7 @@ class TargetRows:
 
     def new(self, rows: PairedRows, values: Mapping[str, Term]) -> Iterator[pa.RecordBatch]:
         """New rows; columns without a value have their default."""
-        yield from self._fitting({name: rows.values(one) for name, one in values.items()})
+        yield from self._fitting({name: rows.values(term) for name, term in values.items()})
 
     def _fitting(self, columns: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
         yield from coerce(pa.table(dict(columns)), self._stored, table=self.table)
@@ -299,7 +298,7 @@ def replace_rows(
     Raises:
         RowsNotFoundError: not all of `gone` are there.
     """
-    names = [one.name for one in target.schema.fields]
+    names = [field.name for field in target.schema.fields]
     tasks = list(target.tasks(where)) if keys.num_rows else []
     found = [no_rows(pa.schema([(one.name, one.type) for one in schema_to_arrow(target.schema)]))]
     numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -310,7 +309,7 @@ def replace_rows(
             found.append(pa.table(dict(zip(names, map(rows.column, names), strict=True))))
             positions.append(positions_of(rows))
             numbers.append(np.full(rows.num_rows, number))
-    there = pa.concat_tables([one.cast(found[0].schema) for one in found])
+    there = pa.concat_tables([table.cast(found[0].schema) for table in found])
     fresh = come(there).select(names)
     of_file, at = np.concatenate(numbers), np.concatenate(positions)
     codes = row_codes(

@@ -15,14 +15,19 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
-from lakehouse.expressions.bound_filter import Bound, Constant, Leaf, Op, fold, leaves
-from lakehouse.expressions.physical_comparison import (
-    Column,
+from lakehouse.expressions.bound_filter import (
+    Bound,
+    Constant,
+    Leaf,
     Mask,
+    Op,
+    Values,
     comparable_types,
     compare,
     every_mask,
+    fold,
     is_one_of,
+    leaves,
     matches,
     some_mask,
     starts_with,
@@ -32,11 +37,11 @@ from lakehouse.expressions.transforms.partition_projection import (
     is_of,
     project_leaf,
 )
-from lakehouse.spec.manifests.bounds_columns import decode_bounds, order_free
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import physical_type
+from lakehouse.spec.types.internal_values import decode_bounds, order_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,8 @@ class Statistics:
         no_values: certainly nothing but nulls and NaN.
     """
 
-    lower: Column | None
-    upper: Column | None
+    lower: Values | None
+    upper: Values | None
     may_null: Mask
     all_null: Mask
     may_nan: Mask
@@ -126,7 +131,7 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
     )
 
 
-def _in_order(lower: Column | None, upper: Column | None) -> tuple[Column | None, Column | None]:
+def _in_order(lower: Values | None, upper: Values | None) -> tuple[Values | None, Values | None]:
     """The bounds, null where the lower one is above the upper one: these contradict each other."""
     if lower is None or upper is None:
         return lower, upper
@@ -137,7 +142,7 @@ def _in_order(lower: Column | None, upper: Column | None) -> tuple[Column | None
     return pc.if_else(inverted, nothing, lower), pc.if_else(inverted, nothing, upper)
 
 
-def _column(table: pa.Table, name: str) -> Column | None:
+def _column(table: pa.Table, name: str) -> Values | None:
     place = table.schema.get_field_index(name)
     return None if place < 0 else table.column(place)
 
@@ -357,11 +362,11 @@ def _partition_mask(
     )
 
 
-def _usable(bounds: Column | None, leaf: Leaf) -> Column | None:
+def _usable(bounds: Values | None, leaf: Leaf) -> Values | None:
     return bounds if bounds is not None and comparable_types(bounds, leaf) else None
 
 
-def _any_within(leaf: Leaf, lower: Column | None, upper: Column | None, everything: Mask) -> Mask:
+def _any_within(leaf: Leaf, lower: Values | None, upper: Values | None, everything: Mask) -> Mask:
     values: tuple[Any, ...] = leaf.value if leaf.op is Op.IN else (leaf.value,)
     if len(values) > _MANY_VALUES:
         below = everything if lower is None else compare(lower, Op.LTE, max(values), null=True)
@@ -376,7 +381,7 @@ def _any_within(leaf: Leaf, lower: Column | None, upper: Column | None, everythi
 
 
 def _prefix_within(
-    prefix: str, lower: Column | None, upper: Column | None, everything: Mask
+    prefix: str, lower: Values | None, upper: Values | None, everything: Mask
 ) -> Mask:
     reaches = everything if upper is None else compare(upper, Op.GTE, prefix, null=True)
     if lower is None:
@@ -387,7 +392,7 @@ def _prefix_within(
 
 
 def _only_excluded(
-    leaf: Leaf, lower: Column | None, upper: Column | None, everything: Mask
+    leaf: Leaf, lower: Values | None, upper: Values | None, everything: Mask
 ) -> Mask:
     """Certainly every value is one that `!=`, `not in` or `not starts with` excludes."""
     if lower is None or upper is None:
@@ -400,7 +405,7 @@ def _only_excluded(
     return is_one_of(lower, values, null=False) & _same(lower, upper)
 
 
-def _same(lower: Column, upper: Column) -> Mask:
+def _same(lower: Values, upper: Values) -> Mask:
     comparable = [
         one.cast(pa.binary()) if pa.types.is_fixed_size_binary(one.type) else one
         for one in (lower, upper)

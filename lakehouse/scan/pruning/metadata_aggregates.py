@@ -58,7 +58,7 @@ def from_entries(parts: Sequence[Entries], asked: Iterable[Aggregate]) -> list[i
     Raises:
         LookupError: they do not tell one of them.
     """
-    return [_value(parts, one) for one in asked]
+    return [_value(parts, aggregate) for aggregate in asked]
 
 
 def _value(parts: Sequence[Entries], asked: Aggregate) -> int | None:
@@ -67,7 +67,7 @@ def _value(parts: Sequence[Entries], asked: Aggregate) -> int | None:
     if asked.function == "count":
         return sum(_values_of(part.table, asked.column.field_id) for part in parts)
     found = [_extreme(part.table, asked.function, asked.column) for part in parts]
-    known = [one for one in found if one is not None]
+    known = [extreme for extreme in found if extreme is not None]
     if not known:
         return None
     return min(known) if asked.function == "min" else max(known)

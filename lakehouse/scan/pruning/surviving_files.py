@@ -19,8 +19,16 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, Leaf, fold
-from lakehouse.expressions.physical_comparison import Mask, every_mask, some_mask
+from lakehouse.expressions.bound_filter import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    Mask,
+    every_mask,
+    fold,
+    some_mask,
+)
 from lakehouse.expressions.transforms.partition_projection import LeafProjections
 from lakehouse.manifests.manifest_cache import Listed
 from lakehouse.manifests.manifest_reader import ManifestReader, OpenManifest
@@ -105,7 +113,7 @@ class ManifestColumns:
         self._listed, self._of_data = listed, of_data
         self.bytes_total = sum(manifest.manifest_length for manifest in manifests)
         self._live = [live_files(manifest) for manifest in manifests]
-        self.files = None if None in self._live else sum(one or 0 for one in self._live)
+        self.files = None if None in self._live else sum(count or 0 for count in self._live)
 
     @cached_property
     def by_spec(self) -> dict[int, npt.NDArray[np.int64]]:
@@ -118,12 +126,12 @@ class ManifestColumns:
     @cached_property
     def empty(self) -> Mask:
         """Which manifests certainly hold no live file."""
-        return np.array([one == 0 for one in self._live], bool)
+        return np.array([count == 0 for count in self._live], bool)
 
     @cached_property
     def live(self) -> npt.NDArray[np.int64]:
         """Live files by manifest, 0 where it does not say."""
-        return np.array([one or 0 for one in self._live], np.int64)
+        return np.array([count or 0 for count in self._live], np.int64)
 
     def may_match(
         self,
@@ -204,7 +212,7 @@ def live_files(manifest: ManifestFile) -> int | None:
 
 
 def _bytes_of(known: Statistics) -> int:
-    bounds = sum(one.nbytes for one in (known.lower, known.upper) if one is not None)
+    bounds = sum(bounds.nbytes for bounds in (known.lower, known.upper) if bounds is not None)
     return int(_FIELD_BYTES + bounds + 5 * len(known.all_null))
 
 

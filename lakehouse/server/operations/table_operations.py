@@ -66,12 +66,17 @@ from lakehouse.spec.json_fields import (
     require_str,
     string_map,
 )
-from lakehouse.spec.metadata.commit_json import requirement_from_json, update_from_json
 from lakehouse.spec.metadata.metadata_json import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties, Update
-from lakehouse.spec.partitioning.spec_json import new_sort_order_from_json, spec_from_json
+from lakehouse.spec.metadata.table_updates import (
+    Requirement,
+    SetLocation,
+    SetProperties,
+    Update,
+    requirement_from_json,
+    update_from_json,
+)
+from lakehouse.spec.partitioning.partition_terms import new_sort_order_from_json, spec_from_json
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
 from lakehouse.storage.storage_protocol import Storage

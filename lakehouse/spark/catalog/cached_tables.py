@@ -25,8 +25,7 @@ from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import Requirement, Update
 
 logger = logging.getLogger(__name__)
 

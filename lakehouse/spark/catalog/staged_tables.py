@@ -30,7 +30,7 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
 )
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec
-from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
+from lakehouse.spec.schema.schema_json import assign_fresh_ids
 from lakehouse.table.row_write import RowWrite
 from lakehouse.table.table import Table
 from lakehouse.transaction.transaction import Transaction

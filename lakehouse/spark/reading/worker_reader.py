@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.data.conversion.nested_arrays import make_batch
+from lakehouse.data.reading.scan_columns import make_batch
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup

@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow.parquet as pq
 from pyiceberg import types as ice
 
-from lakehouse.data.reading.parquet_footer import as_metadata_file
+from lakehouse.data.reading.parquet_reader import as_metadata_file
 from lakehouse.data.statistics.column_metrics import (
     FileMetrics,
     footer_metrics,

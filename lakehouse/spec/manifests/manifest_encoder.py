@@ -32,11 +32,11 @@ from pyiceberg.types import (
 
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spec.manifests.avro_container import write_long
-from lakehouse.spec.manifests.bounds_columns import encode_bounds, settled_bound
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, FIXED_COLUMNS, Entries
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.spec.types.arrow_types import kind_of, partition_types, physical_type
+from lakehouse.spec.types.internal_values import encode_bounds, settled_bound
 
 AvroType = str | dict[str, Any] | list[Any]
 

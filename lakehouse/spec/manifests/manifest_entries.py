@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
-from lakehouse.spec.manifests.bounds_columns import decode_bounds, encode_bounds
 from lakehouse.spec.manifests.data_file import (
     CONTENT_POSITION_DELETES,
     DATA_FILE_ENDINGS,
@@ -29,6 +28,7 @@ from lakehouse.spec.types.arrow_types import (
     physical_type,
     to_physical,
 )
+from lakehouse.spec.types.internal_values import decode_bounds, encode_bounds
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
     "status": pa.int32(),

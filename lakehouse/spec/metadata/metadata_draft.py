@@ -1,4 +1,4 @@
-"""Table metadata while updates are folded into it; used through `table_updates.apply_updates`."""
+"""Table metadata with updates folded into it. Pure."""
 
 from __future__ import annotations
 
@@ -37,6 +37,31 @@ from lakehouse.spec.metadata.table_metadata import (
     snapshot_log,
     upgrade_v1,
 )
+from lakehouse.spec.metadata.table_updates import (
+    LAST_ADDED,
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
+    AssignUUID,
+    RemovePartitionSpecs,
+    RemovePartitionStatistics,
+    RemoveProperties,
+    RemoveSchemas,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    RemoveStatistics,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetPartitionStatistics,
+    SetProperties,
+    SetSnapshotRef,
+    SetStatistics,
+    Update,
+    UpgradeFormatVersion,
+)
 from lakehouse.spec.partitioning.compatibility import (
     check_names_apart,
     check_schema_for_version,
@@ -45,14 +70,60 @@ from lakehouse.spec.partitioning.compatibility import (
     check_spec,
     name_clashes,
 )
-from lakehouse.spec.schema.fresh_field_ids import check_names
 from lakehouse.spec.schema.schema_json import (
     ID_MAX,
     check_column_ids,
+    check_names,
     schema_to_json,
     with_unknown_keys,
 )
 from lakehouse.spec.table_properties import TableProperties, check_property_texts
+
+
+def apply_updates(
+    base: TableMetadata | None,
+    updates: Iterable[Update],
+    *,
+    now_ms: int,
+    base_location: str | None = None,
+) -> TableMetadata:
+    """The metadata after a commit.
+
+    A v1 base stays v1 until `UpgradeFormatVersion` is among the updates.
+    `last_updated_ms`, snapshot timestamps and snapshot-log entries never precede what the base (or
+    the parent snapshot) carries, even if `now_ms` does. The cost does not depend on the number of
+    snapshots, except when snapshots are removed.
+
+    Args:
+        base: current metadata; None creates a table, which the updates must define completely.
+        updates: in order.
+        now_ms: milliseconds since the epoch.
+        base_location: the file that holds `base`; it is then added to the metadata log, which keeps
+            the newest `write.metadata.previous-versions-max` entries.
+
+    Returns:
+        `base` itself when nothing changes.
+
+    Raises:
+        CommitConflictError: the updates were made for another base (sequence number, row id or
+            snapshot taken, a ref names a removed snapshot): rebase and try again.
+        InvalidInputError: updates that cannot be applied to any base.
+    """
+    draft = _MetadataDraft(base, now_ms)
+    for update in updates:
+        draft.apply(update)
+    return draft.build(base_location)
+
+
+def expired_metadata_files(base: TableMetadata, new: TableMetadata) -> list[str]:
+    """Metadata files that the log of `base` lists and the log of `new` does not.
+
+    With `write.metadata.delete-after-commit.enabled` they are to be deleted after `new` is
+    committed.
+    """
+    kept = {entry.metadata_file for entry in new.metadata_log}
+    return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]
+
 
 # The numbers that a snapshot brings: those of versions and of rows, as the format version says.
 
@@ -131,7 +202,6 @@ def check_field_numbers(m: TableMetadata, spec: PartitionSpec) -> None:
         )
 
 
-_LAST_ADDED = -1
 _RESERVED_PROPERTIES = frozenset(
     {
         "format-version",
@@ -147,8 +217,8 @@ _RESERVED_PROPERTIES = frozenset(
 )
 
 
-class MetadataDraft:
-    """The state between updates: each method applies the one of its name, `build` checks all."""
+class _MetadataDraft:
+    """The state between updates; `build` checks all."""
 
     def __init__(self, base: TableMetadata | None, now_ms: int) -> None:
         self._base = base
@@ -166,10 +236,54 @@ class MetadataDraft:
         self._m = replace(self._m, **changes)
         self._changed = True
 
+    def apply(self, update: Update) -> None:  # noqa: C901 - a line for each kind
+        match update:
+            case AssignUUID(uuid):
+                self.assign_uuid(uuid)
+            case UpgradeFormatVersion(version):
+                self.upgrade_format_version(version)
+            case AddSchema(schema):
+                self.add_schema(schema)
+            case SetCurrentSchema(schema_id):
+                self.set_current_schema(schema_id)
+            case RemoveSchemas(ids):
+                self.remove_schemas(ids)
+            case AddPartitionSpec(spec):
+                self.add_spec(spec)
+            case SetDefaultSpec(spec_id):
+                self.set_default_spec(spec_id)
+            case RemovePartitionSpecs(spec_ids=ids):
+                self.remove_specs(ids)
+            case AddSortOrder(order):
+                self.add_sort_order(order)
+            case SetDefaultSortOrder(order_id):
+                self.set_default_sort_order(order_id)
+            case AddSnapshot(snapshot):
+                self.add_snapshot(snapshot)
+            case SetSnapshotRef(name):
+                self.set_ref(name, update.ref())
+            case RemoveSnapshots(ids):
+                self.remove_snapshots(ids)
+            case RemoveSnapshotRef(name):
+                self.remove_ref(name)
+            case SetLocation(location):
+                self.set_location(location)
+            case SetProperties(properties, foreign):
+                self.set_properties(properties, foreign=foreign)
+            case RemoveProperties(names):
+                self.remove_properties(names)
+            case SetStatistics(document):
+                self.set_statistics("statistics", document)
+            case RemoveStatistics(snapshot_id):
+                self.remove_statistics("statistics", snapshot_id)
+            case SetPartitionStatistics(document):
+                self.set_statistics("partition_statistics", document)
+            case RemovePartitionStatistics(snapshot_id):
+                self.remove_statistics("partition_statistics", snapshot_id)
+
     # Identity and version
 
     def assign_uuid(self, uuid: str) -> None:
-        """Set the uuid of a table that has none yet."""
         if self._m.table_uuid == uuid.lower():
             return
         if self._base is not None:
@@ -179,7 +293,6 @@ class MetadataDraft:
         self._set(table_uuid=uuid.lower())
 
     def upgrade_format_version(self, version: int) -> None:
-        """Raise the format version."""
         check_format_version(version)
         if version < self._m.format_version and not self._is_blank():
             raise InvalidInputError(
@@ -198,7 +311,6 @@ class MetadataDraft:
         return self._base is None and not (self._m.schemas or self._m.partition_specs)
 
     def set_location(self, location: str) -> None:
-        """Set the base location."""
         if not location:
             raise InvalidInputError("A table needs a location.")
         if location != self._m.location:
@@ -207,7 +319,6 @@ class MetadataDraft:
     # Schemas
 
     def add_schema(self, schema: Schema) -> None:
-        """Add a schema or find its equal."""
         check_column_ids(schema)
         for known in self._m.schemas:
             if known == schema:
@@ -245,7 +356,6 @@ class MetadataDraft:
         return {**self._m.originals, "schemas": {**known, fresh.schema_id: kept}}
 
     def set_current_schema(self, schema_id: int) -> None:
-        """Make a schema current."""
         wanted = _resolve(schema_id, self._last_schema, "schema")
         if wanted not in {schema.schema_id for schema in self._m.schemas}:
             raise InvalidSchemaError(
@@ -255,7 +365,6 @@ class MetadataDraft:
             self._set(current_schema_id=wanted)
 
     def remove_schemas(self, ids: Iterable[int]) -> None:
-        """Forget schemas."""
         gone = set(ids)
         if self._m.current_schema_id in gone:
             raise InvalidSchemaError(
@@ -268,7 +377,6 @@ class MetadataDraft:
     # Partition specs and sort orders
 
     def add_spec(self, spec: PartitionSpec) -> None:
-        """Add a partition spec or find its equivalent."""
         for known in self._m.partition_specs:
             if known.compatible_with(PartitionSpec(*spec.fields, spec_id=known.spec_id)):
                 self._last_spec = known.spec_id
@@ -307,7 +415,6 @@ class MetadataDraft:
                     )
 
     def set_default_spec(self, spec_id: int) -> None:
-        """Make a partition spec the default."""
         wanted = _resolve(spec_id, self._last_spec, "partition spec")
         found = self._m.specs().get(wanted)
         if found is None:
@@ -319,7 +426,6 @@ class MetadataDraft:
             self._set(default_spec_id=wanted)
 
     def remove_specs(self, ids: Iterable[int]) -> None:
-        """Forget partition specs."""
         gone = set(ids)
         if self._m.default_spec_id in gone:
             raise InvalidPartitionSpecError(
@@ -332,7 +438,6 @@ class MetadataDraft:
             )
 
     def add_sort_order(self, order: SortOrder) -> None:
-        """Add a sort order or find its equal."""
         for known in self._m.sort_orders:
             if known.fields == order.fields:
                 self._last_order = known.order_id
@@ -345,7 +450,6 @@ class MetadataDraft:
         self._last_order = order_id
 
     def set_default_sort_order(self, order_id: int) -> None:
-        """Make a sort order the default."""
         wanted = _resolve(order_id, self._last_order, "sort order")
         if wanted not in {order.order_id for order in self._m.sort_orders}:
             raise InvalidPartitionSpecError(f"Table {self._m.location} has no sort order {wanted}.")
@@ -387,7 +491,6 @@ class MetadataDraft:
         self._added_snapshots.add(snapshot.snapshot_id)
 
     def set_ref(self, name: str, ref: SnapshotRef) -> None:
-        """Create or move a branch or tag."""
         check_ref_name(name)
         known = self._m.refs.get(name)
         if known is not None:
@@ -416,7 +519,6 @@ class MetadataDraft:
         self._set(refs=refs, current_snapshot_id=ref.snapshot_id)
 
     def remove_ref(self, name: str) -> None:
-        """Remove a branch or tag."""
         if name not in self._m.refs:
             return
         refs = {key: ref for key, ref in self._m.refs.items() if key != name}
@@ -426,7 +528,6 @@ class MetadataDraft:
         )
 
     def remove_snapshots(self, ids: Iterable[int]) -> None:
-        """Remove snapshots and their statistics."""
         gone = {snapshot_id for snapshot_id in ids if self._m.snapshots.has(snapshot_id)}
         if not gone:
             return
@@ -457,7 +558,6 @@ class MetadataDraft:
             self._set(properties={**self._m.properties, **properties})
 
     def remove_properties(self, names: Iterable[str]) -> None:
-        """Remove properties."""
         gone = set(names) & set(self._m.properties)
         if gone:
             self._set(
@@ -466,23 +566,19 @@ class MetadataDraft:
                 }
             )
 
-    def set_statistics(self, kind: str, document: Mapping[str, Any]) -> None:
-        """Attach a (partition) statistics file, in place of the one of the same snapshot."""
+    def set_statistics(self, field: str, document: Mapping[str, Any]) -> None:
         snapshot_id = document.get("snapshot-id")
         if not isinstance(snapshot_id, int) or not self._m.snapshots.has(snapshot_id):
             raise NoSuchSnapshotError(
                 f"Statistics name snapshot {snapshot_id!r}, which table {self._m.location} does "
                 "not have."
             )
-        field = kind.replace("-", "_")
         others = tuple(
             item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id
         )
         self._set(**{field: (*others, dict(document))})
 
-    def remove_statistics(self, kind: str, snapshot_id: int) -> None:
-        """Detach the (partition) statistics file of a snapshot."""
-        field = kind.replace("-", "_")
+    def remove_statistics(self, field: str, snapshot_id: int) -> None:
         kept = tuple(
             item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id
         )
@@ -558,7 +654,7 @@ class MetadataDraft:
 
 
 def _resolve(given: int, last: int | None, what: str) -> int:
-    if given != _LAST_ADDED:
+    if given != LAST_ADDED:
         return given
     if last is None:
         raise InvalidInputError(f"There is no last added {what}: none was added in this commit.")

@@ -37,7 +37,7 @@ from lakehouse.spec.metadata.snapshot import (
     SnapshotRef,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata, definitions_bytes
-from lakehouse.spec.partitioning.spec_json import (
+from lakehouse.spec.partitioning.partition_terms import (
     partition_fields_from_json,
     sort_order_from_json,
     sort_order_to_json,

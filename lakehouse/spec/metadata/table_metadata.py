@@ -34,8 +34,8 @@ from lakehouse.spec.partitioning.compatibility import (
     check_sort_order,
     check_spec,
 )
-from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
 from lakehouse.spec.schema.iceberg_types import FieldTypes, field_types, schema_bytes
+from lakehouse.spec.schema.schema_json import assign_fresh_ids
 from lakehouse.spec.table_properties import ENCRYPTION_KEY, TableProperties, check_property_texts
 
 DEFAULT_FORMAT_VERSION = 2

@@ -43,9 +43,8 @@ from pyiceberg.types import (
 
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.kept_by_bytes import MadeOnce
-from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids, check_names
 from lakehouse.spec.schema.iceberg_types import FieldTypes, fields_by_id, schema_bytes
-from lakehouse.spec.schema.schema_json import make_field
+from lakehouse.spec.schema.schema_json import assign_fresh_ids, check_names, make_field
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 DOC_KEY = b"doc"

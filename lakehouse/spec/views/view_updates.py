@@ -14,7 +14,6 @@ from pyiceberg.schema import Schema
 from lakehouse.errors import CommitConflictError, CorruptMetadataError, InvalidViewError
 from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.json_fields import require_int, require_object, require_str
-from lakehouse.spec.metadata.commit_json import update_from_json
 from lakehouse.spec.metadata.table_updates import (
     LAST_ADDED,
     AddSchema,
@@ -22,7 +21,9 @@ from lakehouse.spec.metadata.table_updates import (
     RemoveProperties,
     SetLocation,
     SetProperties,
+    TableUpdate,
     UpgradeFormatVersion,
+    update_from_json,
 )
 from lakehouse.spec.table_properties import check_property_texts
 from lakehouse.spec.views.view_json import FORMAT_VERSION, version_from_json, version_to_json
@@ -48,15 +49,11 @@ class AddViewVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class SetCurrentViewVersion:
+class SetCurrentViewVersion(TableUpdate):
     """Make a version current."""
 
     view_version_id: int = LAST_ADDED
     action: ClassVar[str] = "set-current-view-version"
-
-    def to_json(self) -> dict[str, Any]:
-        """REST form."""
-        return {"action": self.action, "view-version-id": self.view_version_id}
 
 
 ViewUpdate = (
@@ -178,7 +175,7 @@ class _ViewDraft:
                 self._set_properties(kept)
             case AddViewVersion(version):
                 self._add_version(version)
-            case SetCurrentViewVersion(version_id):
+            case SetCurrentViewVersion(view_version_id=version_id):
                 self._set_current(version_id)
 
     def build(self) -> ViewMetadata:

@@ -10,7 +10,7 @@ from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.row_changes.change_data.change_batch import ChangeBatch, last_changes
 from lakehouse.row_changes.change_data.change_merge import merge_changes, room_for
-from lakehouse.row_changes.merge.source_rows import whole_source
+from lakehouse.row_changes.merge.source_match import whole_source
 from lakehouse.row_changes.merge.target_rows import TargetRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -184,7 +184,7 @@ def _changed_columns(change: RowChange) -> tuple[str, ...]:
     """Names of the columns that were added or have another type."""
     old = {field.field_id: field.field_type for field in change.base.schema().fields}
     after = change.base
-    for one in change.before:
-        after = one.applied_to(after)
+    for earlier in change.before:
+        after = earlier.applied_to(after)
     fields = after.schema().fields
     return tuple(field.name for field in fields if old.get(field.field_id) != field.field_type)

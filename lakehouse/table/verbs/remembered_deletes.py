@@ -25,8 +25,8 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_meta
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.row_write import WriteVerbs
 from lakehouse.table.verbs.change_verbs import ChangeVerbs
-from lakehouse.table.verbs.write_verbs import WriteVerbs
 
 REMEMBERED_AT = "remembered_at"
 _REMEMBERS = "lakehouse.changes.remembers"  # uuid of the table whose deletes these are

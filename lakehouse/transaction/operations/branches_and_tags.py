@@ -26,9 +26,14 @@ from lakehouse.spec.metadata.snapshot import (
     SnapshotRef,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
-from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef, Update
-from lakehouse.transaction.conflicts.conflict_rules import (
+from lakehouse.spec.metadata.table_updates import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRef,
+    SetSnapshotRef,
+    Update,
+)
+from lakehouse.transaction.conflict_rules import (
     Targets,
     no_added_data,
     no_new_deletes,
@@ -283,22 +288,22 @@ class CherryPick(Operation):
         head, name = staged.head(), picked.summary.get(COMMIT_ID)
         wap_id = picked.summary.get(WAP_ID)
         line = list(staged.metadata.ancestors(None if head is None else head.snapshot_id))
-        for one in line:
-            same = one.snapshot_id == picked.snapshot_id
-            source = one.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
+        for ancestor in line:
+            same = ancestor.snapshot_id == picked.snapshot_id
+            source = ancestor.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
             published = wap_id is not None and wap_id in (
-                one.summary.get(WAP_ID),
-                one.summary.get(PUBLISHED_WAP_ID),
+                ancestor.summary.get(WAP_ID),
+                ancestor.summary.get(PUBLISHED_WAP_ID),
             )
-            committed = name is not None and one.summary.get(COMMIT_ID) == name
+            committed = name is not None and ancestor.summary.get(COMMIT_ID) == name
             if same or source or published or committed:
                 raise ValidationConflictError(
                     f"Table {staged.table}: snapshot {self.snapshot_id} is part of branch "
-                    f"{staged.branch} already, as {one.snapshot_id}.",
+                    f"{staged.branch} already, as {ancestor.snapshot_id}.",
                     table=staged.table,
                     snapshot_id=self.snapshot_id,
                 )
-        on_it = picked.parent_snapshot_id in {one.snapshot_id for one in line}
+        on_it = picked.parent_snapshot_id in {ancestor.snapshot_id for ancestor in line}
         if on_it or _is_whole(line) or picked.sequence_number > line[-1].sequence_number:
             return
         raise ValidationConflictError(
@@ -316,12 +321,12 @@ class CherryPick(Operation):
 
         If it is not, all of them.
         """
-        found: list[Snapshot] = []
+        since: list[Snapshot] = []
         for ancestor in metadata.ancestors(None if head is None else head.snapshot_id):
             if ancestor.snapshot_id == picked.parent_snapshot_id:
-                return found[::-1], True
-            found.append(ancestor)
-        return found[::-1], picked.parent_snapshot_id is None and _is_whole(found)
+                return since[::-1], True
+            since.append(ancestor)
+        return since[::-1], picked.parent_snapshot_id is None and _is_whole(since)
 
 
 @dataclass(frozen=True, eq=False)

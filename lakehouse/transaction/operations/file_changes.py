@@ -1,41 +1,63 @@
-"""Operations that take files out of a table: overwrite, delete, row delta, rewrite.
+"""Operations on files: append, overwrite, delete, row delta, rewrite.
 
-Each says which files go, which ones come in their place, and what others must not have done
-meanwhile.
+Each says which files go, which ones come, and what others must not have done meanwhile. Conflicts
+that only rows tell have files read: rows that an operation decided on must still be there, also
+where compaction has moved them to, and others must not have added rows that it would have decided
+on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
-from lakehouse.errors import InvalidInputError, ValidationConflictError
+import numpy as np
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchFileError,
+    UnsupportedFeatureError,
+    ValidationConflictError,
+)
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import widen
+from lakehouse.manifests.manifest_writer import checked, file_key
+from lakehouse.scan.pruning.entry_pruning import must_match
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
+from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import (
     OPERATION_APPEND,
     OPERATION_DELETE,
     OPERATION_OVERWRITE,
     OPERATION_REPLACE,
 )
-from lakehouse.spec.metadata.table_metadata import types_of
+from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.conflicts.conflict_rules import (
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.conflict_rules import (
+    Mask,
     Scope,
     Targets,
+    no_added_data,
     no_equality_deletes,
     no_new_deletes,
     no_new_vectors,
+    no_row_deleted,
+    none_added_twice,
     none_removed_below,
     reaches_moved_rows_alike,
     still_live,
     subject_of,
 )
-from lakehouse.transaction.conflicts.row_conflicts import no_phantoms, rows_still_there
-from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
-from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
-from lakehouse.transaction.manifest_changes import checked, file_key
+from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, RowIds, follow
+from lakehouse.transaction.deletion_vectors import VECTORS_SINCE, deleted_since
 from lakehouse.transaction.table_change import (
     ConcurrentChange,
     FilesPlan,
@@ -46,6 +68,39 @@ from lakehouse.transaction.table_change import (
     Subject,
     concurrent_changes,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Append(Operation):
+    """Add data files; see Transaction.append."""
+
+    holds_on_every_base: ClassVar[bool] = True
+
+    files: tuple[DataFile, ...]
+    must_be_new: bool = False
+
+    def __post_init__(self) -> None:
+        checked(self.files, "The files to append")
+        wrong = next((file for file in self.files if file.content != CONTENT_DATA), None)
+        if wrong is not None:
+            raise InvalidInputError(
+                f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path
+            )
+
+    @property
+    def ahead(self) -> FilesPlan:
+        """The whole snapshot."""
+        return FilesPlan(operation=OPERATION_APPEND, added=self.files)
+
+    def plan(self, staged: Staged) -> Step:
+        """One snapshot with the new manifests before the old.
+
+        Raises:
+            ValidationConflictError: a file that must be new is in the table by now.
+        """
+        if self.must_be_new:
+            none_added_twice(subject_of(staged, "append"), self.files, concurrent_changes(staged))
+        return Step(snapshot=self.ahead)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,13 +338,13 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
         InvalidInputError: as above.
         ValidationConflictError: the table was raised to v3 after the position deletes were written.
     """
-    by_position = [one for one in plan.added if one.content == CONTENT_POSITION_DELETES]
+    by_position = [file for file in plan.added if file.content == CONTENT_POSITION_DELETES]
     version = staged.metadata.format_version
-    for one in by_position:
-        if one.is_deletion_vector != (version >= VECTORS_SINCE):
-            raise _wrong_form(staged, one)
-    vectors = [one for one in by_position if one.is_deletion_vector]
-    nameless = next((one for one in vectors if not one.referenced_data_file), None)
+    for file in by_position:
+        if file.is_deletion_vector != (version >= VECTORS_SINCE):
+            raise _wrong_form(staged, file)
+    vectors = [file for file in by_position if file.is_deletion_vector]
+    nameless = next((vector for vector in vectors if not vector.referenced_data_file), None)
     if nameless is not None:
         raise InvalidInputError(
             f"Deletion vector {nameless.file_path} needs a referenced_data_file.",
@@ -297,10 +352,10 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
         )
     if not vectors:
         return
-    going = {file_key(one) for one in plan.removed}
+    going = {file_key(file) for file in plan.removed}
     producer = staged.producer
     there = producer.deletes_naming(staged.metadata, producer.manifests(staged.head()), vectors)
-    shadowed = {one.named_file for one in there if one.is_deletion_vector}
+    shadowed = {delete.named_file for delete in there if delete.is_deletion_vector}
     seen = {
         one.named_file: one
         for one in there
@@ -362,3 +417,163 @@ def _is_serializable(
     """Whether the isolation level asked for, else the table's, is `serializable`."""
     level = given if given is not None else read(TableProperties(staged.metadata.properties))
     return level != "snapshot"
+
+
+_LINEAGE_SINCE = 3
+_COLUMNS = Schema(*(METADATA_COLUMNS[name] for name in ("_pos", ROW_ID, LAST_UPDATED)))
+
+
+def rows_still_there(
+    staged: Staged,
+    subject: Subject,
+    rows: Sequence[DecidedRows],
+    changes: Sequence[ConcurrentChange],
+    *,
+    serializable: bool,
+) -> tuple[DecidedRows, ...]:
+    """The rows of an operation where they are now.
+
+    Args:
+        staged: has the base, and the version decided on.
+        subject: who complains.
+        rows: of the operation; those that it only saw matter to serializable ones.
+        changes: of other writers.
+        serializable: the isolation.
+
+    Raises:
+        ValidationConflictError: one of them is gone.
+        StorageError | CorruptMetadataError: a file could not be read.
+    """
+    if not changes:
+        return tuple(rows)
+    moved = _where_they_are(staged, rows, changes, with_seen=serializable)
+    still_live(subject, [decided.path for decided in moved], changes)
+    since = {change.snapshot.snapshot_id for change in changes}
+    deleted = deleted_since(staged.producer, staged.metadata, staged.head(), moved, since)
+    no_row_deleted(subject, moved, deleted, changes)
+    return moved
+
+
+def _where_they_are(
+    staged: Staged,
+    rows: Sequence[DecidedRows],
+    changes: Sequence[ConcurrentChange],
+    *,
+    with_seen: bool,
+) -> tuple[DecidedRows, ...]:
+    """The rows of an operation where `replace` snapshots (compaction) have moved them to.
+
+    Rows stay where they were decided on when there is no telling: in tables without row lineage,
+    when one of them was not moved as it was, and when a file of before is gone from storage.
+    """
+    wanted = rows if with_seen else [replace(row, seen=row.seen[:0]) for row in rows]
+    wanted = [row for row in wanted if len(row.gone) or len(row.seen)]
+    moves = [change for change in changes if change.snapshot.operation == OPERATION_REPLACE]
+    left = _paths(moves)
+    moved = [row for row in wanted if row.path in left]
+    if not moved or staged.started.metadata.format_version < _LINEAGE_SINCE:
+        return tuple(wanted)
+    gone = _paths(changes)
+    to = [
+        file
+        for change in moves
+        for entries in change.added_data
+        for file in entries.to_data_files()
+        if file.file_path not in gone
+    ]
+    try:
+        found = follow(
+            [(row, _row_ids(staged, row.data_file)) for row in moved],
+            [_row_ids(staged, file) for file in to],
+        )
+    except NoSuchFileError:
+        return tuple(wanted)
+    return tuple(wanted) if found is None else (*(o for o in wanted if o.path not in left), *found)
+
+
+def _paths(changes: Sequence[ConcurrentChange]) -> set[str]:
+    """The data files that changes removed."""
+    parts = (entries for change in changes for entries in change.removed_data)
+    return {path for entries in parts for path in entries.table["file_path"].to_pylist()}
+
+
+def _row_ids(staged: Staged, file: DataFile) -> RowIds:
+    """The rows of a file as they were decided on, deleted ones too; read once a transaction.
+
+    A row that was changed since keeps its id: the file of a compaction may hold its new version.
+    """
+    decided = staged.started.metadata.last_sequence_number
+    read = partial(_read_row_ids, file, decided, staged.base.metadata, staged.producer.storage)
+    return staged.producer.once(("row ids", file.file_path), read)
+
+
+def _read_row_ids(
+    file: DataFile, decided: int, metadata: TableMetadata, storage: Storage
+) -> RowIds:
+    task = FileScanTask.whole(file)
+    rows = read_table([task], ReadRequest.of(metadata, _COLUMNS), storage)
+    # no ids before the table had row lineage; a null comparison leaves a row out
+    known = pc.and_(rows[ROW_ID].is_valid(), pc.less_equal(rows[LAST_UPDATED], decided))
+    rows = rows.filter(known)
+    positions, ids = (np.asarray(rows[name]) for name in ("_pos", ROW_ID))
+    return RowIds(file, positions.astype(np.int64), ids.astype(np.int64))
+
+
+def no_phantoms(
+    staged: Staged,
+    subject: Subject,
+    scope: Scope,
+    changes: Sequence[ConcurrentChange],
+    keys: KeyTest | None = None,
+) -> None:
+    """Refuse when rows were added that the operation would have decided on.
+
+    Partition and bounds rule files out; of the others the columns are read that decide, once a
+    transaction. Rows that were deleted again by now count, too.
+
+    Args:
+        staged: has the base, and the version decided on.
+        subject: who complains.
+        scope: partitions, or the filter of the operation. Files of partitions are not read.
+        changes: of other writers.
+        keys: of the rows that pass the filter, those with these keys; None is all of them.
+
+    Raises:
+        ValidationConflictError: as above.
+        InvalidExpressionError: the filter cannot be computed for a row that was added.
+        StorageError | CorruptMetadataError: a file could not be read.
+    """
+    no_added_data(subject, scope, changes, partial(_holding, staged, scope, keys))
+
+
+def _holding(staged: Staged, scope: Scope, keys: KeyTest | None, entries: Entries) -> Mask:
+    """Which of the entries that may hold rows in scope do hold some."""
+    holding = np.ones(len(entries), bool)
+    started, base = staged.started.metadata, staged.base.metadata
+    # what was bound to other columns than those of today's files is not computed on these
+    same_schema = started.current_schema_id == base.current_schema_id
+    if scope.where is None or not same_schema:
+        return holding
+    if keys is not None:
+        holding = keys.may_hold(entries)
+    unknown = holding.copy() if keys else holding & ~must_match(entries, scope.where, scope.types)
+    files = entries.to_data_files()
+    for row in np.flatnonzero(unknown):
+        read = partial(_holds, files[row], scope, keys, staged.metadata, staged.producer.storage)
+        holding[row] = staged.producer.once(("phantoms", staged.number, files[row].file_path), read)
+    return holding
+
+
+def _holds(
+    file: DataFile, scope: Scope, keys: KeyTest | None, metadata: TableMetadata, storage: Storage
+) -> bool:
+    if scope.where is None:
+        raise AssertionError("files of partitions are not read")
+    columns = Schema(METADATA_COLUMNS["_pos"]) if keys is None else keys.columns
+    request = ReadRequest.of(metadata, columns, where=scope.where)
+    task = FileScanTask.whole(file)
+    try:
+        rows = read_table([task], request, storage)
+    except (NoSuchFileError, UnsupportedFeatureError):
+        return True  # removed and expired since, or of another engine: nobody can tell
+    return rows.num_rows > 0 if keys is None else keys.count(rows) > 0

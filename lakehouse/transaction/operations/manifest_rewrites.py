@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader
+from lakehouse.manifests.manifest_writer import as_existing, has_live, live
 from lakehouse.spec.manifests.columnar_manifest import checksum_of
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.manifest_changes import as_existing, has_live, live
 from lakehouse.transaction.snapshot_producer import (
     SnapshotBase,
     SnapshotPlan,
@@ -73,7 +73,7 @@ class _Regrouped(SnapshotPlan):
     def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
         """See SnapshotPlan."""
         every = producer.manifests(base.head)
-        current = [one for one in every if has_live(one)]
+        current = [manifest for manifest in every if has_live(manifest)]
         earlier: list[frozenset[str]] = producer.once(("regrouped", base.number), list)
         paths = {manifest.manifest_path for manifest in current}
         done = earlier[-1] if earlier and earlier[-1] <= paths else paths

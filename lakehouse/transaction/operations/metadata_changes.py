@@ -9,19 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, ValidationConflictError
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_requirements import (
+from lakehouse.spec.metadata.table_updates import (
     AssertRefSnapshotId,
     AssertTableUUID,
-    Requirement,
-    check_requirements,
-)
-from lakehouse.spec.metadata.table_updates import (
     RemoveSnapshotRef,
     RemoveSnapshots,
+    Requirement,
     Update,
-    apply_updates,
+    check_requirements,
 )
 from lakehouse.transaction.table_change import Operation, Staged, Step
 

@@ -28,9 +28,9 @@ from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.lake import load_catalog
 from lakehouse.spark.catalog.staged_tables import replaced_table
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
-from lakehouse.spec.metadata.table_requirements import check_requirements
-from lakehouse.spec.metadata.table_updates import apply_updates
+from lakehouse.spec.metadata.table_updates import check_requirements
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.types.arrow_types import schema_from_arrow

@@ -5,9 +5,9 @@ from lakehouse.errors import CommitConflictError, InvalidPartitionSpecError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.table_requirements import check_requirements
-from lakehouse.spec.metadata.table_updates import apply_updates
+from lakehouse.spec.metadata.table_updates import check_requirements
 from tests.unit.spec.samples import table, v1_document
 
 

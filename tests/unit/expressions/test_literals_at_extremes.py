@@ -23,9 +23,8 @@ from pyiceberg.types import (
 )
 
 import lakehouse as lh
-from lakehouse.expressions.bound_filter import fold
+from lakehouse.expressions.bound_filter import every_mask, fold, matches, some_mask
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.expressions.physical_comparison import every_mask, matches, some_mask
 from lakehouse.expressions.transforms.partition_transforms import arrow_array
 
 OPERATORS = {

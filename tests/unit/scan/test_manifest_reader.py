@@ -20,9 +20,8 @@ from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.manifests import manifest_reader
 from lakehouse.manifests.avro_decoding import bulk_decode, decode_entries
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
-from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_reader import ManifestReader, inherit, load_manifests
 from lakehouse.spec.manifests.data_file import STATUS_ADDED
-from lakehouse.spec.manifests.inheritance import inherit
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.table_metadata import types_of
 from lakehouse.storage.local import LocalStorage

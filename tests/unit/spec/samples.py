@@ -17,9 +17,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
-from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef, Update, apply_updates
+from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef, Update
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"

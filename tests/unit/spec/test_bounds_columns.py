@@ -23,8 +23,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.spec.manifests.bounds_columns import decode_bounds, encode_bounds
 from lakehouse.spec.types.arrow_types import physical_type
+from lakehouse.spec.types.internal_values import decode_bounds, encode_bounds
 
 KINDS = [
     BinaryType(), BooleanType(), DateType(), DecimalType(9, 2), DecimalType(38, 10), DoubleType(),

@@ -7,15 +7,11 @@ import pytest
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.metadata.lazy_json_list import JsonList
+from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import snapshot_list
-from lakehouse.spec.metadata.table_updates import (
-    AddSnapshot,
-    RemoveSnapshots,
-    SetSnapshotRef,
-    apply_updates,
-)
+from lakehouse.spec.metadata.table_updates import AddSnapshot, RemoveSnapshots, SetSnapshotRef
 from tests.unit.spec.samples import commit, grown, snapshot, table
 
 

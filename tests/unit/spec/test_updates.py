@@ -18,8 +18,8 @@ from lakehouse.errors import (
     NoSuchRefError,
     NoSuchSnapshotError,
 )
-from lakehouse.spec.metadata import table_requirements as req
 from lakehouse.spec.metadata import table_updates as up
+from lakehouse.spec.metadata.metadata_draft import apply_updates, expired_metadata_files
 from lakehouse.spec.metadata.snapshot import SnapshotLogEntry, SnapshotRef
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 
@@ -371,7 +371,7 @@ class TestTable:
             "v5.json",
         ]
         assert metadata.metadata_log[-1].timestamp_ms == before.last_updated_ms
-        assert up.expired_metadata_files(before, metadata) == ["v2.json"]
+        assert expired_metadata_files(before, metadata) == ["v2.json"]
 
     def test_the_metadata_log_keeps_at_least_one(self):
         metadata = table(properties={"write.metadata.previous-versions-max": "0"})
@@ -380,7 +380,7 @@ class TestTable:
 
     def test_a_table_made_of_updates(self):
         wanted = table(version=3, partition_by=("day(ts)",), sort_by=("ts",))
-        made = up.apply_updates(
+        made = apply_updates(
             None,
             [
                 up.AssignUUID(UUID),
@@ -399,55 +399,55 @@ class TestTable:
 
     def test_a_table_half_made_is_refused(self):
         with pytest.raises((InvalidInputError, InvalidSchemaError)):
-            up.apply_updates(None, [up.AssignUUID(UUID)], now_ms=1)
+            apply_updates(None, [up.AssignUUID(UUID)], now_ms=1)
 
 
 class TestRequirements:
     @pytest.mark.parametrize(
         "requirement",
         [
-            req.AssertCreate(),
-            req.AssertTableUUID("11111111-03fe-4693-9a96-a0705ddf69c1"),
-            req.AssertRefSnapshotId("main", 1),
-            req.AssertRefSnapshotId("main", None),
-            req.AssertRefSnapshotId("audit", 1),
-            req.AssertLastAssignedFieldId(3),
-            req.AssertCurrentSchemaId(3),
-            req.AssertLastAssignedPartitionId(3),
-            req.AssertDefaultSpecId(3),
-            req.AssertDefaultSortOrderId(3),
+            up.AssertCreate(),
+            up.AssertTableUUID("11111111-03fe-4693-9a96-a0705ddf69c1"),
+            up.AssertRefSnapshotId("main", 1),
+            up.AssertRefSnapshotId("main", None),
+            up.AssertRefSnapshotId("audit", 1),
+            up.AssertLastAssignedFieldId(3),
+            up.AssertCurrentSchemaId(3),
+            up.AssertLastAssignedPartitionId(3),
+            up.AssertDefaultSpecId(3),
+            up.AssertDefaultSortOrderId(3),
         ],
     )
     def test_what_does_not_hold_is_a_conflict(self, requirement):
         with pytest.raises(CommitConflictError) as caught:
-            req.check_requirements(grown(table(), 2), [requirement])
+            up.check_requirements(grown(table(), 2), [requirement])
         assert caught.value.context["requirement"] == requirement.to_json()["type"]
 
     def test_what_holds_passes(self):
         metadata = grown(table(), 2)
-        req.check_requirements(
+        up.check_requirements(
             metadata,
             [
-                req.AssertTableUUID(UUID.upper()),
-                req.AssertRefSnapshotId("main", 2),
-                req.AssertRefSnapshotId("audit", None),
-                req.AssertLastAssignedFieldId(metadata.last_column_id),
-                req.AssertCurrentSchemaId(0),
-                req.AssertLastAssignedPartitionId(999),
-                req.AssertDefaultSpecId(0),
-                req.AssertDefaultSortOrderId(0),
+                up.AssertTableUUID(UUID.upper()),
+                up.AssertRefSnapshotId("main", 2),
+                up.AssertRefSnapshotId("audit", None),
+                up.AssertLastAssignedFieldId(metadata.last_column_id),
+                up.AssertCurrentSchemaId(0),
+                up.AssertLastAssignedPartitionId(999),
+                up.AssertDefaultSpecId(0),
+                up.AssertDefaultSortOrderId(0),
             ],
         )
-        req.check_requirements(None, [req.AssertCreate()])
+        up.check_requirements(None, [up.AssertCreate()])
 
     def test_without_a_table_only_creation_holds(self):
         for requirement in (
-            req.AssertTableUUID(UUID),
-            req.AssertRefSnapshotId("main", None),
-            req.AssertDefaultSpecId(0),
+            up.AssertTableUUID(UUID),
+            up.AssertRefSnapshotId("main", None),
+            up.AssertDefaultSpecId(0),
         ):
             with pytest.raises(CommitConflictError):
-                req.check_requirements(None, [requirement])
+                up.check_requirements(None, [requirement])
 
 
 def test_a_long_log_is_answered_in_its_order():

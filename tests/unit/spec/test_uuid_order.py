@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.spec.manifests.bounds_columns import (
+from lakehouse.spec.types.internal_values import (
     MARK,
     is_ordered_alike,
     order_free,

@@ -20,7 +20,7 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.storage import LocalStorage, MemoryStorage, ObjectStorage, storage_for
-from lakehouse.storage.durable_disk import PosixDisk
+from lakehouse.storage.local import PosixDisk
 from tests.faulty_storage import Fault, FaultyStorage
 
 

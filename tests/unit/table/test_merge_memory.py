@@ -15,7 +15,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, StorageError
-from lakehouse.row_changes.merge import source_rows
+from lakehouse.row_changes.merge import source_match
 from tests.table_census import take_census
 
 FORMS = [("copy-on-write", 2), ("merge-on-read", 2), ("merge-on-read", 3), ("copy-on-write", 3)]
@@ -48,9 +48,9 @@ def spilled_to(tmp_path, monkeypatch):
 @pytest.fixture
 def count_spills(monkeypatch):
     files = []
-    made = source_rows.SpillFolder.file
+    made = source_match.SpillFolder.file
     monkeypatch.setattr(
-        source_rows.SpillFolder, "file", lambda self, name: files.append(name) or made(self, name)
+        source_match.SpillFolder, "file", lambda self, name: files.append(name) or made(self, name)
     )
     return files
 

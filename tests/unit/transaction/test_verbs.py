@@ -539,7 +539,7 @@ def test_v3_assigns_row_ids(catalog):
 
 
 def test_a_schema_change_made_for_an_older_version_is_refused(catalog):
-    from lakehouse.spec.metadata.table_requirements import AssertLastAssignedFieldId
+    from lakehouse.spec.metadata.table_updates import AssertLastAssignedFieldId
 
     base = catalog.load(EVENTS)
     with pytest.raises(ValidationConflictError, match="older version"):

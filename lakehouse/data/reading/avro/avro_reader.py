@@ -17,10 +17,10 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from lakehouse.data.reading.column_projection import Projection
-from lakehouse.data.reading.file_columns import file_columns
+from lakehouse.data.reading.column_projection import Projection, file_columns
 from lakehouse.data.reading.scan_columns import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+from lakehouse.manifests.avro_decoding import AVRO_PRIMITIVES
 from lakehouse.spec.manifests.avro_container import DECODING_ERRORS, inflated_blocks, read_header
 from lakehouse.storage.storage_protocol import Storage
 
@@ -137,17 +137,7 @@ class AvroTaskReader(TaskReader):
 
 
 _ID = b"PARQUET:field_id"
-_PLAIN: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-    "enum": pa.string(),
-    "null": pa.null(),
-}
+_PLAIN: Mapping[str, pa.DataType] = {**AVRO_PRIMITIVES, "enum": pa.string()}
 _EXACT = Context(prec=80)
 
 

@@ -312,20 +312,20 @@ def no_row_deleted(
         deleted: for each of `rows` what is deleted from the file by others.
         changes: of other writers.
     """
-    for one, positions in zip(rows, deleted, strict=True):
-        twice = decided_alike(one, positions)
+    for decided, positions in zip(rows, deleted, strict=True):
+        twice = decided_alike(decided, positions)
         if not len(twice):
             continue
         by = changes[-1].snapshot
         for change in changes:
-            if any(pc.any(part.naming([one.path])).as_py() for part in change.added_deletes):
+            if any(pc.any(part.naming([decided.path])).as_py() for part in change.added_deletes):
                 by = change.snapshot
         raise _refusal(
             subject,
             by,
-            f"deleted or replaced {len(twice)} rows of {one.path.rpartition('/')[2]} that this "
+            f"deleted or replaced {len(twice)} rows of {decided.path.rpartition('/')[2]} that this "
             f"{subject.action} decided on",
-            [one.path],
+            [decided.path],
             "Load the table again and repeat it",
         )
 

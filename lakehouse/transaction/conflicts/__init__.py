@@ -1,1 +1,0 @@
-"""What others committed meanwhile, and whether it breaks an operation."""
