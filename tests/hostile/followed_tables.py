@@ -434,12 +434,6 @@ MUTANTS = [
         "list(found)",
     ),
     Mutant(
-        "34: compaction of the table is taken for rows of others",
-        "orchestration.assets.incremental:written_by_others",
-        "if one.operation != OPERATION_REPLACE:",
-        "if True:",
-    ),
-    Mutant(
         "34: a late day that a run leaves out is forgotten",
         "orchestration.assets.staleness:Staleness.after",
         "tuple(sorted(self.days.keys() - set(done)))",

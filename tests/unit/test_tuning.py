@@ -1,6 +1,9 @@
 """`lakehouse tune`: a trial is bounded and changes nothing; what is adopted keeps every row."""
 
 import itertools
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import orjson
@@ -145,6 +148,43 @@ def test_the_command_says_what_was_tried_and_keeps_it_as_rows(lake, tmp_path):
     history = lake.load_table(adoption.HISTORY).scan().to_arrow().sort_by("at")
     assert history["action"].to_pylist() == ["proposed", "kept", "undone"]
     assert set(history["table"].to_pylist()) == {"a.keys"}
+
+
+KILLED = """
+import os, signal, sys
+from lakehouse.cli import app
+from lakehouse.tuning import adoption
+from lakehouse.tuning.trial import Meter
+
+calls = iter(range(3))
+whole = Meter.measure
+
+def measure(self, layout):
+    if next(calls, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, layout)
+
+if sys.argv.pop(1) == "trial":
+    Meter.measure = measure
+else:
+    adoption.step = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+app()
+"""
+
+
+@pytest.mark.parametrize("within", ["trial", "adoption"])
+def test_a_killed_trial_leaves_nothing_and_a_killed_adoption_goes_on(lake, tmp_path, within):
+    table = lake.load_table("a.keys")
+    before, files = rows(table), sorted(tmp_path.rglob("*"))
+    words = ["tune", "a.keys", "--query", QUERIES[0], "--apply"]
+    words += ["--catalog", str(tmp_path / "warehouse"), "--json"]
+    done = subprocess.run([sys.executable, "-c", KILLED, within, *words], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (sorted(tmp_path.rglob("*")) == files) is (within == "trial")
+    assert rows(table.refresh()) == before
+    again = CliRunner().invoke(app, words)
+    assert (again.exit_code, orjson.loads(again.stdout)["action"]) == (0, "kept"), again.stderr
+    assert rows(table.refresh()) == before
 
 
 def test_the_workload_is_what_scan_reports_recorded(lake):

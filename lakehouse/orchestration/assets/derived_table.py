@@ -156,8 +156,8 @@ class ComputedTable:
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
         automation: when Dagster computes the table, such as
-            `dg.AutomationCondition.freshness_failed()`; None: the sensors of its only source do, and
-            nobody where it has `partitions`.
+            `dg.AutomationCondition.freshness_failed()`; None: the sensors of its only source do,
+            and nobody where it has `partitions`.
         owners: e-mail addresses, or teams as `team:name`.
         tags: of the asset.
     """
