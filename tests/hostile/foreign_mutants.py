@@ -176,7 +176,7 @@ MUTANTS = [
         "2: fields of structs in Avro files have no ids",
         "data.reading.avro.avro_reader:_Types.column",
         'field.get("field-id"), field["type"]',
-        'field.get("field-id") if field_id is None else Nfield, field["type"]',
+        'field.get("field-id") if field_id is None else None, field["type"]',
     ),
     Mutant(
         "3: position deletes are skipped by bounds of paths",
