@@ -74,6 +74,11 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
         if now is not None and BY_EXECUTOR_TAG not in now.tags and has_succeeded(now, instance):
             self.publish_run(now, instance)
 
+    @property
+    def run_branch(self) -> str | None:
+        """The branch that this run writes to; None: each of its steps publishes."""
+        return self._run_branch
+
     def publish_run(self, run: dg.DagsterRun, instance: dg.DagsterInstance) -> None:
         """Publish what a run wrote. Raises DagsterInvariantViolationError."""
         branch = run_branch(run, instance, self.publish)

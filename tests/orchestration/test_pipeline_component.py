@@ -11,6 +11,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.orchestration.components import SparkPipelineComponent
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.run_publication import PUBLISH_TAG
 
 ROWS = pa.table({"x": [1]})
 DATASETS = [
@@ -85,3 +86,10 @@ def test_some_tables(component, run):
 def test_a_failure_tells_which_tables_changed(component, run):
     component.writes, component.fails = ("raw.b",), True
     assert run() == (False, [B])
+
+
+def test_the_server_knows_no_branch_of_a_run(component, run):
+    component.writes = ("raw.b",)
+    assert run(tags={PUBLISH_TAG: "run"}) == (False, [])
+    assert component.asked == []
+    assert run(tags={PUBLISH_TAG: "step"}) == (True, [B, A])

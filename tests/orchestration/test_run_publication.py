@@ -8,6 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 import lakehouse as lh
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
@@ -15,6 +16,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, publishing
 from lakehouse.orchestration.lineage.undo import execute, plan
 from lakehouse.orchestration.run_publication import PUBLISH_TAG, VERSION_TAG
+from lakehouse.spark.data_source import open_table
 from lakehouse.spec.metadata.snapshot import RUN_ID
 
 IN_RUN = {PUBLISH_TAG: "run"}
@@ -255,3 +257,37 @@ def test_who_was_killed_before_publishing_is_published_by_the_next(
     assert world.run(instance).success
     assert world.seen[0] == {"t.a": [1], "t.b": [101], "t.c": [102]}
     assert instance.get_run_by_id(again.run_id).tags[VERSION_TAG] == "1"
+
+
+@pytest.mark.spark
+def test_what_spark_writes_is_the_runs_too(
+    world: World, instance: dg.DagsterInstance, spark
+) -> None:
+    """A frame that the I/O manager writes, and statements over the run's catalog."""
+    world.lake.create_table("t.sql", pa.schema({"n": pa.int64()}))
+
+    @dg.asset(key_prefix="t")
+    def frame() -> DataFrame:
+        return spark.range(3).withColumnRenamed("id", "n")
+
+    @dg.asset(key_prefix="t", deps=[frame], io_manager_key="none")
+    def sql(lakehouse: LakehouseResource) -> None:
+        lh.spark.attach(spark, lakehouse.lake(), name="of_run")
+        spark.sql("INSERT INTO of_run.t.sql SELECT n FROM of_run.t.frame")
+        lh.spark.attach(spark, world.lake, name="of_others")
+        assert spark.sql("SELECT * FROM of_others.t.sql").count() == 0
+        assert spark.sql("SELECT * FROM of_run.t.sql").count() == 3
+        assert world.rows() == {}
+
+    resources = {**world.resources(), "none": dg.mem_io_manager}
+    done = dg.materialize([frame, sql], instance=instance, resources=resources)
+    assert done.success
+    assert world.rows() == {"t.frame": [0, 1, 2], "t.sql": [0, 1, 2]}
+    then = world.lake.at(version=1)
+    world.lake.load_table("t.sql").delete("n = 1")
+    lh.spark.attach(spark, then, name="lake_1")
+    assert spark.sql("SELECT * FROM lake_1.t.sql").count() == 3
+    assert spark.sql("SELECT * FROM of_others.t.sql").count() == 2
+    options = {"catalog": world.lake.catalog.uri, "warehouse": world.lake.warehouse}
+    options |= {"path": "t.sql", "catalog.at": "1"}
+    assert open_table(options).scan().count() == 3

@@ -21,6 +21,7 @@ from dagster.components.utils.defs_state import (
 from lakehouse.orchestration.assets.staleness import refresh_state
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.run_publication import PUBLISH_TAG
 
 
 @dataclass
@@ -101,6 +102,13 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
         def pipeline(
             context: dg.AssetExecutionContext, lakehouse: LakehouseResource
         ) -> Iterator[Any]:
+            if lakehouse.run_branch is not None:
+                raise dg.Failure(
+                    f"{self.pipeline_spec_path}: the tables of this run are published together, "
+                    f"and {self.remote} would write to main at once. Give the run the tag "
+                    f"{PUBLISH_TAG} = step.",
+                    allow_retries=False,
+                )
             chosen = [key for key in in_order if key in context.selected_asset_keys]
             before = {key: _snapshot_id(lakehouse, key) for key in chosen}
             every = len(chosen) == len(tables)
