@@ -216,8 +216,8 @@ class BranchCatalog(CatalogDecorator):
         chosen = [one.schema_id for one in commit.updates if isinstance(one, SetCurrentSchema)]
         if not chosen:
             return
-        added = [one.schema for one in commit.updates if isinstance(one, AddSchema)]
-        known = {one.schema_id: one for one in (*metadata.schemas, *added)}
+        added = [update.schema for update in commit.updates if isinstance(update, AddSchema)]
+        known = {schema.schema_id: schema for schema in (*metadata.schemas, *added)}
         schema = added[-1] if chosen[-1] == LAST_ADDED else known[chosen[-1]]
         now = metadata.schema()
         gone = [

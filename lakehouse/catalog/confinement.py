@@ -448,25 +448,25 @@ def check_files(
     if not guests:
         return
     roots = allowed_roots(catalog.warehouse, catalog.properties)
-    for one in guests:
-        if roots and not any(lies_within(one, root) for root in roots):
+    for guest in guests:
+        if roots and not any(lies_within(guest, root) for root in roots):
             raise InvalidLocationError(
-                f"Table {identifier}: {one} is outside the warehouse {roots[0]}. Copy the file "
+                f"Table {identifier}: {guest} is outside the warehouse {roots[0]}. Copy the file "
                 "into it, or list its folder in "
                 "the catalog property allowed-locations.",
-                location=one,
+                location=guest,
             )
     for other in walk_tables(catalog):
         if other == identifier:
             continue
         folders = table_folders(catalog.load(other).metadata)
-        for one in guests:
-            if any(lies_within(one, folder) for folder in folders):
+        for guest in guests:
+            if any(lies_within(guest, folder) for folder in folders):
                 raise InvalidLocationError(
-                    f"Table {identifier}: {one} is in the folder of table {other}, which deletes "
+                    f"Table {identifier}: {guest} is in the folder of table {other}, which deletes "
                     "its files when it needs them "
                     "no more. Copy the rows instead.",
-                    location=one,
+                    location=guest,
                     other_table=str(other),
                 )
 

@@ -163,7 +163,7 @@ def _manifest_from_json(document: Any, where: str) -> ManifestFile:
     if require_object(document, where).get("partitions") is not None:
         listed = optional_list(document, "partitions", where)
         partitions = tuple(
-            _summary(one, f"{where}.partitions[{n}]") for n, one in enumerate(listed)
+            _summary(partition, f"{where}.partitions[{n}]") for n, partition in enumerate(listed)
         )
     return ManifestFile(
         manifest_path=require_str(document, "path", where),

@@ -189,11 +189,11 @@ def _joined(
             found[part] = None
     if kind is And:
         compared = {
-            one.field_id for one in found if isinstance(one, Leaf) and one.op not in _NULLNESS
+            part.field_id for part in found if isinstance(part, Leaf) and part.op not in _NULLNESS
         }
-        for one in [part for part in found if isinstance(part, Leaf) and part.op is Op.NOT_NULL]:
-            if one.field_id in compared:
-                del found[one]  # what is compared is not null
+        for leaf in [part for part in found if isinstance(part, Leaf) and part.op is Op.NOT_NULL]:
+            if leaf.field_id in compared:
+                del found[leaf]  # what is compared is not null
     if len(found) < 2:
         return next(iter(found), neutral)
     return kind(tuple(found))

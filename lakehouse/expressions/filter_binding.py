@@ -204,7 +204,7 @@ def _leaf(op: Op, column: Column, value: Any = None) -> Leaf:
 
 
 def _computed(term: Call, *, wanted: bool) -> Computed:
-    implied = conjunction(_leaf(Op.NOT_NULL, one) for one in _needed(term))
+    implied = conjunction(_leaf(Op.NOT_NULL, column) for column in _needed(term))
     if wanted and term.name == "like" and isinstance(term.args[0], Column):
         prefix = _prefix(term)
         if prefix:
@@ -242,7 +242,7 @@ def _term(node: ice.BooleanExpression, names: Names) -> Term:
         return sql.call("not", _term(node.child, names))
     if isinstance(node, ice.And | ice.Or):
         name = "and" if isinstance(node, ice.And) else "or"
-        return sql.call(name, *(_term(one, names) for one in _flat(node, type(node))))
+        return sql.call(name, *(_term(part, names) for part in _flat(node, type(node))))
     if not isinstance(node, ice.UnboundPredicate) or not isinstance(node.term, ice.Reference):
         raise InvalidExpressionError(
             f"a filter must be made of unbound predicates, not {type(node).__name__}: {node}"
@@ -254,11 +254,11 @@ def _flat(node: Any, kind: type[Any]) -> Iterator[ice.BooleanExpression]:
     """The members of a chain of `and` or `or`, however long."""
     pending = [node]
     while pending:
-        one = pending.pop()
-        if isinstance(one, kind):
-            pending += [one.right, one.left]
+        part = pending.pop()
+        if isinstance(part, kind):
+            pending += [part.right, part.left]
         else:
-            yield one
+            yield part
 
 
 def _predicate(node: ice.UnboundPredicate, column: Column) -> Term:

@@ -130,7 +130,7 @@ def _leaf(leaf: Leaf) -> str:
         return f"{name} {leaf.op.value} {_list(leaf.value, leaf.type)}"
     if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
         negated = leaf.op is Op.NOT_STARTS_WITH
-        if any(one in leaf.value for one in "%_\\"):
+        if any(wildcard in leaf.value for wildcard in "%_\\"):
             return f"{'not ' if negated else ''}starts_with({name}, {_quoted(leaf.value)})"
         return f"{name} {'not ' if negated else ''}like {_quoted(leaf.value + '%')}"
     return f"{name} {leaf.op.value} {_literal(leaf.value, leaf.type)}"

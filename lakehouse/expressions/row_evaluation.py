@@ -52,8 +52,8 @@ def passing(where: Bound, read: Read, rows: int) -> Mask:
     for part in where.parts[1:]:
         if not found.any() if every else found.all():
             break
-        one = passing(part, read, rows)
-        found = found & one if every else found | one
+        passes = passing(part, read, rows)
+        found = found & passes if every else found | passes
     return found
 
 

@@ -81,7 +81,7 @@ def split_name(text: str) -> tuple[str, ...]:
     """
     if "\\" not in text:
         return tuple(text.split("."))
-    return tuple(one.replace("\\.", ".") for one in _BETWEEN_LEVELS.split(text))
+    return tuple(level.replace("\\.", ".") for level in _BETWEEN_LEVELS.split(text))
 
 
 def holds_state(name: str) -> bool:

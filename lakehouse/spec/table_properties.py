@@ -176,7 +176,7 @@ def layout_by_age(text: str) -> tuple[AgeStep, ...]:
 
 def partition_terms(text: str) -> tuple[str, ...]:
     """`day(ts), bucket(16, id)`: partition terms, none if empty."""
-    terms = tuple(one.strip() for one in _COMMA.split(text)) if text.strip() else ()
+    terms = tuple(term.strip() for term in _COMMA.split(text)) if text.strip() else ()
     if not all(terms):
         raise ValueError("must be partition terms such as day(ts), bucket(16, id).")
     return terms

@@ -436,7 +436,7 @@ MUTANTS = [
     Mutant(
         "34: a late day that a run leaves out is forgotten",
         "orchestration.assets.staleness:Staleness.after",
-        "tuple(sorted(self.days.keys() - set(done)))",
+        "tuple(sorted(self.partitions.keys() - set(done)))",
         "()",
     ),
     Mutant(

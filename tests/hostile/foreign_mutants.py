@@ -175,8 +175,8 @@ MUTANTS = [
     Mutant(
         "2: fields of structs in Avro files have no ids",
         "data.reading.avro.avro_reader:_Types.column",
-        'one.get("field-id"), one["type"]',
-        'one.get("field-id") if field_id is None else None, one["type"]',
+        'field.get("field-id"), field["type"]',
+        'field.get("field-id") if field_id is None else None, field["type"]',
     ),
     Mutant(
         "3: position deletes are skipped by bounds of paths",

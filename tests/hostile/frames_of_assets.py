@@ -403,7 +403,7 @@ MUTANTS = [
     ),
     Mutant(
         "13d: a warehouse that is given as a path writes locations without a scheme",
-        "spec.table_properties:full_uri",
+        "spec.identifier:full_uri",
         "return location if local is None else",
         "return location if local is None or location[0] == '/' else",
     ),

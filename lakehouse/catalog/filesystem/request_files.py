@@ -155,13 +155,13 @@ class RequestFiles:
 
     def answered(self, key: str, entries: list[_Entry]) -> AnsweredRequest | None:
         """As `find`, of its entries."""
-        for one in entries:
-            if one.is_done or one.status is not None:
-                return AnsweredRequest(one.fingerprint, one.status, one.answer)
+        for entry in entries:
+            if entry.is_done or entry.status is not None:
+                return AnsweredRequest(entry.fingerprint, entry.status, entry.answer)
         fates = self._fates(entries)
-        for one in entries:
-            if one.location is not None and fates[one.location] is Fate.WRITTEN:
-                return AnsweredRequest(one.fingerprint, None, one.answer)
+        for entry in entries:
+            if entry.location is not None and fates[entry.location] is Fate.WRITTEN:
+                return AnsweredRequest(entry.fingerprint, None, entry.answer)
         if Fate.UNKNOWN in fates.values():
             raise unknown(key)
         return None

@@ -185,29 +185,29 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         made: list[TableVersion] = []
         with before_the_swap():
             check_distinct(commits)
-            for one in commits:
+            for commit in commits:
                 new = next_metadata(
-                    one.base, one.requirements, one.updates, self._environment.now_ms()
+                    commit.base, commit.requirements, commit.updates, self._environment.now_ms()
                 )
-                if new is one.base.metadata:
-                    made.append(one.base)
+                if new is commit.base.metadata:
+                    made.append(commit.base)
                     continue
                 check_locations(new, allowed_roots(self._warehouse, self._properties))
-                location = self._new_metadata_location(new, one.base.metadata_location)
-                made.append(TableVersion(one.identifier, new, location))
+                location = self._new_metadata_location(new, commit.base.metadata_location)
+                made.append(TableVersion(commit.identifier, new, location))
         moves = [
             PointerMove(
-                one.identifier,
-                one.base.metadata_location,
+                commit.identifier,
+                commit.base.metadata_location,
                 version.metadata_location,
                 version.metadata.location,
             )
-            for one, version in zip(commits, made, strict=True)
+            for commit, version in zip(commits, made, strict=True)
         ]
         if any(part.moves for part in moves):
             self._write_and_move(moves, made)
-            for one, version in zip(commits, made, strict=True):
-                self._tidy(one.base, version)
+            for commit, version in zip(commits, made, strict=True):
+                self._tidy(commit.base, version)
         return made
 
     def _write_and_move(self, moves: Sequence[PointerMove], made: Sequence[TableVersion]) -> None:

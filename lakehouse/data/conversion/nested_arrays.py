@@ -71,8 +71,8 @@ def _parts(array: pa.Array, children: Sequence[pa.Array]) -> tuple[list[pa.Array
     if lengths[null].any():
         # A null list may still cover entries in Arrow; these are dropped. `take` knows no views.
         starts, mask = pa.array(offsets, pa.int64()), pa.array(null)
-        lists = [pa.LargeListArray.from_arrays(starts, one, mask=mask) for one in children]
-        return [one.flatten() for one in lists], pa.array(lengths, mask=null)
+        lists = [pa.LargeListArray.from_arrays(starts, child, mask=mask) for child in children]
+        return [array.flatten() for array in lists], pa.array(lengths, mask=null)
     first, rows = int(offsets[0]), int(offsets[-1] - offsets[0])
     return [child.slice(first, rows) for child in children], pa.array(lengths, mask=null)
 

@@ -103,7 +103,7 @@ class DeleteLoader:
             delete for delete in deletes if delete.content not in (0, CONTENT_EQUALITY_DELETES)
         ]
         found = [self._by_path(file).get(data_file.file_path) for file in files]
-        return _union([one for one in found if one is not None])
+        return _union([positions for positions in found if positions is not None])
 
     def named(self, one: DataFile) -> Mapping[str, Positions]:
         """Ascending distinct positions that one file deletes, by the data files that it names.

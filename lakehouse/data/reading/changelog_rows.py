@@ -74,8 +74,8 @@ def _changed(step: ChangelogStep, request: ReadRequest, storage: Storage) -> pa.
 
 def _marked(rows: pa.Table, kind: str, step: ChangelogStep) -> pa.Table:
     values = (kind, step.ordinal, step.snapshot.snapshot_id)
-    for one, value in zip(CHANGE_COLUMNS, values, strict=True):
-        rows = rows.append_column(one, pa.repeat(pa.scalar(value, one.type), rows.num_rows))
+    for field, value in zip(CHANGE_COLUMNS, values, strict=True):
+        rows = rows.append_column(field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
     return rows
 
 

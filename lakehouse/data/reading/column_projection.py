@@ -87,7 +87,7 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
         InvalidPropertyError: the name mapping is not valid.
     """
     counter = [0]
-    columns = [_column(one, counter) for one in arrow_schema]
+    columns = [_column(field, counter) for field in arrow_schema]
     lacking = next(_without_id(columns), None)
     if lacking is None:
         return _told_apart(columns, path)

@@ -307,7 +307,7 @@ def column_chunks(footer: bytes, columns: int, path: str) -> list[list[ColumnChu
     try:
         root, _ = read_struct(footer, 0)
         ordered = bool(root.get(7))
-        groups = [[_chunk(one, ordered) for one in group[1]] for group in root[4]]
+        groups = [[_chunk(chunk, ordered) for chunk in group[1]] for group in root[4]]
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
         raise CorruptMetadataError(
             f"the footer of {path} is not what the Parquet format says: {error!r}", file=path
@@ -672,9 +672,9 @@ def _primitive_leaves(
     columns: Sequence[FileColumn], types: Mapping[int, PrimitiveType]
 ) -> dict[int, int]:
     return {
-        field_id: one.leaves[0]
-        for field_id, one in _by_id(columns).items()
-        if not one.children and field_id in types
+        field_id: column.leaves[0]
+        for field_id, column in _by_id(columns).items()
+        if not column.children and field_id in types
     }
 
 

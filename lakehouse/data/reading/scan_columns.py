@@ -115,11 +115,11 @@ class ScanColumns:
         self._arrow = schema_to_arrow(schema)
         self._specs = specs
         asked = _asked(where)
-        filter_ids = {one for one in asked if one not in _BY_ID}
+        filter_ids = {field_id for field_id in asked if field_id not in _BY_ID}
         metadata_ids = {field.field_id for field in schema.fields} | asked
         metadata_ids &= _BY_ID.keys()
         self.read_fields = _read_fields(schema, table_schema, filter_ids, extra, metadata_ids)
-        known = {id(one): arrow for one, arrow in zip(schema.fields, self._arrow, strict=True)}
+        known = {id(field): arrow for field, arrow in zip(schema.fields, self._arrow, strict=True)}
         self.read_arrow = [
             known[id(field)] if id(field) in known else field_to_arrow(field)
             for field in self.read_fields
@@ -132,7 +132,7 @@ class ScanColumns:
         self.can_probe = where != TRUE and asked == filter_ids
         self._filtered = paths
         self._probed = field_paths(self.filter_fields)
-        names = {_BY_ID[one].name for one in metadata_ids}
+        names = {_BY_ID[field_id].name for field_id in metadata_ids}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
         data = [field for field in schema.fields if field.field_id not in _BY_ID]
@@ -152,7 +152,7 @@ class ScanColumns:
         """The same as the constructor gives, which works once for filters of the same columns."""
         known = sorted(specs)
         made = _SHARED.of(
-            (schema, table_schema, *extra.values(), *(specs[one] for one in known)),
+            (schema, table_schema, *extra.values(), *(specs[spec_id] for spec_id in known)),
             (_asked(where), where == TRUE, tuple(known), tuple(extra)),
             lambda: cls(schema, table_schema, where, extra, specs),
             lambda _: 4 * _SHAPE_BYTES + 2 * schema_bytes(table_schema) + schema_bytes(schema),
@@ -166,13 +166,13 @@ class ScanColumns:
         if self._as_read:
             return None
         chosen = [
-            (one, target)
-            for one, target in zip(self._fields, self._arrow, strict=True)
-            if one.field_id not in _BY_ID
+            (field, target)
+            for field, target in zip(self._fields, self._arrow, strict=True)
+            if field.field_id not in _BY_ID
         ]
         return Projection(
             file_columns(self._read_schema, "[]", "the scan"),
-            [one for one, _ in chosen],
+            [field for field, _ in chosen],
             [target for _, target in chosen],
             {},
             "the scan",
@@ -287,7 +287,7 @@ class ScanColumns:
 
 def _asked(where: Bound) -> frozenset[int]:
     """Ids of the columns that a filter asks for."""
-    return frozenset(one.field_id for one in columns_of(where))
+    return frozenset(column.field_id for column in columns_of(where))
 
 
 def _hidden(one: NestedField) -> str:
@@ -314,9 +314,9 @@ def _read_fields(
     return [
         *fields,
         *(
-            NestedField(one, _hidden(_BY_ID[one]), LongType(), required=False)
-            for one in sorted(metadata_ids)
-            if one in _STORED
+            NestedField(field_id, _hidden(_BY_ID[field_id]), LongType(), required=False)
+            for field_id in sorted(metadata_ids)
+            if field_id in _STORED
         ),
     ]
 
@@ -347,7 +347,7 @@ def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
     fields = fields_of(schema)
     nested = (ListType, MapType)
     whole = {i for i in ids if isinstance(fields[i].field_type, nested)}
-    below = {one for i in whole for one in fields_by_id([fields[i]])}
+    below = {field_id for i in whole for field_id in fields_by_id([fields[i]])}
     # pyiceberg takes lists and maps by what they hold, never by their own ids
     selected = {i for i in ids | below if not isinstance(fields[i].field_type, nested)}
     return list(prune_columns(schema, selected, select_full_types=False).fields)

@@ -82,7 +82,7 @@ def metrics_modes(
     Raises:
         InvalidPropertyError: a mode that does not parse.
     """
-    leaves = [leaf for one in schema.fields for leaf in _leaves(one.field_type, one.field_id)]
+    leaves = [leaf for field in schema.fields for leaf in _leaves(field.field_type, field.field_id)]
     read = TableProperties(properties)
     configured = TableProperties.metrics_default.name in properties
     limit = len(leaves) if configured else read.metrics_max_inferred
@@ -151,7 +151,7 @@ class FileMetrics:
             file_size_in_bytes=file_size_in_bytes,
             sort_order_id=sort_order_id or None,
             referenced_data_file=referenced_data_file,
-            **{one.name: getattr(self, one.name) for one in fields(self)},
+            **{member.name: getattr(self, member.name) for member in fields(self)},
         )
 
 
@@ -253,8 +253,8 @@ def count_nans(
 
     The batch has the Arrow schema of `schema`.
     """
-    for column, one in zip(batch.columns, schema.fields, strict=True):
-        _count(column, one.field_type, one.field_id, modes, counts)
+    for column, source in zip(batch.columns, schema.fields, strict=True):
+        _count(column, source.field_type, source.field_id, modes, counts)
 
 
 def _count(
@@ -269,8 +269,8 @@ def _count(
             found = pc.sum(pc.is_nan(array)).as_py() or 0
             counts[field_id] = counts.get(field_id, 0) + found
     elif isinstance(kind, StructType):
-        for child, one in zip(array.flatten(), kind.fields, strict=True):
-            _count(child, one.field_type, one.field_id, modes, counts)
+        for child, source in zip(array.flatten(), kind.fields, strict=True):
+            _count(child, source.field_type, source.field_id, modes, counts)
     elif isinstance(kind, ListType) and _has_floats(kind):
         _count(list_parts(array)[0], kind.element_type, kind.element_id, modes, counts)
     elif isinstance(kind, MapType) and _has_floats(kind):
@@ -291,7 +291,7 @@ def _has_floats(kind: IcebergType) -> bool:
 
 def stored_schema(schema: Schema) -> Schema:
     """The top-level fields that data files hold: all but those of type `unknown` (see the spec)."""
-    kept = [one for one in schema.fields if not isinstance(one.field_type, UnknownType)]
+    kept = [field for field in schema.fields if not isinstance(field.field_type, UnknownType)]
     return schema if len(kept) == len(schema.fields) else Schema(*kept, schema_id=schema.schema_id)
 
 

@@ -73,12 +73,12 @@ def key_hashes(values: pa.Array, kind: IcebergType) -> Hashes:
     target = LongType() if isinstance(kind, _WHOLE) else kind
     hash64 = mmh3.hash64
     serialized = serialized_values(values, target).to_pylist()
-    return np.array([hash64(one, seed=_SEED, signed=False)[0] for one in serialized], np.uint64)
+    return np.array([hash64(value, seed=_SEED, signed=False)[0] for value in serialized], np.uint64)
 
 
 def encode_filters(filters: Mapping[str, SplitBlockFilter]) -> bytes:
     """The payload of a blob: an Arrow IPC stream of `file_path` and `filter`."""
-    rows = {"file_path": list(filters), "filter": [one.to_bytes() for one in filters.values()]}
+    rows = {"file_path": list(filters), "filter": [bits.to_bytes() for bits in filters.values()]}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
         writer.write_table(pa.table(rows, schema=_SCHEMA))
@@ -183,7 +183,7 @@ def _read(
         rows = pa.ipc.open_stream(payload).read_all()
         paths, filters = rows["file_path"].to_pylist(), rows["filter"].to_pylist()
         pairs = zip(paths, filters, strict=True)
-        return KeyFilters({path: SplitBlockFilter.from_bytes(one) for path, one in pairs})
+        return KeyFilters({path: SplitBlockFilter.from_bytes(data) for path, data in pairs})
     raise CorruptMetadataError(f"{location}: the key filter is not in the file", location=location)
 
 

@@ -108,8 +108,8 @@ class DataFileWriter:
         self._coercer = Coercer(request.schema, request.table)
         self._splitter = PartitionSplitter(request.spec, request.schema)
         self._fan_out = FanOut(target, RowSorter(request.sort_order, request.schema), buffer)
-        names = {one.name for one in target.schema.fields}
-        stored = [at for at, one in enumerate(request.schema.fields) if one.name in names]
+        names = {field.name for field in target.schema.fields}
+        stored = [at for at, field in enumerate(request.schema.fields) if field.name in names]
         self._stored = stored if len(stored) != len(request.schema.fields) else None
 
     def write(self, batch: pa.RecordBatch) -> Iterator[DataFile]:
@@ -394,7 +394,7 @@ class RowSorter:
     """
 
     def __init__(self, order: SortOrder, schema: Schema) -> None:
-        self._keys = [(one, *find_path(schema, one.source_id)) for one in order.fields]
+        self._keys = [(key, *find_path(schema, key.source_id)) for key in order.fields]
 
     @property
     def sorts(self) -> bool:
@@ -477,14 +477,14 @@ class PartitionSplitter:
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         # void fields are always null, also when their column is gone: tables that were once v1 keep
         # them forever
-        self._void = tuple(isinstance(one.transform, VoidTransform) for one in spec.fields)
+        self._void = tuple(isinstance(field.transform, VoidTransform) for field in spec.fields)
         self._transforms = []
-        for one in spec.fields:
-            if isinstance(one.transform, VoidTransform):
+        for part in spec.fields:
+            if isinstance(part.transform, VoidTransform):
                 continue
-            path, source = find_path(schema, one.source_id)
-            result_type = one.transform.result_type(source.field_type)
-            self._transforms.append((one.transform, path, source.field_type, result_type))
+            path, source = find_path(schema, part.source_id)
+            result_type = part.transform.result_type(source.field_type)
+            self._transforms.append((part.transform, path, source.field_type, result_type))
 
     def split(self, data: pa.RecordBatch) -> list[tuple[Partition, pa.RecordBatch]]:
         """Rows by partition tuple, in order of first appearance and each in its order.

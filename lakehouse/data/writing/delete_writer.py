@@ -143,15 +143,15 @@ def encode_vectors(deletes: Iterable[FileDeletes], location: str) -> tuple[bytes
             content=CONTENT_POSITION_DELETES,
             file_path=location,
             file_format="puffin",
-            partition=one.data_file.partition,
-            spec_id=one.data_file.spec_id,
-            record_count=len(one.positions),
+            partition=deletes.data_file.partition,
+            spec_id=deletes.data_file.spec_id,
+            record_count=len(deletes.positions),
             file_size_in_bytes=len(data),
-            referenced_data_file=one.data_file.file_path,
+            referenced_data_file=deletes.data_file.file_path,
             content_offset=blob.offset,
             content_size_in_bytes=blob.length,
         )
-        for one, blob in zip(items, blobs, strict=True)
+        for deletes, blob in zip(items, blobs, strict=True)
     ]
 
 
@@ -173,7 +173,7 @@ def _write_position_files(
             )
             written.append(_write_position_file(group, request, storage, location))
     except BaseException:
-        storage.delete([one.file_path for one in written])
+        storage.delete([file.file_path for file in written])
         raise
     return written
 

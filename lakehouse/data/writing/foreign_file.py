@@ -101,7 +101,7 @@ def describe_file(
     found = load_footer(storage, probe, counted=False)
     footer, file = found.parsed, open_parquet(storage, probe, found)
     with readable(info.location):
-        if any(one is not None for one in leaf_field_ids(footer)):
+        if any(field_id is not None for field_id in leaf_field_ids(footer)):
             raise InvalidSchemaError(
                 f"{info.location} has field ids, which say what its columns are in the table it "
                 f"was written for; {request.table} takes files without ids",
@@ -154,9 +154,9 @@ class _Facts:
     def values_of(self, texts: Mapping[str, str | None]) -> dict[int, Any]:
         """Field id -> value of columns that the path names."""
         identity = {
-            one.source_id
-            for one in self._request.spec.fields
-            if isinstance(one.transform, IdentityTransform)
+            field.source_id
+            for field in self._request.spec.fields
+            if isinstance(field.transform, IdentityTransform)
         }
         values: dict[int, Any] = {}
         for name, text in texts.items():
@@ -194,7 +194,7 @@ class _Facts:
 
     def read_doubtful(self, file: WholeParquet, values: Mapping[int, Any]) -> None:
         """Read those columns of which the footer does not tell that a scan can read them."""
-        there = {one.field_id: one for one in self._columns}
+        there = {column.field_id: column for column in self._columns}
         doubtful = [
             field
             for field in self._request.schema.fields

@@ -138,13 +138,13 @@ class Coercer:
             )
             raise self._error(prefix + unknown[0], what)
         result = []
-        for one, target in zip(fields, targets, strict=True):
-            path = prefix + one.name
-            if one.name in by_name:
-                result.append(self._field(by_name[one.name], one, target, present, path))
-            elif one.write_default is not None:
-                result.append(self._default(one, target, rows, path))
-            elif one.required:
+        for field, target in zip(fields, targets, strict=True):
+            path = prefix + field.name
+            if field.name in by_name:
+                result.append(self._field(by_name[field.name], field, target, present, path))
+            elif field.write_default is not None:
+                result.append(self._default(field, target, rows, path))
+            elif field.required:
                 raise self._error(path, "is required and missing from the data")
             else:
                 result.append(pa.nulls(rows, target.type))

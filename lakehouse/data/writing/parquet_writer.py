@@ -299,7 +299,7 @@ def encoding_options(
         encodings: by column; one that is not for the column's type is passed over.
         plain: columns without a dictionary.
     """
-    leaves = [leaf for one in schema for leaf in _leaves(one.name, one)]
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field)]
     chosen = {
         path: encodings[path]
         for path, kind in leaves
@@ -361,9 +361,9 @@ def encodings_of(kind: pa.DataType) -> tuple[str, ...]:
 
 def _uuids_of(rows: pa.Table) -> Iterator[tuple[str, int | None, pa.ExtensionArray]]:
     """Path, field id and values of each UUID column."""
-    for one, column in zip(rows.schema, rows.columns, strict=True):
-        if isinstance(one.type, pa.UuidType) or pa.types.is_struct(one.type):
-            yield from _uuids(one.name, one, column.combine_chunks())
+    for member, column in zip(rows.schema, rows.columns, strict=True):
+        if isinstance(member.type, pa.UuidType) or pa.types.is_struct(member.type):
+            yield from _uuids(member.name, member, column.combine_chunks())
 
 
 def _uuids(

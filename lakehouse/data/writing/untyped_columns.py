@@ -51,7 +51,7 @@ def _typed(
     prefix: str,
     dropped: list[str],
 ) -> list[pa.Field]:
-    types = {one.name: one.field_type for one in known.fields}
+    types = {field.name: field.field_type for field in known.fields}
     found = []
     for field in fields:
         path = prefix + field.name

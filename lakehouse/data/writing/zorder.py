@@ -48,7 +48,7 @@ class ZOrder:
         Raises:
             InvalidInputError: see `zorder_ids`.
         """
-        paths = tuple(find_path(schema, one)[0] for one in zorder_ids(names, schema))
+        paths = tuple(find_path(schema, field_id)[0] for field_id in zorder_ids(names, schema))
         bits = min(_MOST_BITS, _CURVE_BITS // len(paths))
         step = max(1, sample.num_rows // _SAMPLE_ROWS)
         rows = sample.take(np.arange(0, sample.num_rows, step)) if step > 1 else sample
@@ -85,7 +85,7 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
                 f"Cannot z-order by {name}: the table has {', '.join(schema.column_names)}"
             )
         field = schema.find_field(name)
-        inside = [one for one in schema.fields if one.name == name.partition(".")[0]]
+        inside = [field for field in schema.fields if field.name == name.partition(".")[0]]
         if not isinstance(field.field_type, PrimitiveType) or not _reachable(
             inside[0].field_type, name.split(".")[1:]
         ):
@@ -99,7 +99,7 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
 def _reachable(kind: Any, names: Sequence[str]) -> bool:
     """Whether a path leads through structs alone."""
     for name in names:
-        found = [one for one in getattr(kind, "fields", ()) if one.name == name]
+        found = [field for field in getattr(kind, "fields", ()) if field.name == name]
         if not found:
             return False
         kind = found[0].field_type

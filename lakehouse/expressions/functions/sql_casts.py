@@ -100,7 +100,7 @@ def _as_text(array: pa.Array) -> pa.Array:
 def _parsed(array: pa.Array, kind: IcebergType, *, strict: bool) -> pa.Array:
     """Value by value, each different one once: as literals are read."""
     encoded = array.dictionary_encode()
-    values = [_value(one, kind, strict=strict) for one in encoded.dictionary.to_pylist()]
+    values = [_value(value, kind, strict=strict) for value in encoded.dictionary.to_pylist()]
     return arrow_array(values, kind).take(encoded.indices)
 
 

@@ -164,24 +164,24 @@ def type_of(data: Sequence[Datum]) -> pa.DataType:
     Raises:
         TypeError: they have nothing in common.
     """
-    kinds = list(dict.fromkeys(one.type for one in data if not pa.types.is_null(one.type)))
+    kinds = list(dict.fromkeys(array.type for array in data if not pa.types.is_null(array.type)))
     if not kinds:
         return pa.null()
     if len(kinds) == 1:
         return kinds[0]
     for kind in (pa.float64(), pa.float32()):
-        if kind in kinds and all(_is_number(one) for one in kinds):
+        if kind in kinds and all(_is_number(other) for other in kinds):
             return kind
-    if all(pa.types.is_integer(one) for one in kinds):
+    if all(pa.types.is_integer(kind) for kind in kinds):
         return pa.int64()
-    if all(pa.types.is_integer(one) or pa.types.is_decimal(one) for one in kinds):
-        return _common_decimal([_as_decimal(one) for one in kinds])
-    if all(_is_binary(one) for one in kinds):
+    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in kinds):
+        return _common_decimal([_as_decimal(kind) for kind in kinds])
+    if all(_is_binary(kind) for kind in kinds):
         return pa.binary()
-    if all(pa.types.is_temporal(one) for one in kinds):
+    if all(pa.types.is_temporal(kind) for kind in kinds):
         return _common_time(kinds)
     raise TypeError(
-        f"{' and '.join(str(one) for one in kinds)} cannot be compared: cast one of them"
+        f"{' and '.join(str(kind) for kind in kinds)} cannot be compared: cast one of them"
     )
 
 
@@ -259,9 +259,9 @@ def _comparison(name: str) -> Kernel:
     def compare(*given: Datum) -> Datum:
         left, right = _alike(given)
         if pa.types.is_boolean(left.type):
-            left, right = (pc.cast(one, pa.int8()) for one in (left, right))
+            left, right = (pc.cast(side, pa.int8()) for side in (left, right))
         elif pa.types.is_fixed_size_binary(left.type):
-            left, right = (pc.cast(one, pa.binary()) for one in (left, right))
+            left, right = (pc.cast(side, pa.binary()) for side in (left, right))
         elif pa.types.is_nested(left.type):
             raise TypeError("structs, lists and maps cannot be compared")
         return _COMPARISONS[name](left, right)
@@ -286,7 +286,7 @@ def _same(left: Datum, right: Datum) -> Datum:
 
 
 def _is_in(given: Datum, *values: Datum) -> Datum:
-    found = [_comparison("=")(given, one) for one in values]
+    found = [_comparison("=")(given, value) for value in values]
     return reduce(pc.or_kleene, found)
 
 
@@ -305,15 +305,15 @@ def _arithmetic(kernel: Kernel) -> Kernel:
         if not _is_number(kind):
             raise TypeError(f"there is no arithmetic of {kind}")
         if pa.types.is_decimal(kind):
-            return kernel(*(pc.cast(one, _as_decimal(one.type)) for one in given))
+            return kernel(*(pc.cast(array, _as_decimal(array.type)) for array in given))
         wide = kind if pa.types.is_floating(kind) else pa.int64()
-        return kernel(*(pc.cast(one, wide, safe=False) for one in given))
+        return kernel(*(pc.cast(array, wide, safe=False) for array in given))
 
     return compute
 
 
 def _divide(left: Datum, right: Datum) -> Datum:
-    above, below = (pc.cast(one, pa.float64(), safe=False) for one in (left, right))
+    above, below = (pc.cast(side, pa.float64(), safe=False) for side in (left, right))
     return pc.divide(above, _not_zero(below))
 
 
@@ -392,7 +392,7 @@ def _case(*given: Datum) -> Datum:
 
 
 def _logic(kernel: Kernel) -> Kernel:
-    return lambda *given: reduce(kernel, (pc.cast(one, pa.bool_()) for one in given))
+    return lambda *given: reduce(kernel, (pc.cast(array, pa.bool_()) for array in given))
 
 
 # Text
@@ -443,7 +443,7 @@ def _count(data: Datum, what: str, least: int) -> int:
 
 def _uuid_text(data: Datum) -> Datum:
     array = data if isinstance(data, pa.Array) else pa.repeat(data, 1)
-    texts = [None if one is None else str(UUID(bytes=one)) for one in array.to_pylist()]
+    texts = [None if value is None else str(UUID(bytes=value)) for value in array.to_pylist()]
     found = pa.array(texts, pa.string())
     return found if isinstance(data, pa.Array) else found[0]
 
@@ -456,7 +456,7 @@ def _replace(data: Datum, old: Datum, new: Datum) -> Datum:
 
 
 def _joined(*given: Datum) -> Datum:
-    return pc.binary_join_element_wise(*(_text(one) for one in given), "")
+    return pc.binary_join_element_wise(*(_text(array) for array in given), "")
 
 
 # What a null test asks is any value: of structs, lists and maps too.

@@ -153,10 +153,10 @@ def _with_stand_ins(text: str, stand_ins: tuple[str, ...]) -> exp.Expr | None:
     except InvalidExpressionError:
         return None
     found = sorted(
-        str(one.this)
-        for one in tree.find_all(exp.Literal)
-        if bool(one.is_string) is str(one.this).startswith(_TEXT_MARK)
-        and str(one.this).startswith((_TEXT_MARK, _NUMBER_MARK))
+        str(literal.this)
+        for literal in tree.find_all(exp.Literal)
+        if bool(literal.is_string) is str(literal.this).startswith(_TEXT_MARK)
+        and str(literal.this).startswith((_TEXT_MARK, _NUMBER_MARK))
     )
     return tree if found == sorted(stand_ins) else None
 
@@ -230,8 +230,8 @@ def error_at(
 
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """Start and length of a part of a tree in its text; None where sqlglot does not say."""
-    found = [one.meta for one in node.walk() if "start" in one.meta]
+    found = [part.meta for part in node.walk() if "start" in part.meta]
     if not found:
         return None
-    start = min(int(one["start"]) for one in found)
-    return start, min(max(int(one["end"]) for one in found) - start + 1, _SHOWN)
+    start = min(int(place["start"]) for place in found)
+    return start, min(max(int(place["end"]) for place in found) - start + 1, _SHOWN)

@@ -148,7 +148,7 @@ class _Reader:
 
     def read_and(self, node: exp.Connector) -> Term:
         name = "and" if type(node).__name__ == "And" else "or"
-        return sql.call(name, *(self._condition(one) for one in node.flatten()))
+        return sql.call(name, *(self._condition(part) for part in node.flatten()))
 
     read_or = read_and
 
@@ -406,14 +406,14 @@ def _pattern(pattern: str, escape: str | None) -> Iterator[tuple[str, bool]]:
     """Characters of a pattern, and whether each is a wildcard."""
     position = 0
     while position < len(pattern):
-        one = pattern[position]
-        if one == escape:
+        character = pattern[position]
+        if character == escape:
             position += 1
             if position == len(pattern):
                 raise InvalidExpressionError(f"the pattern ends with its escape character {escape}")
             yield pattern[position], False
         elif (
-            one == "\\"
+            character == "\\"
             and escape is None
             and pattern[position + 1 : position + 2] in ("%", "_", "\\")
         ):
@@ -422,7 +422,7 @@ def _pattern(pattern: str, escape: str | None) -> Iterator[tuple[str, bool]]:
                 "add escape '\\' or take another character, as in like '10!%' escape '!'"
             )
         else:
-            yield one, one in "%_"
+            yield character, character in "%_"
         position += 1
 
 

@@ -67,14 +67,14 @@ def call(name: str, *args: Term) -> Term:
     if name in _CONNECTIVES and all(_is_condition(arg) for arg in args):
         return Call(name, args, BooleanType())
     typed = tuple(_typed(arg, args if function.alike else ()) for arg in args)
-    if function.strict and any(isinstance(one, Value) and one.value is None for one in typed):
+    if function.strict and any(isinstance(arg, Value) and arg.value is None for arg in typed):
         return NULL
     try:
-        found = function.compute(*(_example(one) for one in typed))
+        found = function.compute(*(_example(arg) for arg in typed))
     except (pa.ArrowException, TypeError, ArithmeticError) as error:
         shown = describe_term(Call(name, typed, BooleanType()))
         raise InvalidExpressionError(f"{shown}: {_reason(error)}") from error
-    if all(isinstance(one, Value) for one in typed):
+    if all(isinstance(arg, Value) for arg in typed):
         return _value(found)
     if pa.types.is_null(found.type):
         return NULL
@@ -201,7 +201,7 @@ def _listed(left: Term, literals: Sequence[Literal]) -> Term:
     kind, name = type_of(left), describe_term(left)
     positions = [cast_literal(literal, kind, name) for literal in literals]
     exact = [position.value for position in positions if position.exact]
-    numbers = sorted({one for one in exact if one == one})
+    numbers = sorted({number for number in exact if number == number})
     found = unless_null(left, False)
     if len(numbers) == 1:
         found = _with_value("=", left, Value(numbers[0], kind))
@@ -311,7 +311,7 @@ def _typed(term: Term, beside: Sequence[Term]) -> Term:
     """
     if not isinstance(term, Value) or term.type is not None or term.value is None:
         return term
-    kinds = [one.type for one in beside if not isinstance(one, Value)]
+    kinds = [term.type for term in beside if not isinstance(term, Value)]
     wanted = (
         _FLOATING
         if isinstance(term.value, int | Decimal)

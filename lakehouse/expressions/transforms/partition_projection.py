@@ -78,11 +78,12 @@ def project_leaf(
     for field in spec.fields:
         if field.source_id != leaf.field_id or not is_of(types, leaf):
             continue
-        one = _project(leaf, field, leaf.type, strict)
+        projected = _project(leaf, field, leaf.type, strict)
         if result is neutral:
-            result = one
+            result = projected
         else:
-            result = disjunction((result, one)) if strict else conjunction((result, one))
+            both = (result, projected)
+            result = disjunction(both) if strict else conjunction(both)
     return result
 
 

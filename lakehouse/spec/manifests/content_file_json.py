@@ -111,7 +111,7 @@ def file_from_json(document: Any, where: str, kinds: PartitionTypes) -> DataFile
         content=_CODES[content],
         file_path=require_str(found, "file-path", where),
         file_format=require_str(found, "file-format", where).lower(),
-        partition=tuple(_value(kind, one, where) for kind, one in pairs),
+        partition=tuple(_value(kind, value, where) for kind, value in pairs),
         spec_id=spec_id,
         record_count=require_int(found, "record-count", where),
         file_size_in_bytes=require_int(found, "file-size-in-bytes", where),
@@ -140,7 +140,7 @@ def metrics_from_json(document: Any, where: str) -> dict[str, Any]:
         if len(ids) != len(values):
             raise CorruptMetadataError(f"{at}: {len(ids)} keys, {len(values)} values.")
         read = _bytes if name in _BOUNDS else as_int
-        told[name] = {number: read(one, at) for number, one in zip(ids, values, strict=True)}
+        told[name] = {number: read(value, at) for number, value in zip(ids, values, strict=True)}
     return told
 
 
@@ -177,4 +177,4 @@ def _bytes(text: Any, where: str) -> bytes:
 def _ints(document: Any, key: str, where: str) -> tuple[int, ...] | None:
     if document.get(key) is None:
         return None
-    return tuple(as_int(one, where) for one in optional_list(document, key, where))
+    return tuple(as_int(number, where) for number in optional_list(document, key, where))

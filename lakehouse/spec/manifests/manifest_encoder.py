@@ -352,7 +352,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _map(entries: Entries, prefix: str, field_ids: Iterable[int], rows: int) -> list[Segment]:
-    columns = [(one, _whole(entries.table[f"{prefix}.{one}"])) for one in field_ids]
+    columns = [(field_id, _whole(entries.table[f"{prefix}.{field_id}"])) for field_id in field_ids]
     if prefix in COUNTS:
         return maps(columns, _long, rows)
     return maps([(field_id, encode_bounds(column)) for field_id, column in columns], sized, rows)

@@ -248,6 +248,6 @@ def _spread(
     convert: Callable[[pa.Array, int], pa.Array],
 ) -> None:
     """One column a field id that any of the maps has."""
-    for field_id in sorted({key for one in maps for key in one}):
-        array = pa.array([one.get(field_id) for one in maps], raw_type)
+    for field_id in sorted({key for values in maps for key in values}):
+        array = pa.array([values.get(field_id) for values in maps], raw_type)
         columns[f"{prefix}.{field_id}"] = convert(array, field_id)

@@ -214,7 +214,7 @@ class TableMetadata:
     def write_sort_order(self) -> SortOrder:
         """The default sort order; unsorted where it has a transform that we do not know."""
         order = self.sort_order()
-        known = not any(isinstance(one.transform, UnknownTransform) for one in order.fields)
+        known = not any(isinstance(field.transform, UnknownTransform) for field in order.fields)
         return order if known else UNSORTED_SORT_ORDER
 
     def snapshot_or_none(self, snapshot_id: int) -> Snapshot | None:

@@ -522,12 +522,12 @@ def update_from_json(document: Any, where: str = "update") -> Update:
 
 def _ints(document: Any, key: str, where: str) -> tuple[int, ...]:
     found = require_list(document.get(key), f"{where}.{key}")
-    return tuple(as_int(one, f"{where}.{key}") for one in found)
+    return tuple(as_int(number, f"{where}.{key}") for number in found)
 
 
 def _strings(document: Any, key: str, where: str) -> tuple[str, ...]:
     found = require_list(document.get(key), f"{where}.{key}")
-    if not all(isinstance(one, str) for one in found):
+    if not all(isinstance(text, str) for text in found):
         raise CorruptMetadataError(f"{where}.{key}: expected a list of strings.")
     return tuple(found)
 

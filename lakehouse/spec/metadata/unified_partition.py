@@ -51,7 +51,7 @@ class UnifiedPartition:
                     is_void = isinstance(field.transform, VoidTransform)
                     void = void | {field.field_id} if is_void else void - {field.field_id}
         positions = {
-            spec.spec_id: {one.field_id: at for at, one in enumerate(spec.fields)}
+            spec.spec_id: {field.field_id: at for at, field in enumerate(spec.fields)}
             for spec in newest_first
         }
         return cls({name: (names[name], kinds[name]) for name in sorted(names)}, positions)

@@ -57,10 +57,10 @@ def coarser(fine: PartitionSpec, coarse: PartitionSpec) -> Coarser | None:
 
 
 def _part(fine: PartitionSpec, field: PartitionField) -> tuple[int, Callable[[Any], Any]] | None:
-    for at, one in enumerate(fine.fields):
-        if one.source_id != field.source_id:
+    for at, kept in enumerate(fine.fields):
+        if kept.source_id != field.source_id:
             continue
-        turn = _turn(one.transform, field.transform)
+        turn = _turn(kept.transform, field.transform)
         if turn is not None:
             return at, turn
     return None

@@ -188,7 +188,7 @@ def schema_bytes(schema: Schema) -> int:
 
 def _bytes_of(schema: Schema) -> int:
     found = _SCHEMA_BYTES
-    pending = [(one, 0) for one in schema.fields]
+    pending = [(field, 0) for field in schema.fields]
     while pending:
         field, above = pending.pop()
         length = above + sys.getsizeof(field.name)
@@ -264,8 +264,8 @@ def field_types(schema: Schema, *older: Schema) -> FieldTypes:
     where both know a field, so that promoted columns compare in their present type.
     """
     types: dict[int, PrimitiveType] = {}
-    for one in (*older, schema):
-        for field_id, field in fields_of(one).items():
+    for known in (*older, schema):
+        for field_id, field in fields_of(known).items():
             if isinstance(field.field_type, PrimitiveType):
                 types[field_id] = field.field_type
     return types

@@ -44,8 +44,8 @@ def covering(text: str | None, schema: Schema) -> str:
 
 
 def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> list[MappedField]:
-    by_id = {one.field_id: one for one in known if one.field_id is not None}
-    taken = {name: one.field_id for one in known for name in one.names}
+    by_id = {mapped.field_id: mapped for mapped in known if mapped.field_id is not None}
+    taken = {name: mapped.field_id for mapped in known for name in mapped.names}
     result = list(known)
     for field_id, name, child in _children(kind):
         if taken.get(name, field_id) != field_id:

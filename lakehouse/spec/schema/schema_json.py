@@ -398,7 +398,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, LakehouseError):
         return error.message
     if isinstance(error, ModelError):  # its text begins with their number
-        return "; ".join(one["msg"] for one in error.errors())
+        return "; ".join(detail["msg"] for detail in error.errors())
     return str(error).splitlines()[0]
 
 

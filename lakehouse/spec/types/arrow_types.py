@@ -114,7 +114,7 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
 
 def no_rows(schema: pa.Schema) -> pa.Table:
     """An empty table; of all types, where `Schema.empty_table` fails on uuids in nested ones."""
-    return pa.Table.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _schema_to_arrow(schema: Schema, field_ids: bool) -> pa.Schema:

@@ -109,8 +109,8 @@ def view_to_json(metadata: ViewMetadata) -> dict[str, Any]:
         "current-version-id": metadata.current_version_id,
         "versions": [version_to_json(version) for version in metadata.versions],
         "version-log": [
-            {"timestamp-ms": one.timestamp_ms, "version-id": one.version_id}
-            for one in metadata.version_log
+            {"timestamp-ms": entry.timestamp_ms, "version-id": entry.version_id}
+            for entry in metadata.version_log
         ],
         **metadata.extra,
     }
@@ -119,7 +119,7 @@ def view_to_json(metadata: ViewMetadata) -> dict[str, Any]:
 def version_from_json(document: Any, where: str = "view-version") -> ViewVersion:
     """Read one version (spec: Versions). Raises CorruptMetadataError naming `where`."""
     namespace = _list(document, "default-namespace", where)
-    if not all(isinstance(one, str) for one in namespace):
+    if not all(isinstance(level, str) for level in namespace):
         raise CorruptMetadataError(f"{where}.default-namespace: expected a list of strings.")
     return ViewVersion(
         version_id=require_int(document, "version-id", where),

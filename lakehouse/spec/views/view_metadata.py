@@ -81,7 +81,7 @@ class ViewVersion:
             for representation in self.representations
             if isinstance(representation, SqlRepresentation)
         )
-        return {one.dialect.lower(): one for one in found}
+        return {representation.dialect.lower(): representation for representation in found}
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class _ViewDraft:
             if known == schema:
                 self._last_schema = known.schema_id
                 return
-        schema_id = max((one.schema_id + 1 for one in self._m.schemas), default=0)
+        schema_id = max((schema.schema_id + 1 for schema in self._m.schemas), default=0)
         fresh = Schema(
             *schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids
         )
@@ -226,7 +226,7 @@ class _ViewDraft:
             if known.says_the_same_as(version):
                 self._last_version = known.version_id
                 return
-        version_id = max((one.version_id + 1 for one in self._m.versions), default=1)
+        version_id = max((version.version_id + 1 for version in self._m.versions), default=1)
         version_id = max(version_id, version.version_id)
         added = replace(version, version_id=version_id)
         self._m = replace(self._m, versions=(*self._m.versions, added))
@@ -261,7 +261,7 @@ def _check_one_a_dialect(version: ViewVersion) -> None:
 
 
 def _check_dialects(base: ViewMetadata, new: ViewMetadata) -> None:
-    before, after = (set(one.current_version().dialects()) for one in (base, new))
+    before, after = (set(view.current_version().dialects()) for view in (base, new))
     lost = before - after
     if lost:
         name = ViewProperties.drop_dialect_allowed.name
@@ -276,7 +276,7 @@ def _expire(metadata: ViewMetadata, kept: int) -> ViewMetadata:
     if len(metadata.versions) <= kept:
         return metadata
     ids = sorted((version.version_id for version in metadata.versions), reverse=True)
-    others = [one for one in ids if one != metadata.current_version_id]
+    others = [version_id for version_id in ids if version_id != metadata.current_version_id]
     named = {metadata.current_version_id, *others[: kept - 1]}
     log: list[VersionLogEntry] = []
     for entry in metadata.version_log:

@@ -223,11 +223,11 @@ def avro_columns(schema: Any, location: str) -> list[AvroColumn]:
 def without_logical_types(schema: Any) -> Any:
     """The same schema, from which a decoder makes plain numbers and bytes."""
     if isinstance(schema, list):
-        return [without_logical_types(one) for one in schema]
+        return [without_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: [{**one, "type": without_logical_types(one["type"])} for one in value]
+        key: [{**field, "type": without_logical_types(field["type"])} for field in value]
         if key == "fields"
         else without_logical_types(value)
         if key in ("type", "items", "values")
@@ -245,7 +245,7 @@ class _Types:
 
     def column(self, name: str, field_id: int | None, schema: Any) -> AvroColumn:
         if isinstance(schema, list):
-            kinds = [one for one in schema if one != "null"]
+            kinds = [branch for branch in schema if branch != "null"]
             if len(kinds) != 1:
                 raise self._refused(name, schema)
             return self.column(name, field_id, kinds[0])
@@ -264,8 +264,8 @@ class _Types:
         if kind == "record":
             self._open.add(id(schema))
             children = [
-                self.column(one["name"], one.get("field-id"), one["type"])
-                for one in schema["fields"]
+                self.column(field["name"], field.get("field-id"), field["type"])
+                for field in schema["fields"]
             ]
             self._open.remove(id(schema))
             return AvroColumn(
