@@ -30,6 +30,7 @@ import pyarrow as pa
 import lakehouse as lh
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.orchestration import SqlModel
+from lakehouse.orchestration.assets.derived_table import Computation
 from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import ResultDelta
 
@@ -91,10 +92,10 @@ def refreshed(folder: Path, query: str, engine: str, *, full: bool) -> dict[str,
     ).table()
     runs, start = open_engine(engine, _no_session), time.process_time()
     found = table.staleness(lake)
-    inputs = table.inputs_at(lake, found.inputs, None)
-    delta = table.delta(lake, runs, inputs, found, None, full=full)
+    work = Computation(table, lake, runs, found, None)
+    delta = work.delta(full=full)
     stamp = RunStamp(f"run-{time.time_ns()}", f"marts/{query}")
-    write = table.write(lake, runs, found, inputs, None, stamp, delta, lambda _: None)
+    write = work.write(stamp, delta, lambda _: None)
     write.staged().publish(lambda _: [])
     seconds = time.process_time() - start
     refresh = delta.refresh if isinstance(delta, ResultDelta) else delta

@@ -36,6 +36,12 @@ class RunStamp:
     asset_key: str
     partition: str | None = None
 
+    @classmethod
+    def of(cls, run_id: str, asset_key: str, keys: Sequence[str]) -> RunStamp:
+        """The stamp of a step that writes partitions of an asset; none of one that has none."""
+        ends = dict.fromkeys((keys[0], keys[-1])) if keys else ()
+        return cls(run_id, asset_key, "...".join(ends) or None)
+
     def summary(self, replaced: Sequence[date] | None = None) -> dict[str, str]:
         """Entries for a snapshot's summary.
 

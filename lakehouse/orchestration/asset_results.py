@@ -33,11 +33,9 @@ def pool(table: str) -> str:
 
 def stamp(context: dg.AssetExecutionContext, key: dg.AssetKey) -> RunStamp:
     """The stamp of this step's writes to an asset."""
-    partition = None
-    if context.has_partition_key or context.has_partition_key_range:
-        first, last = context.partition_keys[0], context.partition_keys[-1]
-        partition = first if first == last else f"{first}...{last}"
-    return RunStamp(context.run.run_id, key.to_user_string(), partition)
+    has_keys = context.has_partition_key or context.has_partition_key_range
+    keys = context.partition_keys if has_keys else ()
+    return RunStamp.of(context.run.run_id, key.to_user_string(), keys)
 
 
 def requested_days(context: dg.AssetExecutionContext) -> list[date]:

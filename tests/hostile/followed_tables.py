@@ -21,7 +21,7 @@ from lakehouse import CompactionOptions
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.derived_table import Computation, DerivedTable
 from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import ResultDelta
 from lakehouse.orchestration.assets.sql_model import SqlModel
@@ -315,16 +315,16 @@ class Followed:
             assert self.changed & set(table.inputs), "what changed no row is taken for a change"
         self.runs += 1
         engine = open_engine(self.engine, lambda: None)
-        inputs = table.inputs_at(self.lake, found.inputs, days)
+        work = Computation(table, self.lake, engine, found, days)
         full = self.refresh == "incremental_strict" and self.breaks
-        delta = table.delta(self.lake, engine, inputs, found, days, full=full)
+        delta = work.delta(full=full)
         refresh = delta.refresh if isinstance(delta, ResultDelta) else delta
         self.done.append(f"{refresh.mode} ({refresh.reason})")
         allowed = not self.computed or self.breaks or self.refresh == "auto"
         allowed |= "left out before" in refresh.reason
         assert refresh.mode == "incremental" or allowed, "it was not followed"
         stamp = RunStamp(f"run-{self.runs}", "marts/m")
-        write = table.write(self.lake, engine, found, inputs, days, stamp, delta, lambda _: None)
+        write = work.write(stamp, delta, lambda _: None)
         write.staged().publish(lambda _: [])
         self.computed, self.breaks, self.bent, self.changed = True, False, False, set()
 

@@ -20,7 +20,7 @@ from lakehouse.errors import CommitConflictError, InvalidInputError
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration import LakehouseResource, LakehouseSpark, Pipeline, SqlModel
-from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.assets.derived_table import Computation, DerivedTable
 from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import (
     MODE,
@@ -246,10 +246,10 @@ def test_of_two_refreshes_at_once_one_wins_and_none_is_wrong(lake: Lakehouse):
 
     def refresh(number: int, between: Callable[[], None] | None = None) -> None:
         found, engine = table.staleness(lake), open_engine("duckdb", lambda: None)
-        inputs = table.inputs_at(lake, found.inputs, None)
-        delta = table.delta(lake, engine, inputs, found, None)
+        work = Computation(table, lake, engine, found, None)
+        delta = work.delta()
         stamp = RunStamp(f"run-{number}", f"marts/users{number}")
-        write = table.write(lake, engine, found, inputs, None, stamp, delta, lambda _: None)
+        write = work.write(stamp, delta, lambda _: None)
         if between is not None:
             between()
         staged = write.staged()
@@ -365,10 +365,10 @@ def test_spark_follows_too(lake: Lakehouse, spark: Any) -> None:
             lake.drop_table("marts.users")
         for number in range(3):
             found, engine = table.staleness(lake), open_engine("spark", lambda: spark)
-            inputs = table.inputs_at(lake, found.inputs, None)
-            delta = table.delta(lake, engine, inputs, found, None)
+            work = Computation(table, lake, engine, found, None)
+            delta = work.delta()
             stamp = RunStamp(f"run-{number}", "marts/users")
-            write = table.write(lake, engine, found, inputs, None, stamp, delta, lambda _: None)
+            write = work.write(stamp, delta, lambda _: None)
             write.staged().publish(lambda _: [])
             assert isinstance(delta, Refresh) == (number == 0)
             events.append(rows((1, "u1", 5 + number), (2, "u2", 3)))
@@ -376,7 +376,6 @@ def test_spark_follows_too(lake: Lakehouse, spark: Any) -> None:
             names.append(pa.table({"user": [f"u{number}"], "name": [f"more{number}"]}))
         lake.load_table("raw.events").rollback_to(found.inputs["raw.events"])
         lake.load_table("raw.names").rollback_to(found.inputs["raw.names"])
-        inputs = table.inputs_at(lake, found.inputs, None)
         right = table.compute(lake, spark, found.inputs, None).toArrow().to_pylist()
         now = lake.load_table("marts.users").scan().to_arrow().to_pylist()
         assert sorted(map(repr, now)) == sorted(map(repr, right))

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 import dagster as dg
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
@@ -38,6 +39,7 @@ from lakehouse.orchestration.assets.partition_filter import (
     PARTITION_EXPR,
     PartitionExpr,
     default_partition_terms,
+    partition_filter,
 )
 from lakehouse.table import Table
 
@@ -162,6 +164,12 @@ class AssetTable:
         if version < 3 and not all(pa.types.is_null(kind) for kind in rows.schema.types):
             rows, _ = without_untyped(rows, known)
         return rows, rows.schema
+
+    def where(
+        self, definition: dg.PartitionsDefinition, keys: Sequence[str], schema: Schema
+    ) -> BooleanExpression:
+        """The rows of some partitions; see `partition_filter`."""
+        return partition_filter(definition, keys, self.partition_expr, schema, self.asset)
 
     @property
     def layout(self) -> Layout:

@@ -326,9 +326,10 @@ class DerivedTable(ComputedTable):
         Arrow from another.
         """
         engine = open_engine(self.engine, lambda: cast("SparkSession", spark))
-        return self._computed(engine, self.inputs_at(lake, inputs, keys))
+        return self.computed(engine, self.inputs_at(lake, inputs, keys))
 
-    def _computed(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> Any:
+    def computed(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> Any:
+        """What the transform gives for rows of the inputs, by an engine."""
         return engine.result(self.transform(Frames(engine, inputs)), self.name)
 
     def inputs_at(
@@ -342,24 +343,6 @@ class DerivedTable(ComputedTable):
             ).at(inputs[name])
             for name, table in tables.items()
         }
-
-    def inputs_whole(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> CheckOutcome:
-        """Whether the engine finds as many rows in the inputs as their snapshots record."""
-        found = {name: engine.count(engine.frame(rows)) for name, rows in inputs.items()}
-        recorded = {name: rows.scan().count() for name, rows in inputs.items()}
-        return CheckOutcome(
-            INPUTS_WHOLE,
-            passed=found == recorded,
-            blocking=True,
-            failures=tuple(
-                f"{name} has {recorded[name]} rows in snapshot {one.snapshot_id}, and "
-                f"{found[name]} were read: restore its files, then materialize "
-                f"{self.name.replace('.', '/')} again"
-                for name, one in inputs.items()
-                if found[name] != recorded[name]
-            ),
-            metadata={f"rows of {name}": count for name, count in found.items()},
-        )
 
     def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
         """The asset. `partitions` are the days of the inputs, for a daily table."""
@@ -423,8 +406,10 @@ class DerivedTable(ComputedTable):
                     if chosen is None or chosen or current is None:
                         done = chosen or keys or ()
                         started = time.perf_counter()
-                        written, refresh, snapshot, outcomes = self._publish(
-                            lake, spark, lakehouse, found, chosen or keys, context, full=config.full
+                        engine = open_engine(self.engine, lambda: spark.spark_session)
+                        work = Computation(self, lake, engine, found, chosen or keys)
+                        written, refresh, snapshot, outcomes = work.published(
+                            context, lakehouse, full=config.full
                         )
                         refresh = replace(refresh, seconds=time.perf_counter() - started)
                     else:
@@ -443,7 +428,7 @@ class DerivedTable(ComputedTable):
             table = lake.load_table(self.name)
             untouched = [key for key in keys or () if key not in done]
             records = newest_records(context.instance, self.key, untouched)
-            for key, rows in self._rows_by_partition(written, snapshot, done).items():
+            for key, rows in rows_by_partition(written, self.partitioning, snapshot, done).items():
                 context.add_asset_metadata(
                     {PARTITION_ROWS: rows}, asset_key=self.key, partition_key=key
                 )
@@ -484,177 +469,6 @@ class DerivedTable(ComputedTable):
 
         return explain
 
-    def _publish(
-        self,
-        lake: Lakehouse,
-        spark: LakehouseSpark,
-        resource: LakehouseResource,
-        found: Staleness,
-        keys: Sequence[str] | None,
-        context: dg.AssetExecutionContext,
-        *,
-        full: bool,
-    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
-        engine, log = open_engine(self.engine, lambda: spark.spark_session), context.log
-        inputs = self.inputs_at(lake, found.inputs, keys)
-        history = refreshes(context.instance, self.key) if self.refresh == "auto" else []
-        delta = self.delta(lake, engine, inputs, found, keys, history, full=full)
-        if isinstance(delta, ResultDelta):
-            log.info(f"following {', '.join(self.inputs)} by {self.engine}: {delta.refresh.reason}")
-            try:
-                done = self._published(lake, engine, resource, found, inputs, keys, context, delta)
-            except (NotFollowedError, RowsNotFoundError) as error:
-                if self.refresh == "incremental_strict":
-                    raise
-                delta = replace(delta.refresh, mode="full", reason=error.message)
-            else:
-                return done
-        of = "all rows" if keys is None else f"{len(keys):,} partitions"
-        why = "" if self.refresh == "full" else f": {delta.reason}"
-        log.info(f"computing {of} from {', '.join(self.inputs)} by {self.engine}{why}")
-        return self._published(lake, engine, resource, found, inputs, keys, context, delta)
-
-    def delta(
-        self,
-        lake: Lakehouse,
-        engine: ModelEngine,
-        inputs: Mapping[str, InputRows],
-        found: Staleness,
-        keys: Sequence[str] | None,
-        history: Iterable[Mapping[str, Any]] = (),
-        *,
-        full: bool = False,
-    ) -> ResultDelta | Refresh:
-        """What goes and comes, or why all is computed; see `followed`."""
-        if self.query is None or self.refresh == "full" or full:
-            said = "the run says so" if full else "its definition says so"
-            return Refresh(mode="full", reason=said)
-        table = lake.load_table(self.name) if lake.table_exists(self.name) else None
-        query = self.query
-
-        def follower(table: Table, before: RefreshState) -> Follower:
-            return Follower(self.name, query, engine, self.transform, inputs, table, before)
-
-        delta = followed(self.refresh, follower, found, table, keys, history)
-        if isinstance(delta, ResultDelta):
-            for rows in (delta.come, *delta.more):
-                refuse_other_partitions(rows, self.partitioning, keys, self.name)
-        return delta
-
-    def write(
-        self,
-        lake: Lakehouse,
-        engine: ModelEngine,
-        found: Staleness,
-        inputs: Mapping[str, InputRows],
-        keys: Sequence[str] | None,
-        stamp: RunStamp,
-        delta: ResultDelta | Refresh,
-        say: Callable[[str], None],
-    ) -> AssetWrite:
-        """The write of what goes and comes, or of all rows."""
-        state = found.after(keys or ())
-        days = None if keys is None or self.day_column is None else _days(keys)
-        if isinstance(delta, ResultDelta):
-            table = lake.load_table(self.name)
-            self.target.follow(table, say)
-            summary = stamp.summary(days) | {REFRESH_STATE: state.to_json()}
-            return DeltaWrite(
-                table,
-                self.target,
-                None,
-                self.where(keys, table.schema()),
-                False,
-                stamp,
-                summary | delta.refresh.summary(),
-                MAIN,
-                delta=delta,
-                follows=refresh_state(table),
-            )
-        write = AssetWrite.of(
-            lake,
-            self.target,
-            self._computed(engine, inputs),
-            partial(self.where, keys),
-            stamp,
-            state,
-            say,
-            partitions=self.partitions,
-            one_partition=keys is not None and len(keys) == 1,
-            days=days,
-        )
-        if self.refresh != "full":
-            write.summary = {**write.summary, **delta.summary()}
-        return write
-
-    def _published(
-        self,
-        lake: Lakehouse,
-        engine: ModelEngine,
-        resource: LakehouseResource,
-        found: Staleness,
-        inputs: Mapping[str, InputRows],
-        keys: Sequence[str] | None,
-        context: dg.AssetExecutionContext,
-        delta: ResultDelta | Refresh,
-    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
-        log = context.log
-        write = self.write(
-            lake, engine, found, inputs, keys, stamp(context, self.key), delta, log.warning
-        )
-        refresh = delta if isinstance(delta, Refresh) else delta.refresh
-
-        def whole(read: Mapping[str, InputRows]) -> CheckOutcome:
-            if refresh.mode == "full":
-                return self.inputs_whole(engine, read)
-            return CheckOutcome(
-                INPUTS_WHOLE, passed=True, blocking=True, metadata={"refresh": refresh.reason}
-            )
-
-        def audit(snapshot: Snapshot) -> list[CheckOutcome]:
-            log.info("computed and staged; checking the rows before publication")
-            table = lake.load_table(self.name)
-
-            def judged(suites: Sequence[Suite], some: Sequence[str] | None) -> list[CheckOutcome]:
-                where = self.where(some, table.schema())
-                with engine.staged(InputRows(table, where, snapshot.snapshot_id)) as rows:
-                    if self.day_column is None or some is None:
-                        return validate(rows, suites, self.name)
-                    return validate_days(rows, suites, self.name, _days(some), self.day_column)
-
-            def of_suite(suite: Suite) -> Callable[[Sequence[str]], CheckOutcome]:
-                return lambda some: judged([suite], some)[0]
-
-            outcomes = [whole(inputs), *judged(self.suites, keys)]
-            if keys is None:
-                return outcomes
-            outcomes[0] = bad_days_of(
-                outcomes[0], keys, lambda some: whole(self.inputs_at(lake, found.inputs, some))
-            )
-            for at, suite in enumerate(self.suites if self.partitions is not None else (), 1):
-                outcomes[at] = bad_days_of(outcomes[at], keys, of_suite(suite))
-            return outcomes
-
-        checks = BlockingChecks.of(context.get_step_execution_context(), self.key)
-        return write, refresh, *publish(write, write.staged(), checks, resource, lake, audit)
-
-    def _rows_by_partition(
-        self, written: AssetWrite | None, snapshot: Snapshot, keys: Sequence[str]
-    ) -> dict[str, int]:
-        """How many rows each has now; what tells them is read where there are several."""
-        if written is None or self.partitioning is None:
-            return {}
-        if written.rows is not None and len(keys) == 1:
-            return {keys[0]: written.rows}
-        counts = dict.fromkeys(keys, 0)
-        columns = [name for name, _ in self.partitioning.dimensions]
-        scan = written.table.scan(written.where, columns, snapshot_id=snapshot.snapshot_id)
-        for batch in scan.to_batches():
-            rows = self.partitioning.keys_of(pa.table(batch))
-            for count in rows.value_counts().to_pylist():
-                counts[count["values"]] += count["counts"]
-        return counts
-
     @property
     def target(self) -> AssetTable:
         """Its table, and how that is laid out."""
@@ -677,7 +491,195 @@ class DerivedTable(ComputedTable):
             session: gives the Spark session, asked for by tables of that engine alone.
         """
         inputs = {name: InputRows(lake.load_table(name), AlwaysFalse()) for name in self.inputs}
-        return to_schema(self._computed(open_engine(self.engine, session), inputs).schema)
+        return to_schema(self.computed(open_engine(self.engine, session), inputs).schema)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """One computation of a table from its inputs at exact snapshots.
+
+    Attributes:
+        definition: of the table.
+        lake: where the tables are.
+        engine: that computes it.
+        stale: what is stale, and the snapshots of the inputs.
+        keys: of the partitions that are computed; None: all rows.
+    """
+
+    definition: DerivedTable
+    lake: Lakehouse
+    engine: ModelEngine
+    stale: Staleness
+    keys: Sequence[str] | None
+
+    @cached_property
+    def inputs(self) -> dict[str, InputRows]:
+        """Rows that are read."""
+        return self.definition.inputs_at(self.lake, self.stale.inputs, self.keys)
+
+    def inputs_whole(self, keys: Sequence[str] | None) -> CheckOutcome:
+        """Whether the engine finds as many rows in the inputs as their snapshots record."""
+        name = self.definition.name
+        inputs = self.definition.inputs_at(self.lake, self.stale.inputs, keys)
+        counts = {
+            read: (self.engine.count(self.engine.frame(rows)), rows.scan().count())
+            for read, rows in inputs.items()
+        }
+        failures = tuple(
+            f"{read} has {recorded} rows in snapshot {inputs[read].snapshot_id}, and {count} were "
+            f"read: restore its files, then materialize {name.replace('.', '/')} again"
+            for read, (count, recorded) in counts.items()
+            if count != recorded
+        )
+        told = {f"rows of {read}": count for read, (count, _) in counts.items()}
+        return CheckOutcome(INPUTS_WHOLE, not failures, True, failures, told)
+
+    def delta(
+        self, history: Iterable[Mapping[str, Any]] = (), *, full: bool = False
+    ) -> ResultDelta | Refresh:
+        """What goes and comes, or why all is computed; see `followed`."""
+        of, query = self.definition, self.definition.query
+        if query is None or of.refresh == "full" or full:
+            said = "the run says so" if full else "its definition says so"
+            return Refresh(mode="full", reason=said)
+        target = self.lake.load_table(of.name) if self.lake.table_exists(of.name) else None
+
+        def follower(table: Table, before: RefreshState) -> Follower:
+            return Follower(of.name, query, self.engine, of.transform, self.inputs, table, before)
+
+        delta = followed(of.refresh, follower, self.stale, target, self.keys, history)
+        if isinstance(delta, ResultDelta):
+            for rows in (delta.come, *delta.more):
+                refuse_other_partitions(rows, of.partitioning, self.keys, of.name)
+        return delta
+
+    def write(
+        self, stamp: RunStamp, delta: ResultDelta | Refresh, say: Callable[[str], None]
+    ) -> AssetWrite:
+        """The write of what goes and comes, or of all rows."""
+        of, keys = self.definition, self.keys
+        state = self.stale.after(keys or ())
+        days = None if keys is None or of.day_column is None else _days(keys)
+        if isinstance(delta, ResultDelta):
+            table = self.lake.load_table(of.name)
+            of.target.follow(table, say)
+            return DeltaWrite(
+                table,
+                of.target,
+                None,
+                of.where(keys, table.schema()),
+                False,
+                stamp,
+                stamp.summary(days) | {REFRESH_STATE: state.to_json()} | delta.refresh.summary(),
+                MAIN,
+                delta=delta,
+                follows=refresh_state(table),
+            )
+        write = AssetWrite.of(
+            self.lake,
+            of.target,
+            of.computed(self.engine, self.inputs),
+            partial(of.where, keys),
+            stamp,
+            state,
+            say,
+            partitions=of.partitions,
+            one_partition=keys is not None and len(keys) == 1,
+            days=days,
+        )
+        if of.refresh != "full":
+            write.summary = {**write.summary, **delta.summary()}
+        return write
+
+    def published(
+        self, context: dg.AssetExecutionContext, resource: LakehouseResource, *, full: bool
+    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
+        """Write, audit and publish: by what changed, where that can be, else all rows.
+
+        Raises:
+            AuditFailedError: a blocking check failed; nothing was published.
+        """
+        of, read = self.definition, ", ".join(self.definition.inputs)
+        history = refreshes(context.instance, of.key) if of.refresh == "auto" else []
+        delta = self.delta(history, full=full)
+        if isinstance(delta, ResultDelta):
+            context.log.info(f"following {read} by {of.engine}: {delta.refresh.reason}")
+            try:
+                return self._published(context, resource, delta)
+            except (NotFollowedError, RowsNotFoundError) as error:
+                if of.refresh == "incremental_strict":
+                    raise
+                delta = replace(delta.refresh, mode="full", reason=error.message)
+        rows = "all rows" if self.keys is None else f"{len(self.keys):,} partitions"
+        why = "" if of.refresh == "full" else f": {delta.reason}"
+        context.log.info(f"computing {rows} from {read} by {of.engine}{why}")
+        return self._published(context, resource, delta)
+
+    def _published(
+        self,
+        context: dg.AssetExecutionContext,
+        resource: LakehouseResource,
+        delta: ResultDelta | Refresh,
+    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
+        write = self.write(stamp(context, self.definition.key), delta, context.log.warning)
+        refresh = delta if isinstance(delta, Refresh) else delta.refresh
+
+        def audit(snapshot: Snapshot) -> list[CheckOutcome]:
+            context.log.info("computed and staged; checking the rows before publication")
+            return self._audited(snapshot, refresh)
+
+        checks = BlockingChecks.of(context.get_step_execution_context(), self.definition.key)
+        done = publish(write, write.staged(), checks, resource, self.lake, audit)
+        return write, refresh, *done
+
+    def _audited(self, snapshot: Snapshot, refresh: Refresh) -> list[CheckOutcome]:
+        """What the checks find, with the partitions that they fail for."""
+        of, keys = self.definition, self.keys
+        table = self.lake.load_table(of.name)
+
+        def whole(some: Sequence[str] | None) -> CheckOutcome:
+            if refresh.mode == "full":
+                return self.inputs_whole(some)
+            told = {"refresh": refresh.reason}
+            return CheckOutcome(INPUTS_WHOLE, passed=True, blocking=True, metadata=told)
+
+        def judged(suites: Sequence[Suite], some: Sequence[str] | None) -> list[CheckOutcome]:
+            where = of.where(some, table.schema())
+            with self.engine.staged(InputRows(table, where, snapshot.snapshot_id)) as rows:
+                if of.day_column is None or some is None:
+                    return validate(rows, suites, of.name)
+                return validate_days(rows, suites, of.name, _days(some), of.day_column)
+
+        def of_suite(suite: Suite) -> Callable[[Sequence[str]], CheckOutcome]:
+            return lambda some: judged([suite], some)[0]
+
+        outcomes = [whole(keys), *judged(of.suites, keys)]
+        if keys is None:
+            return outcomes
+        outcomes[0] = bad_days_of(outcomes[0], keys, whole)
+        for at, suite in enumerate(of.suites if of.partitions is not None else (), 1):
+            outcomes[at] = bad_days_of(outcomes[at], keys, of_suite(suite))
+        return outcomes
+
+
+def rows_by_partition(
+    written: AssetWrite | None,
+    partitioning: Partitioning | None,
+    snapshot: Snapshot,
+    keys: Sequence[str],
+) -> dict[str, int]:
+    """How many rows each has now; what tells them is read where there are several."""
+    if written is None or partitioning is None:
+        return {}
+    if written.rows is not None and len(keys) == 1:
+        return {keys[0]: written.rows}
+    counts = dict.fromkeys(keys, 0)
+    columns = [name for name, _ in partitioning.dimensions]
+    scan = written.table.scan(written.where, columns, snapshot_id=snapshot.snapshot_id)
+    for batch in scan.to_batches():
+        for count in partitioning.keys_of(pa.table(batch)).value_counts().to_pylist():
+            counts[count["values"]] += count["counts"]
+    return counts
 
 
 def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[str, Any]]:

@@ -25,7 +25,6 @@ from lakehouse.orchestration.assets.blocking_checks import (
     publish,
 )
 from lakehouse.orchestration.assets.frames import InputRows, loader_for
-from lakehouse.orchestration.assets.partition_filter import partition_filter
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -213,13 +212,8 @@ def input_rows(
         )
     where = None
     if context.has_asset_partitions:
-        where = partition_filter(
-            context.asset_partitions_def,
-            context.asset_partition_keys,
-            source.partition_expr,
-            table.schema(),
-            key,
-        )
+        wanted = context.asset_partitions_def, context.asset_partition_keys
+        where = source.where(*wanted, table.schema())
     columns = (context.definition_metadata or {}).get("columns")
     ref = source.branch or (branch if branch in table.refs() else MAIN)
     return InputRows(table, where, ref=ref, columns=None if columns is None else list(columns))
@@ -249,14 +243,14 @@ def _write(
     def where(schema: Schema) -> BooleanExpression:
         if definition is None or target.write_mode != "overwrite":
             return AlwaysTrue()
-        return partition_filter(definition, keys, target.partition_expr, schema, target.asset)
+        return target.where(definition, keys, schema)
 
     return AssetWrite.of(
         lake,
         target,
         obj,
         where,
-        _stamp(context, target, keys),
+        RunStamp.of(context.run_id, target.asset, keys),
         RefreshState(inputs, definition=code_version_of(context)),
         context.log.warning,
         onto,
@@ -289,13 +283,6 @@ def _written_by_the_asset(table: Table, target: AssetTable) -> Table:
         f"that one, as the asset wrote it, or the rows to store, {table.name}.scan()",
         table=table.name,
     )
-
-
-def _stamp(context: dg.OutputContext, target: AssetTable, keys: list[str]) -> RunStamp:
-    partition = None
-    if keys:
-        partition = keys[0] if len(keys) == 1 else f"{keys[0]}...{keys[-1]}"
-    return RunStamp(context.run_id, target.asset, partition)
 
 
 def _has_step(context: dg.InputContext) -> bool:

@@ -25,7 +25,6 @@ from lakehouse.orchestration.assets.lakehouse_io_manager import (
     input_rows,
     loaded,
 )
-from lakehouse.orchestration.assets.partition_filter import partition_filter
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.trace import (
@@ -193,13 +192,9 @@ class _Replaying(dg.IOManager):
             self.target = asset_table(context, self.namespace)
             self.rows, _ = rows_of_frame(obj, self.target.name)
             if context.has_asset_partitions:
-                self.where = partition_filter(
-                    context.asset_partitions_def,
-                    context.asset_partition_keys,
-                    self.target.partition_expr,
-                    self.lake.load_table(self.target.name).schema(),
-                    self.target.asset,
-                )
+                wanted = context.asset_partitions_def, context.asset_partition_keys
+                table = self.lake.load_table(self.target.name)
+                self.where = self.target.where(*wanted, table.schema())
 
 
 def _kept(lineage: Lineage, again: Recomputed, table: Table) -> TableScan:
