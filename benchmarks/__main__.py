@@ -35,6 +35,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "optional_parts": ("--rows", "300000", "--scale", "0.004", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
     "delta_log": ("--files", "500", "--commits", "3"),
+    "undo": ("--files", "500", "--runs", "3"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
@@ -151,6 +152,11 @@ def delta_log(kept: dict[str, Any]) -> Iterator[Ratio]:
     for kind, times in kept["milliseconds"].items():
         case = f"{kind} to a table of {kept['files']:,} files, kept as Delta, too"
         yield Ratio(case, "the same without", times["without"] / times["with_log"])
+
+
+def undo(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for how, seconds in kept["seconds"].items():
+        yield Ratio(f"{kept['files']:,} files, {how}", "a second", 1 / seconds["p99"])
 
 
 def race(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -309,6 +315,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "manifest_write": manifest_write,
     "commit": commit,
     "delta_log": delta_log,
+    "undo": undo,
     "race": race,
     "lookup": lookup,
     "arrow_read": arrow_read,

@@ -230,9 +230,12 @@ def forget(
         str, typer.Option("--where", help="Whose rows: user_id = 42, or user_id IN (42, 43).")
     ],
     tables: Annotated[
-        list[str],
-        typer.Option("--table", help="Table with the column; repeatable. Derived ones follow."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--table",
+            help="Table with the column; repeatable; none: all that have it. Derived ones follow.",
+        ),
+    ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Do it. Rows and snapshots cannot be brought back.")
     ] = False,
@@ -245,7 +248,7 @@ def forget(
     """
     module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
     # a branch of the lake would hide the rows of main
-    found = module.forget(session.shared_lake, where, tables, apply=apply)
+    found = module.forget(session.shared_lake, where, tables or (), apply=apply)
     session.report(found)
     if found.left or found.unreachable:
         raise typer.Exit(1)

@@ -485,6 +485,21 @@ def test_without_definitions_the_plan_says_so(
     assert dict(forget(lake, "user_id = 42", ["raw.e"]).facts())["derived tables"]
 
 
+def test_without_tables_it_is_all_that_have_the_column(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = pipeline
+    monkeypatch.chdir(tmp_path)
+    names = lake.list_tables()
+    having = {one for one in names if "user_id" in lake.load_table(one).schema().column_names}
+    assert len(having) > 1
+    found = {table.name for table in forget(lake, "user_id = 42", []).tables}
+    assert found == having | {f"{n}_quarantine" for n in having} & set(names)
+    for where in ("nobody = 42", "user_id ="):
+        with pytest.raises(InvalidInputError, match="no table has such a column"):
+            forget(lake, where, [])
+
+
 STEPS = ("delete", "compact", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
 
 

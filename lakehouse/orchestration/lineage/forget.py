@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, In, IsNull, Or
 from rich.console import Group, RenderableType
 from rich.text import Text
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 
 from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.curation.statement_store import NAMESPACE
@@ -185,7 +187,11 @@ class Forgetting(Report):
 def forget(
     lake: Lakehouse, where: str, tables: Sequence[str], *, apply: bool = False
 ) -> Forgetting:
-    """As `forgotten`, with the tables that the checkout's definitions derive from these."""
+    """As `forgotten`, with the tables that the checkout's definitions derive from these.
+
+    Without tables it is all that have the column. Raises InvalidInputError: none has it.
+    """
+    tables = tables or _having(lake, where)
     try:
         checkout: Any = load_module("definitions", Path.cwd())
     except NotFoundError:
@@ -198,6 +204,19 @@ def forget(
         for column in source.columns
     }
     return forgotten(lake, derived, where, tables, aliases=aliases, apply=apply)
+
+
+def _having(lake: Lakehouse, where: str) -> list[str]:
+    """All tables with the column of a condition."""
+    try:
+        column = parse_one(where).find(exp.Column)
+    except SqlglotError:
+        column = None
+    names = [] if column is None else lake.list_tables()
+    found = [n for n in names if column and column.name in lake.load_table(n).schema().column_names]
+    if not found:
+        raise InvalidInputError(f"{where}: no table has such a column; name it as user_id = 42")
+    return found
 
 
 def forgotten(
