@@ -39,7 +39,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
-    "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1"),
+    "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1", "--queries", "users"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
     "streams": ("--batches", "5", "--rows", "10"),
     "tune": ("--rows", "20000", "--files", "20", "--repeat", "1", "--no-grid"),
@@ -199,8 +199,8 @@ def streams(kept: dict[str, Any]) -> Iterator[Ratio]:
 
 def incremental(kept: dict[str, Any]) -> Iterator[Ratio]:
     for one in kept["results"]:
-        case = f"{one['part']:.2%} of {kept['rows']:,} rows {one['how']}"
-        yield Ratio(case, "computed in full", one["ratio"])
+        case = f"{one['query']}, {one['part']:.2%} of {kept['rows']:,} rows {one['how']}"
+        yield Ratio(case, "computed in full", one["ratio"], "processor time")
 
 
 def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:

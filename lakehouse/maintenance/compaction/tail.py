@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ class Tail:
     """The small files that a writer has left in each partition.
 
     Every `width` files of a partition they are joined, in a `replace` snapshot behind that of the
-    writer. What stops that is logged, and tried again with the next files.
+    writer, by one thread at a time. What stops that is logged, and tried again with the next files.
 
     Args:
         branch: that is written to.
@@ -33,6 +34,7 @@ class Tail:
         self.branch = branch
         self.width = width
         self._files: Counter[tuple[Any, ...]] = Counter()
+        self._joining = threading.Lock()
 
     def grew(
         self,
@@ -46,26 +48,35 @@ class Tail:
         Returns:
             whether files were joined, so that the table has a newer version.
         """
-        keys = {file.partition_key for file in files}
-        for key in keys:
-            self._files[key] = self._files[key] + 1 if key in self._files else self.width
-        full = {key for key in keys if self._files[key] >= self.width}
-        if not self.width or not full:
+        new = Counter(file.partition_key for file in files)
+        for key, count in new.items():
+            self._files[key] = self._files[key] + count if key in self._files else self.width
+        full = {key for key in new if self._files[key] >= self.width}
+        if not self.width or not full or not self._joining.acquire(blocking=False):
             return False
-        for key in full:
-            self._files[key] = 0
         try:
+            for key in full:
+                self._files[key] = 0
             added = [file for file in files if file.partition_key in full]
-            plan = plan_tail(
-                catalog, version, self.branch, added, self.width, environment=environment
-            )
-            if not plan.groups:
-                return False
-            summary = self.summary(version.metadata, plan.input_bytes)
-            done = execute_compaction(catalog, plan, environment=environment, summary=summary)
+            return self._join(catalog, version, added, environment)
         except LakehouseError as error:
             logger.warning("%s: small files stay for now: %s", version.identifier, error)
             return False
+        finally:
+            self._joining.release()
+
+    def _join(
+        self,
+        catalog: Catalog,
+        version: TableVersion,
+        added: Sequence[DataFile],
+        environment: Environment,
+    ) -> bool:
+        plan = plan_tail(catalog, version, self.branch, added, self.width, environment=environment)
+        if not plan.groups:
+            return False
+        summary = self.summary(version.metadata, plan.input_bytes)
+        done = execute_compaction(catalog, plan, environment=environment, summary=summary)
         return bool(done.snapshot_ids)
 
     def summary(self, metadata: TableMetadata, joined: int) -> Mapping[str, str]:  # noqa: ARG002
