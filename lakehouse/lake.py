@@ -337,7 +337,17 @@ class Lakehouse:
         return found
 
     def as_of(self, text: str) -> Lakehouse:
-        """As `at`: a version such as `41`, or a time. Raises InvalidInputError."""
+        """As `at`, by a text that people write: a version such as `41`, or a time.
+
+        >>> _ = lake.on_branch("dev").load_table("raw.events").append(more)
+        >>> _ = lake.branch("dev").publish()
+        >>> lake.as_of("1").load_table("raw.events").scan().count()
+        4
+
+        Raises:
+            InvalidInputError: it is neither.
+            NoSuchSnapshotError: see `at`.
+        """
         return self.at(int(text)) if text.isdecimal() else self.at(time=text)
 
     def branches(self) -> dict[str, list[str]]:
