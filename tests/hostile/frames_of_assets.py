@@ -384,9 +384,9 @@ MUTANTS = [
     ),
     Mutant(
         "13: the head is read with the columns of its snapshot",
-        "orchestration.assets.frames:InputRows.at",
-        "if snapshot_id == self.head_id():",
-        "if False:",
+        "orchestration.assets.frames:InputRows.scan",
+        "snapshot_id=self.snapshot_id,",
+        "snapshot_id=self.snapshot_id or self.head_id(),",
     ),
     Mutant(
         "13: integers beside nulls are doubles in pandas",
