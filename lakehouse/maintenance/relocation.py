@@ -185,11 +185,13 @@ class _Copy:
         """Write the new files, look whether all others are there, and then the new version."""
         load, self.dry_run = self.metadata, dry_run
         new = {**load, "location": self.here(load["location"])}
-        new["properties"] = {
-            key: self.here(value) if key.startswith("write.") and key.endswith("path") else value
+        paths = {
+            key: self.here(value)
             for key, value in load.get("properties", {}).items()
+            if key.startswith("write.") and key.endswith("path")
         }
-        folders = {new["location"], *(one for one in new["properties"].values() if "/" in one)}
+        new["properties"] = {**load.get("properties", {}), **paths}
+        folders = {new["location"], *paths.values()}
         for folder in (one for one in folders if is_within(one, self.roots[1])):
             self.present |= {canonical(one.location): one.size for one in self.storage.list(folder)}
         if "table-uuid" in load:

@@ -24,7 +24,11 @@ def history(lake: lh.Lakehouse, version: int) -> lh.Table:
         f"raw.v{version}",
         ROWS.schema,
         partition_by=["day"],
-        properties={**MERGE_ON_READ, "format-version": str(version)},
+        properties={
+            **MERGE_ON_READ,
+            "format-version": str(version),
+            "comment": "America/New_York",  # a slash, and no location
+        },
     )
     table.append(ROWS)
     table.delete(where="id < 5")
