@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
 
-from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.advice.advice import Advice
@@ -35,7 +35,7 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     expire_snapshots,
     plan_expiry,
 )
-from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing
+from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.table_properties import TableProperties
 
@@ -55,34 +55,45 @@ class Prepared(NamedTuple):
 def prepare(
     kind: ActionKind,
     catalog: Catalog,
-    identifier: Identifier,
+    table: TableVersion,
     *,
     environment: Environment,
     project: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    partitions: frozenset[str] | None = None,
+    retain_last: int | None = None,
+    orphans_before_ms: int | None = None,
 ) -> Prepared:
-    """An action as the table's policy has it.
+    """An action as the table's policy has it, where nothing else is asked.
 
     Args:
         kind: compact, rewrite-manifests, expire or remove-orphans.
         catalog: where the table is.
-        identifier: the table.
+        table: its policy is that of this version; what is done, of the newest.
         environment: clock and ids.
         project: defaults of the project for `lakehouse.maintenance.*`.
         progress: of the execution.
+        partitions: compact these alone.
+        retain_last: expire all but so many snapshots of each branch now.
+        orphans_before_ms: what was written before then may be an orphan.
     """
-    properties = catalog.load(identifier).metadata.properties
+    properties = table.metadata.properties
     policy = policy_of(properties, project)
-    place = (catalog, identifier)
+    place = (catalog, table.identifier)
     now: dict[str, Any] = {"environment": environment}
     going: dict[str, Any] = {"environment": environment, "progress": progress}
     if kind is ActionKind.EXPIRE:
+        expiry = ExpiryOptions()
+        if retain_last is not None:
+            expiry = ExpiryOptions(older_than_ms=environment.now_ms(), retain_last=retain_last)
         return Prepared(
-            partial(plan_expiry, *place, ExpiryOptions(), **now),
-            partial(expire_snapshots, *place, ExpiryOptions(), **going),
+            partial(plan_expiry, *place, expiry, **now),
+            partial(expire_snapshots, *place, expiry, **going),
         )
     if kind is ActionKind.REMOVE_ORPHANS:
-        options = OrphanOptions(older_than_ms=environment.now_ms() - policy.orphan_age_ms)
+        if orphans_before_ms is None:
+            orphans_before_ms = environment.now_ms() - policy.orphan_age_ms
+        options = OrphanOptions(older_than_ms=orphans_before_ms)
         plan_orphans = partial(plan_orphan_removal, *place, options, **now)
         return Prepared(
             plan_orphans, lambda: execute_orphan_removal(catalog, plan_orphans(), **going)
@@ -94,7 +105,7 @@ def prepare(
         )
     if kind is ActionKind.COMPACT:
         target = TableProperties(properties).target_file_size_bytes
-        compaction = CompactionOptions.under(policy, target)
+        compaction = replace(CompactionOptions.under(policy, target), partitions=partitions)
         plan_files = partial(plan_compaction, *place, compaction, **now)
         return Prepared(plan_files, lambda: execute_compaction(catalog, plan_files(), **going))
     raise AssertionError(f"{kind} is no action of maintenance")
@@ -181,7 +192,7 @@ def upkeep(
     apply: bool = False,
     environment: Environment,
     project: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Upkeep:
     """Measure a table and plan what its policy asks for now, or carry it out.
 
@@ -198,7 +209,8 @@ def upkeep(
     measured: dict[str, Any] = {"environment": environment, "project": project}
     try:
         health = measure(catalog, identifier, **measured, list_files=True)
-        policy = policy_of(catalog.load(identifier).metadata.properties, project)
+        table = catalog.load(identifier)
+        policy = policy_of(table.metadata.properties, project)
         actions = tuple(decide(health, policy, environment.now_ms()))
         advice = advise_table(catalog, identifier, **measured)
     except LakehouseError as error:
@@ -210,7 +222,7 @@ def upkeep(
             prepared = prepare(
                 kind,
                 catalog,
-                identifier,
+                table,
                 environment=environment,
                 project=project,
                 progress=progress,

@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,12 @@ class ManifestWriter:
             ]
             spec = metadata.spec(spec_id)
             if len(rows) <= _FEW_FILES and not _may_be_split(spec, types):
-                manifests.append(self._write_few(rows, metadata, spec, content, snapshot_id))
+                entries = Entries.from_manifest_entries(rows, spec, types, with_metrics=False)
+                manifests.append(
+                    self.write(
+                        entries, metadata, content=content, snapshot_id=snapshot_id, few=rows
+                    )
+                )
                 continue
             entries = Entries.from_manifest_entries(rows, spec, types)
             manifests.extend(
@@ -158,44 +164,35 @@ class ManifestWriter:
                 step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))
 
     def write(
-        self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
+        self,
+        entries: Entries,
+        metadata: TableMetadata,
+        *,
+        content: int,
+        snapshot_id: int,
+        few: Sequence[ManifestEntry] = (),
     ) -> ManifestFile:
         """Write a manifest, and a columnar one where there is enough in it to prune.
+
+        `few`: the same entries, where `entries` have no metrics: they are encoded one by one.
 
         Raises UnsupportedFeatureError: a v1 table.
         """
         refuse_v1(metadata)
-        version = metadata.format_version
-        data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
+        data = encode_manifest(
+            entries,
+            metadata.schema(),
+            format_version=metadata.format_version,
+            content=content,
+            few=[row.data_file for row in few],
+        )
         columnar = entries if len(entries) >= COLUMNAR_MIN_ENTRIES else None
         location = self._write_manifest(data, columnar, metadata)
-        self.written[location] = lambda: entries
-        return manifest_file(
-            entries,
-            manifest_path=location,
-            manifest_length=len(data),
-            snapshot_id=snapshot_id,
-            content=content,
+        self.written[location] = (
+            partial(Entries.from_manifest_entries, few, entries.spec, types_of(metadata))
+            if few
+            else lambda: entries
         )
-
-    def _write_few(
-        self,
-        rows: Sequence[ManifestEntry],
-        metadata: TableMetadata,
-        spec: PartitionSpec,
-        content: int,
-        snapshot_id: int,
-    ) -> ManifestFile:
-        """`write`, row by row instead of column by column."""
-        refuse_v1(metadata)
-        types, version = types_of(metadata), metadata.format_version
-        entries = Entries.from_manifest_entries(rows, spec, types, with_metrics=False)
-        files = [row.data_file for row in rows]
-        data = encode_manifest(
-            entries, metadata.schema(), format_version=version, content=content, few=files
-        )
-        location = self._write_manifest(data, None, metadata)
-        self.written[location] = lambda: Entries.from_manifest_entries(rows, spec, types)
         return manifest_file(
             entries,
             manifest_path=location,
@@ -240,7 +237,7 @@ def encode_manifest(
     format_version: int,
     content: int = CONTENT_DATA_MANIFEST,
     level: int = DEFLATE_LEVEL,
-    few: Sequence[DataFile] | None = None,
+    few: Sequence[DataFile] = (),
 ) -> bytes:
     """Serialize entries as a v2 or v3 manifest, many to a block; equal input gives equal bytes.
 
@@ -270,10 +267,10 @@ def encode_manifest(
         "content": "data" if content == CONTENT_DATA_MANIFEST else "deletes",
     }
     avro = manifest_schema(entries.spec, kinds, format_version)
-    if few is None:
-        blocks = entry_blocks(entries, kinds, format_version)
-    else:
+    if few:
         blocks = iter([block_of_few(few, entries, kinds, types, format_version)])
+    else:
+        blocks = entry_blocks(entries, kinds, format_version)
     return write_container(avro, metadata, blocks, level=level)
 
 

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 import orjson
@@ -12,27 +13,11 @@ from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.ingestion.run_log import as_text, progress_lines
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
-from lakehouse.maintenance.compaction.compaction import execute_compaction
-from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
-from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.manifests.manifest_rewrite import (
-    execute_manifest_rewrite,
-    plan_manifest_rewrite,
-)
-from lakehouse.maintenance.orphans.orphan_removal import (
-    OrphanOptions,
-    OrphanResult,
-    execute_orphan_removal,
-    plan_orphan_removal,
-)
-from lakehouse.maintenance.retention.snapshot_expiry import (
-    ExpiryOptions,
-    expire_snapshots,
-    plan_expiry,
-)
+from lakehouse.maintenance.orphans.orphan_removal import OrphanResult
 from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
+from lakehouse.maintenance.upkeep import prepare
 from lakehouse.orchestration.asset_results import failure_of, pool, remove_dead_branches
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.run_requests import (
@@ -52,7 +37,6 @@ from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state.state_asset import OF_NO_ASSET, STATE_KEY
 from lakehouse.spec.identifier import split_name
-from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 from lakehouse.tuning import adoption
 from lakehouse.tuning.trial import tune as try_layouts
@@ -113,64 +97,54 @@ def policy(table: Table) -> MaintenancePolicy:
 
 def compact(table: Table, request: Request, progress: Progress = no_progress) -> Report:
     """Turn small files into few; rows stay the same."""
-    target = TableProperties(table.metadata.properties).target_file_size_bytes
-    options = replace(CompactionOptions.under(policy(table), target), partitions=request.partitions)
-    plan = plan_compaction(table.catalog, table.identifier, options, environment=table.environment)
-    if request.dry_run:
-        return plan
-    return execute_compaction(table.catalog, plan, environment=table.environment, progress=progress)
+    return _carried_out(ActionKind.COMPACT, table, request, progress, partitions=request.partitions)
 
 
 def cluster(table: Table, request: Request, progress: Progress = no_progress) -> Report:
     """Few manifests, clustered by partition."""
-    plan = plan_manifest_rewrite(table.catalog, table.identifier, environment=table.environment)
-    if request.dry_run:
-        return plan
-    return execute_manifest_rewrite(
-        table.catalog, plan, environment=table.environment, progress=progress
-    )
+    return _carried_out(ActionKind.REWRITE_MANIFESTS, table, request, progress)
 
 
 def expire(table: Table, request: Request, progress: Progress = no_progress) -> Report:
     """Forget snapshots beyond retention and remove exactly the files that only they reached."""
-    options = ExpiryOptions()
-    if request.retain_last is not None:
-        options = ExpiryOptions(
-            older_than_ms=table.environment.now_ms(), retain_last=request.retain_last
-        )
-    if request.dry_run:
-        return plan_expiry(table.catalog, table.identifier, options, environment=table.environment)
-    return expire_snapshots(
-        table.catalog, table.identifier, options, environment=table.environment, progress=progress
+    return _carried_out(
+        ActionKind.EXPIRE, table, request, progress, retain_last=request.retain_last
     )
 
 
 def remove_orphans(table: Table, request: Request, progress: Progress = no_progress) -> Report:
     """Move files that nothing reaches to the trash, and delete old trash."""
-    environment, now_ms = table.environment, table.environment.now_ms()
-    cut = now_ms - policy(table).orphan_age_ms
+    kind, before_ms = ActionKind.REMOVE_ORPHANS, None
     if request.if_due:
         found = health(
             table.catalog,
             table.identifier,
-            environment=environment,
+            environment=table.environment,
             project=PROJECT_POLICY,
             list_files=True,
         )
-        if not any(
-            one.kind is ActionKind.REMOVE_ORPHANS for one in decide(found, policy(table), now_ms)
-        ):
+        actions = decide(found, policy(table), table.environment.now_ms())
+        if not any(action.kind is kind for action in actions):
             # Nothing is that old: what lies in the trash too long goes, or back to where it is
             # needed.
-            cut = 0
-    plan = plan_orphan_removal(
-        table.catalog, table.identifier, OrphanOptions(older_than_ms=cut), environment=environment
+            before_ms = 0
+    return _carried_out(kind, table, request, progress, orphans_before_ms=before_ms)
+
+
+def _carried_out(
+    kind: ActionKind, table: Table, request: Request, progress: Progress, **asked: Any
+) -> Report:
+    """The action, or its plan where that is asked; `asked` as `prepare` takes it."""
+    prepared = prepare(
+        kind,
+        table.catalog,
+        table.version,
+        environment=table.environment,
+        project=PROJECT_POLICY,
+        progress=progress,
+        **asked,
     )
-    return (
-        plan
-        if request.dry_run
-        else execute_orphan_removal(table.catalog, plan, environment=environment, progress=progress)
-    )
+    return prepared.plan() if request.dry_run else prepared.execute()
 
 
 def tuning(table: Table, request: Request, progress: Progress = no_progress) -> Report:
