@@ -20,7 +20,7 @@ from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import TableHealth
 from lakehouse.maintenance.health.table_health import health as measure
-from lakehouse.maintenance.maintenance_policy import policy_of
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import (
     execute_manifest_rewrite,
     plan_manifest_rewrite,
@@ -35,7 +35,14 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     expire_snapshots,
     plan_expiry,
 )
-from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.maintenance.shown_plan import (
+    Progress,
+    Report,
+    human_bytes,
+    human_ms,
+    listing,
+    no_progress,
+)
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.table_properties import TableProperties
 
@@ -123,6 +130,7 @@ class Upkeep(Report):
         plans: of the action, what it would do; where it was carried out, what it did.
         applied: whether actions were carried out.
         errors: by action, or `health`, why not.
+        policy: of the table; None as `health`.
     """
 
     identifier: Identifier
@@ -132,6 +140,7 @@ class Upkeep(Report):
     plans: Mapping[str, Report] = field(default_factory=dict)
     applied: bool = False
     errors: Mapping[str, str] = field(default_factory=dict)
+    policy: MaintenancePolicy | None = None
 
     def title(self) -> str:
         """One line: what this is, of which table."""
@@ -163,7 +172,15 @@ class Upkeep(Report):
         for kind, error in self.errors.items():
             yield f"cannot: {kind}", error
         if not (self.actions or self.errors):
-            yield "policy asks", "nothing"
+            yield "policy asks", "nothing now"
+        if self.policy is not None and not self.policy.enabled:
+            yield "policy", "lakehouse.maintenance.enabled is false: nothing is carried out"
+        elif self.policy is not None and ActionKind.COMPACT not in self.plans:
+            yield (
+                "compaction waits",
+                f"for {self.policy.min_input_files} small files in a partition that nobody wrote "
+                f"to for {human_ms(self.policy.skip_recent_ms)}",
+            )
 
     def detail(self) -> RenderableType | None:
         """Changes of layout, which only a person makes."""
@@ -238,6 +255,7 @@ def upkeep(
         plans=plans,
         applied=apply,
         errors=errors,
+        policy=policy,
     )
 
 

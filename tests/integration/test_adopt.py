@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import lakehouse as lh
 from lakehouse.cli import app
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from tests.rest_server import rest
@@ -128,3 +130,14 @@ def test_a_policy_of_the_table_wins_over_that_of_the_command(server, theirs):
         "raw.off": [],
         "raw.on": ["compact"],
     }
+
+
+def test_why_nothing_is_done_yet_is_said(server, theirs):
+    written(theirs, "raw.busy", 12, **{"lakehouse.maintenance.skip-recent-ms": "3600000"})
+    written(theirs, "raw.off", 1, **{"lakehouse.maintenance.enabled": "false"})
+    printed = " ".join(CliRunner().invoke(app, ["adopt", server.url]).output.split())
+    waits = re.search(r"policy asks nothing now compaction waits for (\d+) small files", printed)
+    assert waits is not None, printed
+    assert waits[1] == str(MaintenancePolicy().min_input_files)
+    assert "nobody wrote to for 1h" in printed
+    assert "lakehouse.maintenance.enabled is false" in printed
