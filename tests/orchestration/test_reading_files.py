@@ -430,6 +430,14 @@ def test_objects_side_by_side_are_those_of_lines(between: str, size: int) -> Non
     assert len(lines(broken, most=10)) > 1, "what is longer than most ends somewhere"
 
 
+def test_lines_of_which_the_first_has_two_objects_are_lines() -> None:
+    """As where files were put together without a line end: numbers are those of the lines."""
+    texts = [json.dumps({"id": n, "ts": "2026-06-02"}) for n in range(4)]
+    for first in ("".join(texts[:2]), f"{texts[0]},", "{"):
+        told, _ = lines_of("\n".join([first, *texts[2:]]).encode(), "a.jsonl")
+        assert told == [(1, "malformed JSON"), (2, None), (3, None)]
+
+
 def test_firehose_files_are_read() -> None:
     texts = [json.dumps({"id": n, "ts": "2026-06-02", "of": "x" * 600}) for n in range(5000)]
     for between in ("", " ", ",\n"):

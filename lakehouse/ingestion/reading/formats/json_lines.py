@@ -41,6 +41,7 @@ _BETWEEN = re.compile(r"[ \t\r\n,]*")
 # begins at once
 _DAMAGED_END = re.compile(r"^\}|\}(?=[ \t]*\{)", re.MULTILINE)
 _DECODER = json.JSONDecoder()
+_LINES_LOOKED_AT = 100
 _EXACT = frozenset({str, int, bool, type(None)})
 
 
@@ -187,18 +188,36 @@ def elements_before_damage(text: bytes) -> list[object]:
 
 
 def are_objects(head: bytes) -> bool:
-    """Whether a text begins with an object over several lines, or with more behind one."""
+    """Whether a text is one of objects that do not stand one a line.
+
+    The first one is over several lines, or has more behind it, and no line is an object.
+    """
     text = head.decode("latin-1").lstrip()
-    line, ended, _ = text.partition("\n")
+    line, ended, rest = text.partition("\n")
+    if not line.startswith("{") or any(
+        map(_is_object, rest.split("\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT])
+    ):
+        return False
     if line.rstrip() == "{":
         return bool(ended)
-    if not line.startswith("{"):
-        return False
     try:
         _, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return False
     return end > len(line) or line[end:].lstrip().startswith(("{", ","))
+
+
+def _is_object(line: str) -> bool:
+    """Whether it is a whole one, which no part of an object over several lines is.
+
+    Those are indented, or have nothing in them.
+    """
+    if not line.startswith("{"):
+        return False
+    try:
+        return bool(json.loads(line))
+    except (ValueError, RecursionError):
+        return False
 
 
 def object_lines(blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
