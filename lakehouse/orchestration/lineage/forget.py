@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, In, IsNull, Or
 from rich.console import Group, RenderableType
 from rich.text import Text
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
 from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.curation.statement_store import NAMESPACE
@@ -31,6 +30,7 @@ from lakehouse.delta_log.delta_log import DeltaLog, cut_log
 from lakehouse.errors import InvalidInputError, MaintenanceRefusedError, NotFoundError
 from lakehouse.expressions.bound_filter import Leaf, Op, disjunction
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.sql.sql_grammar import parsed
 from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import REST_DOC
 from lakehouse.lake import Lakehouse
@@ -208,15 +208,15 @@ def forget(
 
 def _having(lake: Lakehouse, where: str) -> list[str]:
     """All tables with the column of a condition."""
-    try:
-        column = parse_one(where).find(exp.Column)
-    except SqlglotError:
-        column = None
-    names = [] if column is None else lake.list_tables()
-    found = [n for n in names if column and column.name in lake.load_table(n).schema().column_names]
-    if not found:
+    column = parsed(where).find(exp.Column)
+    having = [
+        name
+        for name in lake.list_tables()
+        if column is not None and column.name in lake.load_table(name).schema().column_names
+    ]
+    if not having:
         raise InvalidInputError(f"{where}: no table has such a column; name it as user_id = 42")
-    return found
+    return having
 
 
 def forgotten(
