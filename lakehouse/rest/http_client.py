@@ -5,7 +5,8 @@ Properties, the names that Iceberg's own clients use: `rest.client.connection-ti
 and `rest.retry-timeout-ms`, ours: how long what can be asked again is asked again (10000).
 
 A login is nobody's, a name with a password, a token, or an OAuth2 client:
-https://iceberg.apache.org/docs/latest/catalog-properties/ (OAuth2), RFC 6749 section 4.4.
+https://iceberg.apache.org/docs/latest/catalog-properties/ (OAuth2), RFC 6749 section 4.4; requests
+may be signed beside it (`lakehouse.rest.request_signing`).
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from requests.models import PreparedRequest
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, InvalidPropertyError, StorageError
 from lakehouse.patience import Patience, patience
+from lakehouse.rest.request_signing import RequestSigner, signs
 
 OF_CLIENT = (
     *("header.", "rest.", "token", "credential", "oauth2-server-uri"),
     *("scope", "audience", "resource"),
+    *("client.access-key-id", "client.secret-access-key", "client.session-token"),
+    *("client.profile-name", "client.region"),
 )
 """How the names of properties begin that a client looks at."""
 RETRY_TIMEOUT = "rest.retry-timeout-ms"
@@ -80,6 +84,7 @@ class HttpClient:
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
         self._login = login_of(uri, properties, basic, self._post_form, environment)
+        self._signer = RequestSigner(properties) if signs(properties) else None
 
     def send(
         self,
@@ -152,7 +157,9 @@ class HttpClient:
             named = dict(headers)
             if authorization is not None:
                 named["Authorization"] = authorization
-            answer = self._request(method, url, data, query, named)
+            answer = self._request(method, url, data, query, named, self._signer)
+            if not last and self._signer is not None and self._signer.has_others(answer):
+                continue
             if last or answer.status_code not in _NOT_KNOWN or not login.refused(authorization):
                 return answer
             authorization = login.authorization()
@@ -165,6 +172,7 @@ class HttpClient:
         data: bytes | str | Mapping[str, str] | None,
         query: Mapping[str, str] | None,
         headers: Mapping[str, str],
+        signer: RequestSigner | None = None,
     ) -> Response:
         try:
             return self._session.request(
@@ -173,9 +181,11 @@ class HttpClient:
                 data=data,
                 params=query,
                 headers=headers,
+                auth=signer,
                 timeout=self._timeout,
-                # what changes something is not sent to where it was not meant for
-                allow_redirects=method in _READS,
+                # what changes something is not sent to where it was not meant for, and a signature
+                # is for one address
+                allow_redirects=method in _READS and signer is None,
             )
         except RequestException as error:
             context = {"outcome": "failed"} if _was_not_sent(error) else {}
@@ -293,7 +303,7 @@ def _seconds(properties: Mapping[str, str], name: str, default: float) -> float:
 _EARLY_SHARE, _EARLY_MS_MAX = 0.1, 300_000
 """How long before its end a token is replaced: a share of its life, some minutes at most."""
 _OPTIONAL = ("audience", "resource")
-_UNSERVED = ("rest.sigv4-enabled", "rest.auth.type")
+_SERVED = ("none", "oauth2", "basic", "sigv4")
 
 Post = Callable[[str, Mapping[str, str]], Response]
 """Sends a form to a URL. Raises StorageError where there is no answer."""
@@ -398,9 +408,9 @@ def login_of(
     Raises:
         InvalidInputError: a login of a kind that this client does not have.
     """
-    for name in _UNSERVED:
-        if properties.get(name, "false").lower() not in ("false", "none", "oauth2", "basic"):
-            raise InvalidInputError(f"{name} = {properties[name]}: this client cannot log in so.")
+    kind = properties.get("rest.auth.type", "none")
+    if kind.lower() not in _SERVED:
+        raise InvalidInputError(f"rest.auth.type = {kind}: this client cannot log in so.")
     credential = properties.get("credential")
     if credential:
         client, found, secret = credential.partition(":")

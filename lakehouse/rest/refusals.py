@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import orjson
 from requests import Response
 
@@ -34,12 +36,20 @@ _THERE: dict[str, type[LakehouseError]] = {
 _TEXT_MAX = 500
 _MISSING_NAMESPACE = "NoSuchNamespaceException"
 _NOT_KNOWN = (401, 419)
+_SIGNED = re.compile("AWS4-HMAC-SHA256 Credential=([^/]*)/[^/]*/([^/]*)/([^/]*)/")
 
 
 def told(answer: Response) -> tuple[str, str]:
-    """Type and message of an error, its first line; both empty where the body has none."""
+    """Type and message of an error, its first line; the type is empty where the body has none.
+
+    AWS answers what it does not let through in a form of its own.
+    """
     try:
-        error = dict(orjson.loads(answer.content))["error"]
+        document = dict(orjson.loads(answer.content))
+        of_aws = document.get("message") or document.get("Message")
+        if "error" not in document and isinstance(of_aws, str):
+            return "", of_aws.partition("\n")[0][:_TEXT_MAX]
+        error = document["error"]
         kind, message = str(error["type"]), str(error["message"])
     except (orjson.JSONDecodeError, TypeError, ValueError, KeyError):
         return "", answer.reason or f"HTTP {answer.status_code}"
@@ -66,12 +76,24 @@ def refusal(answer: Response, name: str, subject: str) -> LakehouseError:
     if status in (406, 501):
         return UnsupportedFeatureError(text)
     if status == 403:
-        return ForbiddenError(text, outcome="failed")
+        return ForbiddenError(text + _signed_as(answer), outcome="failed")
     if status in _NOT_KNOWN or status == 429:
         return StorageError(f"{text} (HTTP {status})", retryable=status == 429, outcome="failed")
     if status < 500:
         return InvalidInputError(text)
     return StorageError(text, retryable=status == 503)
+
+
+def _signed_as(answer: Response) -> str:
+    """With which key of AWS a refused request was signed, and for what; empty where it was not."""
+    found = _SIGNED.match(str(answer.request.headers.get("Authorization")))
+    if found is None:
+        return ""
+    key, region, service = found.groups()
+    return (
+        f" The request was signed with the key {key}, for {service} in {region}: is it the "
+        "server's (rest.signing-name, rest.signing-region), and may the key do that?"
+    )
 
 
 def _taken(text: str, kind: str, message: str, name: str, subject: str) -> LakehouseError:

@@ -185,8 +185,8 @@ def test_a_transaction_over_tables(server):
 
 
 def test_a_login_of_another_kind_is_refused(server):
-    with pytest.raises(InvalidInputError, match=r"rest\.sigv4-enabled"):
-        connect(server, **{"rest.sigv4-enabled": "true"})
+    with pytest.raises(InvalidInputError, match=r"rest\.auth\.type = kerberos"):
+        connect(server, **{"rest.auth.type": "kerberos"})
 
 
 def test_what_was_scanned_and_committed_is_reported(server):
