@@ -32,7 +32,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table as RichTable  # noqa: E402
 
-from lakehouse.errors import LakehouseError  # noqa: E402
+from lakehouse.errors import InvalidInputError, LakehouseError  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
 from lakehouse.table import Table  # noqa: E402
 from lakehouse.tuning.adoption import adopt, step  # noqa: E402
@@ -58,7 +58,9 @@ class Cost:
 
     def score(self, other: Cost) -> float:
         """Geometric mean of the ratios of bytes and processor time: below 1 is better."""
-        return math.sqrt(self.bytes / max(1, other.bytes) * self.read_ms / other.read_ms)
+        return math.sqrt(
+            max(1, self.bytes) / max(1, other.bytes) * self.read_ms / max(1e-9, other.read_ms)
+        )
 
 
 def measure(table: Table, queries: Sequence[str], repeat: int) -> Cost:
@@ -76,20 +78,25 @@ def measure(table: Table, queries: Sequence[str], repeat: int) -> Cost:
 
 
 def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
-    """A table by the defaults, one append for each Parquet file."""
-    first = _storable(pq.ParquetFile(parts[0]).schema_arrow.empty_table())
-    table = lake.create_table(f"bench.{name}", first.schema)
+    """A table by the defaults, one append for each Parquet file, with the columns of all."""
+    schema = pa.unify_schemas(
+        [_storable(pq.read_schema(part)) for part in parts], promote_options="permissive"
+    )
+    table = lake.create_table(f"bench.{name}", schema)
     for part in parts:
-        rows = _storable(pq.ParquetFile(part).read())
+        rows = pq.ParquetFile(part).read()
+        for field in schema:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        rows = rows.replace_schema_metadata(None).select(schema.names).cast(schema)
         if rows.num_rows:
             table.append(rows)
     return table
 
 
-def _storable(rows: pa.Table) -> pa.Table:
-    """Rows with types that Iceberg has."""
-    fields = [pa.field(one.name, _kind(one.type)) for one in rows.schema]
-    return rows.replace_schema_metadata(None).cast(pa.schema(fields))
+def _storable(schema: pa.Schema) -> pa.Schema:
+    """A schema with types that Iceberg has."""
+    return pa.schema([pa.field(one.name, _kind(one.type)) for one in schema])
 
 
 def _kind(kind: pa.DataType) -> pa.DataType:
@@ -160,9 +167,10 @@ def tuned(
     """One table's result."""
     table = load(lake, name, parts)
     asked = list(queries) or [EVERYTHING]
+    workload = check_queries(asked, table.schema())
     before = table.scan().to_arrow()
     default = measure(table, asked, args.repeat)
-    trial = tune(table, check_queries(asked, table.schema()))
+    trial = tune(table, workload)
     best = None if args.no_grid else grid(lake, table, trial, asked, args.repeat)
     if trial.verdict.adopt and trial.proposed is not None:
         adopt(table, trial)
@@ -394,17 +402,28 @@ def generate(folder: Path, seed: int, rows: int, files: int) -> Iterator[tuple[s
 
 def given(folder: Path, queries: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
     """Tables of a user's: name and queries."""
-    asked: dict[str, list[str]] = {}
-    for number, line in enumerate(queries.read_text().splitlines() if queries else (), 1):
-        name, colon, where = line.partition(":")
+    if not folder.is_dir():
+        raise SystemExit(f"{folder} is no folder: --tables names one with a subfolder a table")
+    asked: dict[str, list[str]] = {one.name: [] for one in sorted(folder.iterdir()) if one.is_dir()}
+    text = queries.read_text(encoding="utf-8-sig") if queries else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        name, colon, where = (one.strip() for one in line.partition(":"))
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        if not colon or not (folder / name.strip()).is_dir():
+        if not colon or not where:
             raise SystemExit(f"{queries}:{number}: {line!r} is not `table: SQL condition`")
-        asked.setdefault(name.strip(), []).append(where.strip())
-    for one in sorted(folder.iterdir()):
-        if one.is_dir() and any(one.rglob("*.parquet")):
-            yield one.name, asked.get(one.name, [])
+        if name not in asked:
+            raise SystemExit(f"{queries}:{number}: {folder} has no subfolder {name!r}")
+        asked[name].append(where)
+    yield from asked.items()
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """Of a table, in order; hidden ones and those of Spark's protocol (`_`) are none."""
+    return sorted(
+        one for one in folder.rglob("*")
+        if one.suffix.lower() == ".parquet" and one.is_file() and one.name[0] not in "._"
+    )  # fmt: skip
 
 
 def show(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -464,6 +483,8 @@ def main() -> None:
     parser.add_argument("--no-grid", action="store_true", help="leave the grid out")
     args = parser.parse_args()
     out = args.json or (None if args.tables else ROOT / "benchmarks" / "results" / "tune.json")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     folder = Path(tempfile.mkdtemp(prefix="tune-"))
     try:
@@ -477,8 +498,10 @@ def main() -> None:
             if args.only and name not in args.only:
                 continue
             lake = load_catalog(str(folder / f"lake{number}"))
-            parts = sorted((source / name).rglob("*.parquet"))
+            parts = parquet_files(source / name)
             try:
+                if not parts:
+                    raise InvalidInputError(f"{source / name} has no Parquet files")
                 results[name] = tuned(lake, f"t{number}", parts, queries, args)
             except (LakehouseError, pa.ArrowException) as error:
                 results[name] = {"error": f"{type(error).__name__}: {error}"}

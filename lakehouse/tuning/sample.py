@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,10 +57,12 @@ class Sample:
     Attributes:
         strata: rows that are together in the table.
         bytes: of data pages that were read for them.
+        share: of a table's bytes, of the columns that were read.
     """
 
     strata: tuple[pa.Table, ...]
     bytes: int
+    share: float = 1.0
 
     @property
     def rows(self) -> int:
@@ -81,11 +83,25 @@ class Sample:
         return chooses, judges
 
 
-def take_sample(metadata: TableMetadata, tasks: Sequence[FileScanTask], storage: Storage) -> Sample:
+def take_sample(
+    metadata: TableMetadata,
+    tasks: Sequence[FileScanTask],
+    storage: Storage,
+    *,
+    bound: Collection[str] = (),
+    asked: Sequence[str] = (),
+) -> Sample:
     """Rows of at most 2 % of a table's bytes, of row groups over all partitions and ages.
 
-    A row group that is larger than what is left gives its first pages; they are the least that can
-    be read of it, so that the first stratum may be larger than the share.
+    A row group that is larger than what is left gives its first pages, the least that can be read
+    of a column. Where those of all columns are more than the share, some columns are left out.
+
+    Args:
+        metadata: of the table.
+        tasks: its live files.
+        storage: of the table.
+        bound: columns that are always read.
+        asked: columns that are read before others, which come by their size.
     """
     live = sum(task.data_file.file_size_in_bytes for task in tasks)
     left = min(int(live * SHARE), _MOST_BYTES)
@@ -98,17 +114,42 @@ def take_sample(metadata: TableMetadata, tasks: Sequence[FileScanTask], storage:
         ),
     )
     strata: list[tuple[int, pa.Table]] = []
+    names: list[str] = []
+    share = 1.0
     read = rows = 0
     for position in _spread(len(ordered)):
-        task = ordered[position]
-        mean = task.data_file.file_size_in_bytes / max(1, len(task.data_file.split_offsets or (0,)))
-        if strata and (read + min(mean, left) > left or rows >= _MOST_ROWS):
+        source = _Source.of(metadata, ordered[position], storage, position)
+        if source is None:
+            continue
+        whole = {name: size for name, (size, _) in source.sizes.items()}
+        least = {name: size for name, (_, size) in source.sizes.items()}
+        if not strata:
+            names = _affordable(least, bound, asked, left)
+            share = sum(whole.get(name, 0) for name in names) / max(1, sum(whole.values()))
+        entire = sum(whole.get(name, 0) for name in names) <= left - read
+        size = sum((whole if entire else least).get(name, 0) for name in names)
+        if strata and (read + size > left or rows >= _MOST_ROWS):
             break
-        table, size = _stratum(metadata, task, storage, left - read, position)
-        if table.num_rows:
-            strata.append((position, table))
-            read, rows = read + size, rows + table.num_rows
-    return Sample(tuple(table for _, table in sorted(strata, key=lambda one: one[0])), read)
+        wanted = _MOST_ROWS if entire else _PAGE_ROWS
+        table, size = source.read(metadata, names, wanted, storage)
+        strata.append((position, table))
+        read, rows = read + size, rows + table.num_rows
+    return Sample(tuple(table for _, table in sorted(strata, key=lambda one: one[0])), read, share)
+
+
+def _affordable(
+    sizes: Mapping[str, int], bound: Collection[str], asked: Sequence[str], left: int
+) -> list[str]:
+    """The columns to read, in the order of the table."""
+    chosen = {name for name in sizes if name in bound}
+    spent = sum(sizes[name] for name in chosen)
+    for name in [*asked, *sorted(sizes, key=lambda name: sizes[name])]:
+        if name in sizes and name not in chosen and spent + sizes[name] <= left:
+            chosen.add(name)
+            spent += sizes[name]
+    if not chosen and sizes:
+        chosen.add(min(sizes, key=lambda name: sizes[name]))
+    return [name for name in sizes if name in chosen]
 
 
 def _spread(count: int) -> Iterator[int]:
@@ -120,47 +161,105 @@ def _spread(count: int) -> Iterator[int]:
             yield position
 
 
-def _stratum(
-    metadata: TableMetadata, task: FileScanTask, storage: Storage, left: int, seed: int
-) -> tuple[pa.Table, int]:
-    """A row group's rows, or its first, in the table's schema; deleted rows are among them."""
-    one = task.data_file
-    footer = load_footer(storage, one).parsed
-    filled = [at for at in range(footer.num_row_groups) if footer.row_group(at).num_rows]
-    schema = metadata.schema()
-    request = ReadRequest.of(metadata, schema)
-    if not filled:
-        return read_table((), request, storage), 0
-    group = filled[seed % len(filled)]
-    rows = footer.row_group(group).num_rows
-    size = one.file_size_in_bytes * rows / max(1, footer.num_rows)
-    wanted = min(rows, _MOST_ROWS) if size <= left else min(rows, _PAGE_ROWS)
-    source = StorageFile(storage, one.file_path, one.file_size_in_bytes)
-    with readable(one.file_path):
-        opened = pq.ParquetFile(
-            pa.PythonFile(source, mode="r"),
-            metadata=footer,
-            pre_buffer=False,
-            buffer_size=_READ_AHEAD,
-            **PARQUET_OPTIONS,
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A row group to sample.
+
+    Attributes:
+        sizes: by the columns of the table, in its order: bytes of all pages, and of the first ones.
+        found: the names of these columns in the file.
+    """
+
+    file: DataFile
+    footer: pq.FileMetaData
+    group: int
+    sizes: Mapping[str, tuple[int, int]]
+    found: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, metadata: TableMetadata, task: FileScanTask, storage: Storage, seed: int
+    ) -> _Source | None:
+        """A row group of a file; None: it has no rows."""
+        footer = load_footer(storage, task.data_file).parsed
+        filled = [at for at in range(footer.num_row_groups) if footer.row_group(at).num_rows]
+        if not filled:
+            return None
+        group = filled[seed % len(filled)]
+        described = footer.row_group(group)
+        part = min(1.0, _PAGE_ROWS / described.num_rows)
+        sizes: dict[str, tuple[int, int]] = {}
+        for at in range(described.num_columns):
+            column = described.column(at)
+            known = 0
+            if column.dictionary_page_offset is not None:
+                known = max(0, column.data_page_offset - column.dictionary_page_offset)
+            whole = column.total_compressed_size
+            first = min(whole, known + math.ceil((whole - known) * part) + _READ_AHEAD * (part < 1))
+            sizes[column.path_in_schema] = whole, first
+        by_id = {
+            int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name
+            for field in footer.schema.to_arrow_schema()
+        }
+        found = {one.name: by_id.get(one.field_id, one.name) for one in metadata.schema().fields}
+        summed = {
+            name: [
+                pair
+                for path, pair in sizes.items()
+                if path == inside or path.startswith(f"{inside}.")
+            ]
+            for name, inside in found.items()
+        }
+        return cls(
+            task.data_file,
+            footer,
+            group,
+            {
+                name: (sum(whole for whole, _ in pairs), sum(first for _, first in pairs))
+                for name, pairs in summed.items()
+            },
+            found,
         )
-        batches = opened.iter_batches(wanted, row_groups=[group], use_threads=False)
-        rows_read = pa.Table.from_batches([next(batches)])
-    # written again in memory: the reader finds columns by their ids, whatever they were called
-    memory = MemoryStorage(files={})
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows_read, sink, store_schema=False, compression="none")
-    data = sink.getvalue().to_pybytes()
-    path = "memory://trial/stratum.parquet"
-    memory.write(path, data)
-    copied = replace(
-        one,
-        file_path=path,
-        file_size_in_bytes=len(data),
-        record_count=rows_read.num_rows,
-        split_offsets=None,
-    )
-    return read_table([FileScanTask.whole(copied)], request, memory), source.bytes_read
+
+    def read(
+        self, metadata: TableMetadata, names: Sequence[str], rows: int, storage: Storage
+    ) -> tuple[pa.Table, int]:
+        """So many rows, with some columns of the table's schema; deleted rows are among them."""
+        one = self.file
+        source = StorageFile(storage, one.file_path, one.file_size_in_bytes)
+        with readable(one.file_path):
+            opened = pq.ParquetFile(
+                pa.PythonFile(source, mode="r"),
+                metadata=self.footer,
+                pre_buffer=False,
+                buffer_size=_READ_AHEAD,
+                **PARQUET_OPTIONS,
+            )
+            batches = opened.iter_batches(
+                min(rows, self.footer.row_group(self.group).num_rows),
+                row_groups=[self.group],
+                columns=[self.found[name] for name in names],
+                use_threads=False,
+            )
+            rows_read = pa.Table.from_batches([next(batches)])
+        # written again in memory: the reader finds columns by their ids, whatever they were called
+        memory = MemoryStorage(files={})
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows_read, sink, store_schema=False, compression="none")
+        data = sink.getvalue().to_pybytes()
+        path = "memory://trial/stratum.parquet"
+        memory.write(path, data)
+        copied = replace(
+            one,
+            file_path=path,
+            file_size_in_bytes=len(data),
+            record_count=rows_read.num_rows,
+            split_offsets=None,
+        )
+        schema = metadata.schema()
+        wanted = Schema(*(field for field in schema.fields if field.name in set(names)))
+        request = ReadRequest(schema=wanted, table_schema=schema)
+        return read_table([FileScanTask.whole(copied)], request, memory), source.bytes_read
 
 
 def in_small(

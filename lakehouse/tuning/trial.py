@@ -49,7 +49,7 @@ from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
 from lakehouse.spec.schema.iceberg_types import find_path
 from lakehouse.spec.table_properties import ENCODING_PREFIX, METRICS_COLUMN_PREFIX, TableProperties
-from lakehouse.spec.types.arrow_types import column_at
+from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.table import Table
 from lakehouse.tuning.layouts import (
@@ -89,6 +89,7 @@ class Meter:
         files: of the table, in the order in which they came, with their bounds.
         live_bytes, rows: of the table.
         workload: queries and their filters, bound.
+        share: of the table's bytes, of the columns that the rows have; others stay as they are.
 
     Attributes:
         small: the table in small, see `in_small`.
@@ -103,8 +104,10 @@ class Meter:
         live_bytes: int,
         rows: int,
         workload: Sequence[tuple[Query, Bound]],
+        share: float = 1.0,
     ) -> None:
-        self._metadata, self._schema = metadata, metadata.schema()
+        self._metadata, self._share = metadata, share
+        self._schema = _part_of(metadata.schema(), strata[0].column_names)
         self.small = in_small(strata, files, self._schema)
         self._strata = list(strata)
         self._rows = pa.concat_tables(strata).combine_chunks()
@@ -121,7 +124,7 @@ class Meter:
             bytes=self._live_bytes,
             files=files,
             row_ns=self._row_ns,
-            write_ns=self._now[1],
+            write_ns=self._now[1] / self._share,
             queries=tuple(queries),
         )
 
@@ -131,7 +134,7 @@ class Meter:
 
     @cached_property
     def _row_ns(self) -> float:
-        return _row_ns(self._rows.schema)
+        return _row_ns(schema_to_arrow(self._metadata.schema()))
 
     def decodes_slower(self, layout: Layout) -> bool:
         """Whether a clock says that rows of a layout clearly take longer to decode than today."""
@@ -154,14 +157,15 @@ class Meter:
             file.column_sizes.get(self._schema.find_field(name).field_id, 0) * (1 - left)
             for name, left in runs.items()
         )
-        whole = self._live_bytes * shrunk / max(1, self._bytes_now)
+        ratio = shrunk / max(1, self._bytes_now)
+        whole = self._live_bytes * (1 - self._share + self._share * ratio)
         files = max(self._partitions(layout), math.ceil(whole / self._target))
         return Measured(
             layout=layout,
             bytes=whole,
             files=files,
             row_ns=self._row_ns,
-            write_ns=write_ns,
+            write_ns=write_ns / self._share,
             queries=tuple(self._queries(layout, files)),
         )
 
@@ -245,7 +249,7 @@ class Meter:
     @property
     def _group_rows(self) -> int:
         read = TableProperties(self._metadata.properties)
-        width = max(1.0, self._rows.nbytes / max(1, self._rows.num_rows))
+        width = max(1.0, self._rows.nbytes / max(1, self._rows.num_rows)) / self._share
         return max(
             1, min(read.parquet_row_group_limit, int(read.parquet_row_group_size_bytes / width))
         )
@@ -312,7 +316,8 @@ class Meter:
         filtered = {name for _, where in self._workload for name in _names(where)}
         opened: tuple[RowReader, DataFile] | None = None
         small = self.small
-        if small is not None and filtered & set(small.column_names):
+        known = set() if small is None else set(small.column_names)
+        if small is not None and filtered & known:
             sampled = min(groups, MOST_FILES)
             arranged = self._sorted(small, layout)
             rows = arranged.select([one for one in small.column_names if one in filtered])
@@ -324,7 +329,8 @@ class Meter:
             opened = RowReader(read, storage), file
         for query, where in self._workload:
             part = share = 1.0
-            if opened is not None and where != TRUE:
+            # a column that is not in the small table would be taken for one without values
+            if opened is not None and where != TRUE and known.issuperset(_names(where)):
                 reader, file = opened
                 found = reader.open(replace(FileScanTask.whole(file), residual=where)).row_groups
                 part = len(found) / max(1, len(file.split_offsets or (0,)))
@@ -448,6 +454,18 @@ def layout_of(metadata: TableMetadata) -> Layout:
     )
 
 
+def bound_columns(metadata: TableMetadata) -> set[str]:
+    """Columns at the top that partition spec and sort order are made of."""
+    schema = metadata.schema()
+    fields = (*metadata.spec().fields, *metadata.write_sort_order().fields)
+    names = [schema.find_column_name(one.source_id) for one in fields]
+    return {
+        one.name
+        for one in schema.fields
+        if any(name and (name == one.name or name.startswith(f"{one.name}.")) for name in names)
+    }
+
+
 def spec_terms(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:
     """A spec as terms; those of columns that are gone, and `void`, are left out."""
     terms = (_term(field.source_id, field.transform, schema) for field in spec.fields)
@@ -533,7 +551,7 @@ def choices_of(
     live_bytes: int,
 ) -> Choices:
     """What may be tried, by the types of the columns, the queries and the size of the table."""
-    schema = metadata.schema()
+    schema = _part_of(metadata.schema(), rows.column_names)
     used: Counter[str] = Counter()
     for query, where in workload:
         for name in set(_names(where)):
@@ -759,7 +777,14 @@ def tune(
     files = [task.data_file for task in tasks]
     live = sum(task.data_file.file_size_in_bytes for task in tasks)
     rows = sum(task.data_file.record_count for task in tasks)
-    sample = take_sample(metadata, tasks, storage)
+    names = Counter(name for _, where in asked for name in set(_names(where)))
+    sample = take_sample(
+        metadata,
+        tasks,
+        storage,
+        bound=bound_columns(metadata),
+        asked=[name for name, _ in names.most_common()],
+    )
 
     def trial(
         verdict: Verdict,
@@ -787,7 +812,15 @@ def tune(
         return trial(Verdict(adopt=False, why=why, benefit=0.0, cost=0.0))
     costs = [_cost_today(table, query, where) for query, where in asked]
     chooses, judges = (
-        Meter(metadata, part, files, live_bytes=live, rows=rows, workload=asked)
+        Meter(
+            metadata,
+            part,
+            files,
+            live_bytes=live,
+            rows=rows,
+            workload=asked,
+            share=sample.share,
+        )
         for part in sample.halves()
     )
     now = layout_of(metadata)
