@@ -65,7 +65,7 @@ class RequestSigner:
         request.url = path + mark + query.replace("+", "%20")
         if "Authorization" in headers:
             headers["Original-Authorization"] = headers.pop("Authorization")
-        body = request.body or b""
+        body: Any = request.body or b""  # the client sends bytes and text
         data = body.encode() if isinstance(body, str) else bytes(body)
         headers["x-amz-content-sha256"] = hashlib.sha256(data).hexdigest()
         # proxies change others
@@ -88,7 +88,7 @@ class RequestSigner:
         with self._lock:  # files and variables of the environment are read anew
             self._session = self._credentials = None
         keys = self._keys()
-        return answer.request.headers.get("X-Amz-Security-Token") != keys.token
+        return bool(answer.request.headers.get("X-Amz-Security-Token") != keys.token)
 
     def _keys(self) -> Any:
         try:

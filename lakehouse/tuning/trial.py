@@ -457,8 +457,9 @@ def layout_of(metadata: TableMetadata) -> Layout:
 def bound_columns(metadata: TableMetadata) -> set[str]:
     """Columns at the top that partition spec and sort order are made of."""
     schema = metadata.schema()
-    fields = (*metadata.spec().fields, *metadata.write_sort_order().fields)
-    names = [schema.find_column_name(one.source_id) for one in fields]
+    ids = [field.source_id for field in metadata.spec().fields]
+    ids += [field.source_id for field in metadata.write_sort_order().fields]
+    names = [schema.find_column_name(field_id) for field_id in ids]
     return {
         one.name
         for one in schema.fields
