@@ -55,7 +55,7 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
     It is retried only when that can help.
 
     Args:
-        passed_on: errors that are left as they are, as those of failed audits are.
+        passed_on: errors that are left as they are.
 
     Raises:
         Failure: instead of a LakehouseError that a retry cannot heal.
@@ -63,21 +63,18 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
     try:
         yield
     except LakehouseError as error:
-        if error.retryable or isinstance(error, (AuditFailedError, *passed_on)):
+        if error.retryable or isinstance(error, passed_on):
             raise
         raise failure_of(error) from None
 
 
 def failure_of(error: LakehouseError) -> dg.Failure:
     """The failure of a step; raised `from None`, else Dagster prints the error twice."""
-    return dg.Failure(
-        description=error.message,
-        metadata={
-            FAILED_BY: type(error).__name__,
-            **{k: str(v)[:1000] for k, v in error.context.items()},
-        },
-        allow_retries=error.retryable,
-    )
+    metadata = {FAILED_BY: type(error).__name__}
+    metadata |= {k: str(v)[:1000] for k, v in error.context.items()}
+    if isinstance(error, AuditFailedError):
+        metadata["lakehouse/rejected_snapshot_id"] = str(error.snapshot.snapshot_id)
+    return dg.Failure(error.message, metadata, allow_retries=error.retryable)
 
 
 def remove_dead_branches(
@@ -154,18 +151,6 @@ def check_results(
             | metadata_of(bad)
             | _values({} if outcome.passed else explain(outcome)),
         )
-
-
-def audit_failure(error: AuditFailedError) -> dg.Failure:
-    """The failure of a step whose data did not pass; trying again would give the same data."""
-    return dg.Failure(
-        description=error.message,
-        metadata={
-            FAILED_BY: type(error).__name__,
-            "lakehouse/rejected_snapshot_id": str(error.snapshot.snapshot_id),
-        },
-        allow_retries=False,
-    )
 
 
 def _values(metadata: Mapping[str, object]) -> dict[str, dg.MetadataValue]:

@@ -25,10 +25,10 @@ from lakehouse.ingestion.workplace import Workplace
 from lakehouse.orchestration.asset_attributes import asset_attributes, code_reference
 from lakehouse.orchestration.asset_results import (
     RETRY,
-    audit_failure,
     check_results,
     check_specs,
     explained,
+    failure_of,
     pool,
     remove_dead_branches,
     requested_days,
@@ -287,7 +287,7 @@ class SourceAssets:
 
         try:
             days = [day for day in requested_days(context) if str(day) not in config.leave]
-            with explained(DaysLeftAloneError):
+            with explained(AuditFailedError, DaysLeftAloneError):
                 if work.lake.table_exists(source.table):
                     raw = work.lake.load_table(source.table)
                     remove_dead_branches(raw, context.instance, work.say)
@@ -301,7 +301,7 @@ class SourceAssets:
                 memory,
                 self._explaining(work, error.snapshot),
             )
-            raise audit_failure(error) from None
+            raise failure_of(error) from None
         except DaysLeftAloneError as error:
             self._report_days(context, work, error.outcome)
             memory = DayMemory(context.instance, error.outcome.days)

@@ -29,10 +29,10 @@ from lakehouse.orchestration.asset_attributes import (
 )
 from lakehouse.orchestration.asset_results import (
     RETRY,
-    audit_failure,
     check_results,
     check_specs,
     explained,
+    failure_of,
     pool,
     remove_dead_branches,
     stamp,
@@ -385,9 +385,11 @@ class DerivedTable(ComputedTable):
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
             lake, keys = lakehouse.lake(), list(context.partition_keys) if partitions else None
             try:
-                with explained():
+                with explained(AuditFailedError):
+                    current: Snapshot | None = None
                     if lake.table_exists(self.name):
                         table = lake.load_table(self.name)
+                        current = table.current_snapshot()
                         remove_dead_branches(table, context.instance, context.log.info)
                     found = self.staleness(lake)
                     if found.redefined:
@@ -397,8 +399,6 @@ class DerivedTable(ComputedTable):
                             "be computed again"
                         )
                     chosen = config.chosen(found, keys)
-                    exists = lake.table_exists(self.name)
-                    current = lake.load_table(self.name).current_snapshot() if exists else None
                     written: AssetWrite | None = None
                     refresh: Refresh | None = None
                     outcomes: list[CheckOutcome] = []
@@ -414,7 +414,7 @@ class DerivedTable(ComputedTable):
                         refresh = replace(refresh, seconds=time.perf_counter() - started)
                     else:
                         snapshot = current
-                        self.target.follow(lake.load_table(self.name), context.log.warning)
+                        self.target.follow(table, context.log.warning)
             except AuditFailedError as error:
                 memory = DayMemory(context.instance)
                 yield from check_results(
@@ -424,7 +424,7 @@ class DerivedTable(ComputedTable):
                     memory,
                     self._explaining(lake, error.snapshot, spark),
                 )
-                raise audit_failure(error) from None
+                raise failure_of(error) from None
             table = lake.load_table(self.name)
             untouched = [key for key in keys or () if key not in done]
             records = newest_records(context.instance, self.key, untouched)

@@ -12,11 +12,11 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
-from lakehouse.ingestion.audit import MAIN, AuditFailedError
+from lakehouse.ingestion.audit import MAIN
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_digest
-from lakehouse.orchestration.asset_results import audit_failure, explained, remove_dead_branches
+from lakehouse.orchestration.asset_results import explained, remove_dead_branches
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.assets.asset_write import PARTITION_ROWS, AssetWrite
 from lakehouse.orchestration.assets.blocking_checks import (
@@ -97,11 +97,8 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         """
         if not context.has_asset_key and obj is None:
             return  # an op without a result
-        try:
-            with explained():
-                self._store(context, obj)
-        except AuditFailedError as error:
-            raise audit_failure(error) from None
+        with explained():
+            self._store(context, obj)
 
     def _store(self, context: dg.OutputContext, obj: Any) -> None:
         target = asset_table(context, self.namespace)
@@ -124,11 +121,8 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             return publish(write, staged, checks, self.lakehouse, lake)[0]
 
         def at_the_end() -> dict[str, Any]:
-            try:
-                with explained():
-                    snapshot = published()
-            except AuditFailedError as error:
-                raise audit_failure(error) from None
+            with explained():
+                snapshot = published()
             return self._metadata(context, write.table, snapshot, inputs, write.rows)
 
         snapshot = staged.snapshot if checks.in_step else published()
