@@ -75,7 +75,7 @@ class TableDifference:
         name: of the table, dotted.
         added: rows; a changed row is one removed and one added.
         removed: rows.
-        columns: that it has got or widened: `+more long`, `n int -> long`.
+        columns: that it has got or promoted: `+more long`, `n int -> long`.
         writers: the runs of Dagster that wrote to it and the key of their asset, oldest first.
         overtaken_by: commits to main since.
     """
