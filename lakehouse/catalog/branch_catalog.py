@@ -12,27 +12,39 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from lakehouse.catalog.catalog_decorator import CatalogDecorator
-from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersion
+from lakehouse.catalog.catalog_protocol import Catalog, Namespace, TableCommit, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
+from lakehouse.catalog.view_protocol import StoredView, Views
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
-from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 from lakehouse.spec.metadata.table_updates import (
-    LAST_ADDED,
+    AddPartitionSpec,
     AddSchema,
     AddSnapshot,
+    AddSortOrder,
     AssertRefSnapshotId,
     RemoveSnapshots,
     Requirement,
     SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
     SetSnapshotRef,
     Update,
+    UpgradeFormatVersion,
 )
+from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_SHARED = (
+    AddSchema, SetCurrentSchema, AddPartitionSpec, SetDefaultSpec, AddSortOrder,
+    SetDefaultSortOrder, UpgradeFormatVersion, SetLocation,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,8 @@ class BranchCatalog(CatalogDecorator):
     """Shows a branch of every table as its `main`; tables without it show `main` itself.
 
     Schemas, partition specs and properties are those of the table, and views and namespaces those
-    of the catalog: a branch has rows of its own, and nothing else.
+    of the catalog: a branch has rows of its own, and nothing else. What is added to them is there
+    for main at once; what main would miss, or lay out in another way, is refused.
 
     Args:
         inside: the catalog.
@@ -72,6 +85,15 @@ class BranchCatalog(CatalogDecorator):
             )
         self.branch, self.keep_ms = branch, keep_ms
         self._environment = environment
+
+    @property
+    def views(self) -> Views:
+        """Those of the catalog: new ones can be created."""
+        return _ViewsOnBranch(self.inside.views, self.branch)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Refused: the namespace would be gone from main."""
+        raise _refusal("Namespace", dotted(namespace), "dropped", self.branch)
 
     def load(self, identifier: Identifier) -> TableVersion:
         """The newest version, whose `main` is the branch where the table has it."""
@@ -149,12 +171,7 @@ class BranchCatalog(CatalogDecorator):
         self._refuse(source, "renamed")
 
     def _refuse(self, identifier: Identifier, what: str) -> NoReturn:
-        raise UnsupportedFeatureError(
-            f"Table {identifier} cannot be {what} on branch {self.branch}, which has rows and no "
-            "tables of its own. Open the catalog without the branch for that.",
-            table=str(identifier),
-            ref=self.branch,
-        )
+        raise _refusal("Table", str(identifier), what, self.branch)
 
     def _seen(self, stored: TableVersion) -> SeenVersion:
         metadata, ref = stored.metadata, stored.metadata.refs.get(self.branch)
@@ -186,7 +203,7 @@ class BranchCatalog(CatalogDecorator):
                 table=str(commit.identifier),
                 ref=self.branch,
             )
-        self._check_columns(commit, base.metadata)
+        self._check_shared(commit, base)
         ref = base.metadata.refs.get(self.branch)
         is_there = ref is not None
         requirements: list[Requirement] = []
@@ -211,28 +228,37 @@ class BranchCatalog(CatalogDecorator):
             updates.append(update)
         return TableCommit(commit.identifier, base, tuple(requirements), tuple(updates))
 
-    def _check_columns(self, commit: TableCommit, metadata: TableMetadata) -> None:
-        """Refuse to drop or rename columns, which readers of main would miss at once."""
-        chosen = [one.schema_id for one in commit.updates if isinstance(one, SetCurrentSchema)]
-        if not chosen:
+    def _check_shared(self, commit: TableCommit, base: TableVersion) -> None:
+        """Refuse to change what the branch has no own of, and main would have, or miss, at once."""
+        asked = [update for update in commit.updates if isinstance(update, _SHARED)]
+        if not asked:
             return
-        added = [update.schema for update in commit.updates if isinstance(update, AddSchema)]
-        known = {schema.schema_id: schema for schema in (*metadata.schemas, *added)}
-        schema = added[-1] if chosen[-1] == LAST_ADDED else known[chosen[-1]]
-        now = metadata.schema()
+        now, then = base.metadata, next_metadata(base, (), asked, self._environment.now_ms())
+        schema, other = now.schema(), then.schema()
         gone = [
             name
-            for name in now.column_names
-            if schema.find_column_name(now.find_field(name).field_id) != name
+            for name in schema.column_names
+            if other.find_column_name(schema.find_field(name).field_id) != name
         ]
         if gone:
-            raise UnsupportedFeatureError(
-                f"Table {commit.identifier}: on branch {self.branch} {', '.join(gone)} cannot be "
-                "dropped or renamed. A branch has rows and no columns of its own: main would lose "
-                "them at once. Change the columns without the branch.",
-                table=str(commit.identifier),
-                ref=self.branch,
-            )
+            self._refuse_to_change(commit.identifier, f"{', '.join(gone)}", "dropped or renamed")
+        for what, before, after in (
+            ("the partition spec", now.default_spec_id, then.default_spec_id),
+            ("the sort order", now.default_sort_order_id, then.default_sort_order_id),
+            ("the format version", now.format_version, then.format_version),
+            ("the location", now.location, then.location),
+        ):
+            if before != after:
+                self._refuse_to_change(commit.identifier, what, "changed")
+
+    def _refuse_to_change(self, identifier: Identifier, what: str, how: str) -> NoReturn:
+        raise UnsupportedFeatureError(
+            f"Table {identifier}: on branch {self.branch} {what} cannot be {how}. A branch has "
+            "rows of its own, and columns and layout of the table: main would have the change at "
+            "once. Change it without the branch.",
+            table=str(identifier),
+            ref=self.branch,
+        )
 
     def _noted(self, commit: TableCommit, made: TableVersion) -> SeenVersion:
         """Note a table that got the branch again: who published meanwhile has forgotten it."""
@@ -242,3 +268,38 @@ class BranchCatalog(CatalogDecorator):
 
     def _note(self, identifier: Identifier) -> None:
         OpenBranches(self.inside, self._environment).note(self.branch, [identifier])
+
+
+class _ViewsOnBranch:
+    """The views of a catalog as a branch may use them: what main reads stays as it is."""
+
+    def __init__(self, inside: Views, branch: str) -> None:
+        self._inside, self._branch = inside, branch
+        self.names, self.exists, self.load = inside.names, inside.exists, inside.load
+        self.create, self.register = inside.create, inside.register
+
+    def commit(
+        self,
+        base: StoredView,
+        requirements: Sequence[AssertViewUUID],  # noqa: ARG002
+        updates: Sequence[ViewUpdate],  # noqa: ARG002
+    ) -> StoredView:
+        """Refused: main would read the new one at once."""
+        raise _refusal("View", str(base.identifier), "changed", self._branch)
+
+    def drop(self, identifier: Identifier) -> None:
+        """Refused: the view would be gone from main."""
+        raise _refusal("View", str(identifier), "dropped", self._branch)
+
+    def rename(self, source: Identifier, target: Identifier) -> None:  # noqa: ARG002
+        """Refused: the view would be renamed on main."""
+        raise _refusal("View", str(source), "renamed", self._branch)
+
+
+def _refusal(kind: str, name: str, what: str, branch: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{kind} {name} cannot be {what} on branch {branch}, which has rows and no "
+        f"{kind.lower()}s of its own. Open the catalog without the branch for that.",
+        ref=branch,
+        **({"table": name} if kind == "Table" else {}),
+    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from lakehouse.cli.command_session import DryRunOption, Session, command
-from lakehouse.errors import InvalidInputError
+from lakehouse.cli.optional_parts import load_module
+from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.table.publication import TableDifference
 
@@ -65,7 +66,10 @@ def list_(session: Session) -> None:
 
 
 def diff(session: Session, branch: BranchArgument) -> None:
-    """Show by table which rows a branch adds and removes, and what main has got meanwhile.
+    """Show by table what a branch changes: rows, columns, the checks of its runs.
+
+    And what main has got meanwhile. The checks are those of the runs that wrote to the branch, as
+    Dagster's instance (DAGSTER_HOME) has them.
 
     Example: lakehouse branch diff dev
     """
@@ -111,14 +115,37 @@ def drop(session: Session, branch: BranchArgument) -> None:
 
 
 def _told(found: list[TableDifference]) -> tuple[object, RenderableType]:
-    data = [
-        {
-            "table": one.name,
-            "rows_added": one.added,
-            "rows_removed": one.removed,
-            "commits_on_main_since": one.overtaken_by,
-        }
-        for one in found
-    ]
-    rows = [(one.name, one.added, one.removed, one.overtaken_by) for one in found]
-    return data, listing(("table", "#added", "#removed", "#commits on main since"), rows)
+    data, rows = [], []
+    for one in found:
+        checks = _checks(one)
+        data.append(
+            {
+                "table": one.name,
+                "rows_added": one.added,
+                "rows_removed": one.removed,
+                "columns": list(one.columns),
+                "checks": checks,
+                "commits_on_main_since": one.overtaken_by,
+            }
+        )
+        known = checks or {}
+        failed = [name for name, passed in sorted(known.items()) if not passed]
+        told = [f"{len(known) - len(failed)} passed"] if len(known) > len(failed) else []
+        told += [f"failed: {', '.join(failed)}"] if failed else []
+        told += ["unknown: no Dagster instance here"] if checks is None else []
+        columns = ", ".join(one.columns)
+        rows.append((one.name, one.added, one.removed, columns, "; ".join(told), one.overtaken_by))
+    shown = ("table", "#added", "#removed", "columns", "checks", "#commits on main since")
+    return data, listing(shown, rows)
+
+
+def _checks(difference: TableDifference) -> dict[str, bool] | None:
+    """Names of the checks, and whether they passed; None: nobody here knows."""
+    if not difference.writers:
+        return {}
+    module: Any = load_module("lakehouse.orchestration.run_publication", "dagster")
+    try:
+        checks: dict[str, bool] = module.checks_of(difference.writers)
+    except NotFoundError:
+        return None
+    return checks

@@ -8,6 +8,8 @@ its own, the executor is there from the first step to the last (`publishing_exec
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import dagster as dg
 from dagster._core.execution.stats import StepEventStatus
 from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, PARENT_RUN_ID_TAG, RESUME_RETRY_TAG
@@ -16,6 +18,7 @@ from lakehouse.catalog.open_branches import OpenBranches
 from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchRefError
 from lakehouse.ingestion.run_log import Say
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.table.publication import Publication
 
@@ -108,6 +111,28 @@ def publish_run(
         )
         instance.add_run_tags(run.run_id, {VERSION_TAG: str(done.version)})
     return done
+
+
+def checks_of(writers: Iterable[tuple[str, str]]) -> dict[str, bool]:
+    """The checks of an asset that runs have evaluated, and whether the last of each has passed.
+
+    Args:
+        writers: runs and the key of the asset, oldest first.
+
+    Raises:
+        NotFoundError: there is no instance of Dagster.
+    """
+    found: dict[str, bool] = {}
+    with open_instance() as instance:
+        for run_id, key in writers:
+            asset = dg.AssetKey.from_user_string(key)
+            kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+            for entry in instance.all_logs(run_id, of_type=kind):
+                event = entry.dagster_event
+                done = None if event is None else event.asset_check_evaluation_data
+                if done is not None and done.asset_key == asset:
+                    found[done.check_name] = done.passed
+    return found
 
 
 def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> None:

@@ -21,7 +21,13 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.snapshot import LAKE_VERSION, MAIN_BRANCH, RUN_ID, Snapshot
+from lakehouse.spec.metadata.snapshot import (
+    ASSET_KEY,
+    LAKE_VERSION,
+    MAIN_BRANCH,
+    RUN_ID,
+    Snapshot,
+)
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table
@@ -69,12 +75,16 @@ class TableDifference:
         name: of the table, dotted.
         added: rows; a changed row is one removed and one added.
         removed: rows.
+        columns: that it has got or promoted: `+more long`, `n int -> long`.
+        writers: the runs of Dagster that wrote to it and the key of their asset, oldest first.
         overtaken_by: commits to main since.
     """
 
     name: str
     added: int
     removed: int
+    columns: tuple[str, ...]
+    writers: tuple[tuple[str, str], ...]
     overtaken_by: int
 
 
@@ -127,8 +137,21 @@ class BranchOfLake:
             fork = fork_of(metadata, MAIN_BRANCH, self.name)
             changes = table.changelog(fork, ref=self.name, net=True).to_arrow()
             kinds = Counter(changes["_change_type"].to_pylist())
-            others = since_fork(metadata, MAIN_BRANCH, fork)
-            found.append(TableDifference(table.name, kinds["INSERT"], kinds["DELETE"], len(others)))
+            summaries = [own.summary for own in since_fork(metadata, self.name, fork)]
+            writers = dict.fromkeys(
+                (summary[RUN_ID], summary[ASSET_KEY])
+                for summary in summaries
+                if {RUN_ID, ASSET_KEY} <= summary.keys()
+            )
+            difference = TableDifference(
+                table.name,
+                kinds["INSERT"],
+                kinds["DELETE"],
+                _changed_columns(metadata, fork, self.name),
+                tuple(writers),
+                len(since_fork(metadata, MAIN_BRANCH, fork)),
+            )
+            found.append(difference)
         return found
 
     def publish(self, summary: Mapping[str, str] | None = None) -> Publication | None:
@@ -274,6 +297,28 @@ class BranchOfLake:
             f"Branch {self.name} was not published, no table of it. {error.message}{by}",
             **{**error.context, "ref": self.name},
         )
+
+
+def _changed_columns(metadata: TableMetadata, fork: int | None, branch: str) -> tuple[str, ...]:
+    """Columns that a branch has, and the snapshot that it began with has not, or not as wide."""
+    if fork is None:
+        return ()  # all of them are new
+    ends = (metadata.snapshot(fork), metadata.snapshot(metadata.refs[branch].snapshot_id))
+    schemas = [metadata.schema(end.schema_id) for end in ends]
+    before, now = (
+        {
+            field.field_id: (schema.find_column_name(field.field_id), field.field_type)
+            for field in map(schema.find_field, schema.column_names)
+        }
+        for schema in schemas
+    )
+    told = []
+    for id_, (name, kind) in now.items():
+        if id_ not in before:
+            told.append(f"+{name} {kind}")
+        elif kind.is_primitive and before[id_][1] != kind:
+            told.append(f"{name} {before[id_][1]} -> {kind}")
+    return tuple(told)
 
 
 def writer_of(summary: Mapping[str, str]) -> str:

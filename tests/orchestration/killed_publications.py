@@ -1,10 +1,12 @@
 """`python -m tests.orchestration.killed_publications --runs N`: runs over five tables, killed.
 
 Workers in processes of their own execute runs of Dagster that write five tables each, by partition,
-so that some of them touch the same rows. SIGKILL ends workers at a random file that they create and
-at random moments, the REST server, PostgreSQL, and who compacts and expires meanwhile. Readers in
-other processes join the five, over Python and over REST. A run that was killed goes on from where
-it failed, as Dagster's daemon has it, or is left alone.
+so that some of them touch the same rows. SIGKILL ends workers, the REST server and PostgreSQL
+before a random one of the changes that a publication makes (a call of the disk, a statement of SQL,
+a request), that a commit to a branch makes, or that the server makes for a transaction; and at
+random moments all of them, and who compacts and expires meanwhile. Readers in other processes join
+the five, over Python and over REST. A run that was killed goes on from where it failed, as
+Dagster's daemon has it, or is left alone.
 
 Publications in their order, applied to sets of numbers, are what every table has to hold in the
 end and at each version that has not expired. `--planted` plants faults, which have to be found.
@@ -18,6 +20,7 @@ import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,19 +32,24 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import sqlalchemy
 
 import lakehouse as lh
 from deploy.loopback import LoopbackPostgres
 from deploy.ports import free_port
+from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
+from lakehouse.catalog.sql.sql_catalog import SqlCatalog
+from lakehouse.cli import app
 from lakehouse.errors import LakehouseError, NoSuchSnapshotError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration import LakehouseResource, resources
+from lakehouse.orchestration import LakehouseResource, resources, run_publication
 from lakehouse.orchestration.run_publication import PUBLISH_TAG, run_branch
+from lakehouse.rest.rest_session import RestSession
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import RUN_ID
-from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.local import PosixDisk
 from lakehouse.table.publication import BranchOfLake
 from tests.servers import ServeProcess
 
@@ -58,6 +66,7 @@ _NO_LOGS = {
     }
 }
 Held = dict[str, dict[int, set[int]]]
+ENDING = threading.Event()
 
 
 def opened() -> Lakehouse:
@@ -148,21 +157,113 @@ def one_by_one() -> None:
 PLANTED = {one.__name__: one for one in (unchecked, forgotten, unreconciled, one_by_one)}
 
 
-def dies_at(file: int) -> None:
-    """Have this process killed when it has created so many files of the storage."""
-    left = [file]
+class Killing:
+    """SIGKILL for somebody before a random one of the changes that a call makes, or at its end.
 
-    def dying(create: Callable[..., None]) -> Callable[..., None]:
-        def created(self: LocalStorage, *given: Any, **more: Any) -> None:
-            create(self, *given, **more)
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+    Args:
+        chance: what chooses the call and the change.
+        name: of the call.
+        victim: gives a process to kill; None: nobody now.
+    """
 
-        return created
+    def __init__(
+        self, root: Path, chance: random.Random, name: str, victim: Callable[[], int | None]
+    ) -> None:
+        self._known, self._deaths = root / f"changes of {name}", root / "deaths"
+        self._chance, self._name, self._victim = chance, name, victim
+        self._left, self._at, self._seen = chance.choice((1, 1, 2, 3)), 0, 0
+        self._is_within = False
+        for verb in ("create", "write", "fsync", "link", "replace", "unlink"):
+            setattr(PosixDisk, verb, self._before(getattr(PosixDisk, verb), verb))
+        RestSession.send = self._before(RestSession.send, "request")  # type: ignore[method-assign]
+        sqlalchemy.event.listen(sqlalchemy.Engine, "commit", lambda *_: self._change("COMMIT"))
+        sqlalchemy.event.listen(
+            sqlalchemy.Engine, "before_cursor_execute", lambda *given: self._change(given[2])
+        )
 
-    for verb in ("create", "write", "write_new"):
-        setattr(LocalStorage, verb, dying(getattr(LocalStorage, verb)))
+    def within(self, owner: Any, method: str) -> None:
+        """Somebody is killed within calls of this method."""
+        call = getattr(owner, method)
+
+        def called(*given: Any, **more: Any) -> Any:
+            if self._is_within:
+                return call(*given, **more)
+            self._left, self._seen, self._at = self._left - 1, 0, 0
+            if self._left <= 0:
+                counts = self._known.read_text().split() if self._known.exists() else ["40"]
+                self._at = self._chance.randint(1, int(self._chance.choice(counts)))
+            self._is_within = True
+            try:
+                result = call(*given, **more)
+                self._change("the end")
+            finally:
+                self._is_within = False
+            with self._known.open("a") as known:
+                known.write(f"{self._seen}\n")
+            return result
+
+        setattr(owner, method, called)
+
+    def _before(self, call: Callable[..., Any], what: str) -> Callable[..., Any]:
+        def changing(*given: Any, **more: Any) -> Any:
+            self._change(what)
+            return call(*given, **more)
+
+        return changing
+
+    def _change(self, what: str) -> None:
+        if not self._is_within:
+            return
+        self._seen += 1
+        if self._seen == self._at and (victim := self._victim()) is not None:
+            with self._deaths.open("a") as deaths:
+                deaths.write(f"{self._name}\t{self._seen}\t{' '.join(what.split()[:3])}\n")
+            os.kill(victim, signal.SIGKILL)
+
+
+def dies(root: Path, chance: random.Random) -> None:
+    """Have this worker, or what it asks, killed where it matters."""
+    where = chance.random()
+    if where < 0.6:
+        killing = Killing(root, chance, "a publication", os.getpid)
+        for module in (resources, run_publication):
+            killing.within(module, "publish_run")
+    elif where < 0.75:
+        killing = Killing(root, chance, "a publication (PostgreSQL)", lambda: database_of(root))
+        killing.within(BranchOfLake, "publish")
+    elif where < 0.85:
+        killing = Killing(root, chance, "a commit to the branch", os.getpid)
+        killing.within(BranchCatalog, "commit")
+    elif where < 0.9:
+        Killing(root, chance, "dropping a branch", os.getpid).within(BranchOfLake, "drop")
+
+
+def database_of(root: Path) -> int | None:
+    """The process of PostgreSQL."""
+    with suppress(OSError, IndexError, ValueError):
+        return int((root / "pg" / "postmaster.pid").read_text().split()[0])
+    return None
+
+
+def serve(root: str, seed: int) -> None:
+    """`lakehouse serve`, which dies while it commits to tables together."""
+    killing = Killing(Path(root), random.Random(seed), "a transaction of the server", os.getpid)
+    killing.within(SqlCatalog, "commit_all")
+    app()
+
+
+class DyingServer(ServeProcess):
+    """A server that dies within transactions, at another change each time it was started."""
+
+    def __init__(self, root: Path, uri: str, seeds: Iterator[int]) -> None:
+        super().__init__(uri, str(root / "wh"), log=root / "serve.log")
+        self._root, self._seeds = root, seeds
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        call = f"serve({str(self._root)!r}, {next(self._seeds)})"
+        self._command[2] = f"from tests.orchestration.killed_publications import *; {call}"
+        super().start()
 
 
 def begin(root: Path, planted: str) -> None:
@@ -176,8 +277,7 @@ def work(root: Path, worker: int, seed: int, planted: str) -> None:
     """Execute runs until it is killed; first what its forerunner has left."""
     begin(root, planted)
     chance = random.Random(seed)
-    if chance.random() < 0.6:
-        dies_at(chance.randrange(1, 120))
+    dies(root, chance)
     job = dg.reconstructable(definitions)
     config = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with instance_of(root) as instance:
@@ -221,6 +321,7 @@ def is_whole(found: Held) -> bool:
 def read(root: Path, uri: str, joins: Any) -> None:
     """Join the five at the newest version of the lake, until it is killed."""
     begin(root, "")
+    os.nice(10)  # it never waits, and workers are to get on
     lake = lh.load_catalog(uri, warehouse=str(root / "wh"))
     while True:
         try:
@@ -334,13 +435,16 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
         elif kind != "files":
             database = stack.enter_context(LoopbackPostgres(root / "pg", free_port()))
             uri = database.uri("postgres")
-        server = stack.enter_context(ServeProcess(uri, str(root / "wh"), log=root / "serve.log"))
+        seeds = iter(range(seed * 10_000 + 1, 2**60))
+        server: ServeProcess = DyingServer(root, uri, seeds)
+        if kind != "rest":
+            server = ServeProcess(uri, str(root / "wh"), log=root / "serve.log")
+        stack.enter_context(server)
         (root / "uri").write_text(server.url if kind == "rest" else uri)
         os.environ[ROOT] = str(root)
         for name in FIVE:
             opened().create_table(name, SCHEMA, partition_by=["p"])
         joins = {where: context.Array("q", [0, 0]) for where in {"python": 0, "rest": 0}}
-        seeds = iter(range(seed * 10_000 + 1, 2**60))
         makes: dict[str, Callable[[], Any]] = {
             "upkeep": lambda: partial(keep_up, root, next(seeds)),
             "python": lambda: partial(read, root, uri, joins["python"]),
@@ -356,21 +460,12 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
             with instance_of(root) as instance:
                 for is_new in _moments(instance, runs, chance):
                     _check_torn(root)
-                    _start(root, context, makes, running, told)
-                    whom = ["worker", "worker", "server", "upkeep", "database", ""]
+                    whom = ["worker 0", "worker 1", "server", "upkeep", "database", "", "", ""]
                     what = chance.choice(whom) if is_new else ""
-                    if what == "worker":
-                        running[f"worker {chance.randrange(WORKERS)}"].kill()
-                    elif what == "upkeep":
-                        running["upkeep"].kill()
-                    elif what == "server" and chance.random() < 0.5:
-                        server.kill()
-                        server.start()
-                        told["kills of the server"] += 1
-                    elif what == "database" and database is not None and chance.random() < 0.5:
-                        database.kill()
-                        database.start()
-                        told["kills of PostgreSQL"] += 1
+                    if what in running:
+                        running[what].kill()
+                    told += _restarted(what, database, server)
+                    _start(root, context, makes, running, told)
         finally:
             for process in running.values():
                 process.kill()
@@ -382,6 +477,9 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
         if last.exitcode:
             raise FoundError(f"the last run: {_last_words(root)}")
         told += check(root)
+        deaths = [line.split("\t") for line in (root / "deaths").read_text().splitlines()]
+        told += Counter(f"kills within {name}" for name, _, _ in deaths)
+        told["different changes that somebody was killed before"] = len(set(map(tuple, deaths)))
         for where, counts in joins.items():
             told[f"joins by {where}"] += counts[0]
             told[f"joins by {where} refused"] += counts[1]
@@ -389,13 +487,34 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
 
 
 def _moments(instance: dg.DagsterInstance, runs: int, chance: random.Random) -> Iterator[bool]:
-    """Every now and then; true where a run has begun meanwhile, at some moment within it."""
-    began, seen = time.monotonic(), 0
-    while seen < runs:
-        count = instance.get_runs_count()
-        is_new, seen = count > seen, count
-        time.sleep(chance.random() * (time.monotonic() - began) / seen * WORKERS if is_new else 0.2)
-        yield is_new
+    """Every now and then; true once for each run that has begun, at some moment within it."""
+    began, seen, at = time.monotonic(), 0, 0.0
+    while seen < runs and not ENDING.is_set():
+        print(f"{seen} runs", end="\r", flush=True)  # noqa: T201
+        count, now = instance.get_runs_count(), time.monotonic()
+        if count > seen:
+            at = now + chance.random() * (now - began) / count * WORKERS
+        seen = count
+        is_now = 0 < at <= now
+        at = 0 if is_now else at
+        time.sleep(0.1)
+        yield is_now
+
+
+def _restarted(
+    killed: str, database: LoopbackPostgres | None, server: ServeProcess
+) -> Counter[str]:
+    """Start the database and the server again, if they are to be killed now, or were."""
+    told: Counter[str] = Counter()
+    if database is not None and (killed == "database" or not database.is_ready()):
+        database.kill()
+        database.start()
+        told["kills of PostgreSQL"] += 1
+    if killed == "server" or server.process.poll() is not None:
+        server.kill()
+        server.start()
+        told["kills of the server"] += 1
+    return told
 
 
 def _start(
@@ -443,9 +562,11 @@ def main() -> None:
     asked.add_argument("--catalog", choices=CATALOGS, action="append")
     asked.add_argument("--planted", action="store_true")
     given = asked.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # and with it what it started
+    signal.signal(signal.SIGTERM, lambda *_: ENDING.set())  # what was done is checked
     for kind in given.catalog or CATALOGS:
         for fault in PLANTED if given.planted else [""]:
+            if ENDING.is_set():
+                return
             try:
                 told = history(kind, given.runs, given.seed, fault)
             except FoundError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
+from typer.testing import CliRunner
 
 import lakehouse as lh
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
+from lakehouse.cli import app
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, publishing
 from lakehouse.orchestration.lineage.undo import execute, plan
@@ -136,6 +139,52 @@ def test_the_tag_decides_for_one_run(world: World, instance: dg.DagsterInstance)
     assert world.run(instance, tags={PUBLISH_TAG: "step"}).success
     assert world.seen[-1]["t.a"] == [3]
     assert not world.run(instance, tags={PUBLISH_TAG: "week"}).success
+
+
+def test_what_is_on_a_branch_is_shown_with_columns_and_checks(
+    lake: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table("t.a", pa.schema({"n": pa.int32()})).append(pa.table({"n": [0]}))
+
+    @dg.asset(key_prefix="t")
+    def a() -> pa.Table:
+        return pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["x", "y"]})
+
+    @dg.asset_check(asset=a)
+    def told() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.asset_check(asset=a)
+    def large() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False)
+
+    (tmp_path / "dagster").mkdir()
+    where = {"catalog": lake.catalog.uri, "warehouse": lake.warehouse}
+    lakehouse = LakehouseResource(**where, branch="dev", publish="run")
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        resources = {"io_manager": LakehouseIOManager(lakehouse=lakehouse)}
+        assert dg.materialize([a, told, large], resources=resources, instance=instance).success
+
+    def shown(*options: str) -> str:
+        options = tuple(f"--{key}={value}" for key, value in where.items()) + options
+        result = CliRunner().invoke(app, ["branch", "diff", "dev", *options])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    assert json.loads(shown("--json")) == [
+        {
+            "table": "t.a",
+            "rows_added": 2,
+            "rows_removed": 1,
+            "columns": ["n int -> long", "+more string"],
+            "checks": {"told": True, "large": False},
+            "commits_on_main_since": 0,
+        }
+    ]
+    assert "1 passed; failed: large" in " ".join(shown().split())
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "nowhere"))
+    assert json.loads(shown("--json"))[0]["checks"] is None
 
 
 def test_who_was_first_fails_the_run(world: World, instance: dg.DagsterInstance) -> None:

@@ -279,10 +279,16 @@ def check(world: World, row: Mapping[str, Any], column: str | None) -> int:
     ]
     wanted = every.count(comparable(row)) if column is None else 1
     assert has(lines) == wanted, f"{has(lines)} of {wanted}: {told}"
-    if world.counted and (column or "n") in EACH_COUNTS.get(world.mart, ()):
+    if each_counts(world, row, column):
         for line in sorted(lines):
             assert has(lines - {line}) < wanted, f"without {line} it is the same: {told}"
     return len(lines)
+
+
+def each_counts(world: World, row: Mapping[str, Any], column: str | None) -> bool:
+    """Whether the cell is another one without any one of its lines: of none, 0, each is enough."""
+    counted = column or "n"
+    return world.counted and counted in EACH_COUNTS.get(world.mart, ()) and row[counted] != 0
 
 
 def worlds(seeds: range) -> Iterator[tuple[int, World]]:
@@ -311,7 +317,7 @@ def main() -> None:
             except Exception as error:
                 raise AssertionError(f"seed {seed}: {error}") from error
             tried += 1
-            minimal += world.counted and (column or "n") in EACH_COUNTS.get(world.mart, ())
+            minimal += each_counts(world, row, column)
         if tried >= given.cells:
             break
     print(  # noqa: T201

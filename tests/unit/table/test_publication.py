@@ -181,15 +181,6 @@ def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
         dev.load_table("t.a").append(rows((1, 1, 1)))
         with pytest.raises(UnsupportedFeatureError, match="branch dev"):
             forbidden()
-    for change in (
-        lambda schema: schema.drop_column("n"),
-        lambda schema: schema.rename_column("n", "m"),
-    ):
-        with (
-            pytest.raises(UnsupportedFeatureError, match=r"on branch dev n cannot be dropped"),
-            dev.load_table("t.a").update_schema() as schema,
-        ):
-            change(schema)
     with dev.load_table("t.a").update_schema() as schema:
         schema.add_column("more", "int")
     with dev.load_table("t.a").update_schema() as schema:
@@ -201,6 +192,57 @@ def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
     lake.load_table("t.a").create_tag("reviewed")
     with pytest.raises(InvalidInputError, match="is a tag"):
         lake.on_branch("reviewed").load_table("t.a")
+
+
+def test_what_main_has_is_not_changed_on_a_branch(lake: Lakehouse) -> None:
+    """Whoever reads main reads, and whoever writes there writes, as if the branch were not."""
+    lake.create_namespace("empty")
+    lake.create_table("t.a", SCHEMA, partition_by=["p"]).append(rows((1, 1, 1)))
+    view = lake.create_view("t.v", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+    before = lake.load_table("t.a").metadata
+    dev = lake.on_branch("dev")
+
+    def dropped(table: Table) -> None:
+        with table.update_schema() as schema:
+            schema.drop_column("n")
+
+    def renamed(table: Table) -> None:
+        with table.update_schema() as schema:
+            schema.rename_column("n", "m")
+
+    def partitioned(table: Table) -> None:
+        with table.update_partition_spec() as spec:
+            spec.add("id")
+
+    def ordered(table: Table) -> None:
+        with table.update_sort_order() as order:
+            order.asc("n")
+
+    def upgraded(table: Table) -> None:
+        table.set_properties({"format-version": "3"})
+
+    for change, told in (
+        (dropped, "n cannot be dropped or renamed"),
+        (renamed, "n cannot be dropped or renamed"),
+        (partitioned, "the partition spec cannot be changed"),
+        (ordered, "the sort order cannot be changed"),
+        (upgraded, "the format version cannot be changed"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=f"on branch dev {told}"):
+            change(dev.load_table("t.a"))
+    for refused in (
+        lambda: dev.load_view("t.v").replace("SELECT 2 AS n", pa.schema({"n": pa.int32()})),
+        lambda: dev.drop_view("t.v"),
+        lambda: dev.rename_view("t.v", "t.w"),
+        lambda: dev.drop_namespace("empty"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match="on branch dev, which has rows and no"):
+            refused()
+    assert lake.load_table("t.a").metadata == before
+    assert lake.load_view("t.v").metadata == view.metadata
+    assert "empty" in lake.list_namespaces()
+    dev.create_view("t.new", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+    assert lake.view_exists("t.new")
 
 
 def test_ten_thousand_tables_are_not_looked_at(lake: Lakehouse, monkeypatch) -> None:
