@@ -28,7 +28,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
+.PHONY: help install demo dev test test-clouds test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -187,6 +187,15 @@ bench: .venv/installed ## Every benchmark beside its peers, results in benchmark
 		echo "building the S3 server"; \
 		GOBIN=$(CURDIR)/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; \
 	fi
+
+.tools/bin/fake-gcs-server:
+	GOBIN=$(CURDIR)/.tools/bin go install github.com/fsouza/fake-gcs-server@v1.56.1
+
+.tools/azurite/node_modules/.bin/azurite-blob:
+	npm install --silent --no-fund --no-audit --prefix .tools/azurite azurite@3.35.0
+
+test-clouds: .venv/installed .tools/bin/versitygw .tools/bin/fake-gcs-server .tools/azurite/node_modules/.bin/azurite-blob ## Storages, catalogs, races and kills on Azurite, versitygw, fake-gcs-server (Go, npm)
+	$(RUN) python -m tests.conformance.clouds
 
 cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes, killed one by one: CLUSTER="--calm"
 	$(RUN) python -m deploy.cluster $(CLUSTER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -136,6 +137,11 @@ def s3(requests: Path | None = None) -> Iterator[dict[str, str]]:
             "s3.secret-access-key": "test",
             "s3.region": "us-east-1",
         }
+
+
+def clouds() -> dict[str, tuple[str, dict[str, str]]]:
+    """Stores that run beside the tests (`make test-clouds`): root and storage properties."""
+    return json.loads(os.environ.get("LAKEHOUSE_CLOUDS", "{}"))
 
 
 def _wait_for(endpoint: str) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.storage.bucket_clients import azure_properties
 from lakehouse.storage.location import parse
 from lakehouse.storage.s3_client import s3_endpoint, s3_region
 
@@ -37,12 +39,10 @@ def hadoop_settings(
         prefix = f"fs.s3a.bucket.{parsed.authority}."
         return {prefix + name: value for name, value in _s3(properties, environ).items()}
     if parsed.scheme in {"abfs", "abfss"}:
-        return _azure(parsed.authority.partition("@")[2], properties)
-    if parsed.scheme == "gs" and "gcs.service-account-path" in properties:
-        return {
-            "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
-            "fs.gs.auth.service.account.json.keyfile": properties["gcs.service-account-path"],
-        }
+        host = parsed.authority.partition("@")[2]
+        return _azure(location, host, azure_properties(host, properties))
+    if parsed.scheme == "gs":
+        return _google(location, properties)
     return {}
 
 
@@ -69,7 +69,32 @@ def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def _azure(host: str, properties: Mapping[str, str]) -> dict[str, str]:
+def _google(location: str, properties: Mapping[str, str]) -> dict[str, str]:
+    _refuse(location, properties, ("gcs.oauth2.token", "gcs.service-account-key"))
+    found: dict[str, str] = {}
+    if "gcs.service.host" in properties:
+        found["fs.gs.storage.root.url"] = properties["gcs.service.host"]
+    if properties.get("gcs.no-auth", "false").lower() == "true":
+        found["fs.gs.auth.type"] = "UNAUTHENTICATED"
+    elif "gcs.service-account-path" in properties:
+        found["fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
+        path = properties["gcs.service-account-path"]
+        found["fs.gs.auth.service.account.json.keyfile"] = path
+    return found
+
+
+def _refuse(location: str, properties: Mapping[str, str], names: tuple[str, ...]) -> None:
+    """What Hadoop takes by a class of Java alone, which this project does not have."""
+    found = [name for name in names if name in properties]
+    if found:
+        raise UnsupportedFeatureError(
+            f"{location}: Spark's file system takes no {found[0]}. Give gcs.service-account-path, "
+            "adls.account-key, adls.sas-token or adls.client-secret."
+        )
+
+
+def _azure(location: str, host: str, properties: Mapping[str, str]) -> dict[str, str]:
+    _refuse(location, properties, ("adls.token",))
     if "adls.account-key" in properties:
         return {
             f"fs.azure.account.auth.type.{host}": "SharedKey",

@@ -8,6 +8,8 @@ from typing import Any
 
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from lakehouse.errors import InvalidPropertyError
+
 WRITER_ID = "lakehousewriterid"
 """Metadata of created objects.
 
@@ -33,7 +35,9 @@ _S3_OPTIONS = {
 _GCS_OPTIONS = {
     "gcs.service-account-key": "service_account_key",
     "gcs.service-account-path": "service_account",
-    "gcs.endpoint": "url",
+    "gcs.oauth2.token": "bearer_token",
+    "gcs.service.host": "base_url",
+    "gcs.no-auth": "skip_signature",
 }
 _AZURE_OPTIONS = {
     "adls.account-name": "account_name",
@@ -42,8 +46,19 @@ _AZURE_OPTIONS = {
     "adls.tenant-id": "tenant_id",
     "adls.client-id": "client_id",
     "adls.client-secret": "client_secret",
+    "adls.token": "token",
+    "adls.anon": "skip_signature",
     "adls.endpoint": "endpoint",
 }
+_AZURE_CONNECTION = "adls.connection-string"
+_OF_CONNECTION = {
+    "AccountName": "adls.account-name",
+    "AccountKey": "adls.account-key",
+    "SharedAccessSignature": "adls.sas-token",
+    "BlobEndpoint": "adls.endpoint",
+}
+_BY_ACCOUNT = ("adls.sas-token.", "adls.connection-string.")
+_PUBLIC_AZURE = "core.windows.net"
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _GCS_SCHEMES = frozenset({"gs", "gcs"})
 _AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az"})
@@ -64,9 +79,9 @@ def open_store(
         authority: its name, with that of its account where it has one.
         properties: of the storage (`lakehouse.storage.object_store`).
         retry_ms: how long it repeats what failed for a transient reason itself.
-        provider: gives the credentials of S3, asked again when they end.
+        provider: gives the credentials, asked again when they end.
 
-    Raises obstore's errors.
+    Raises obstore's errors; InvalidPropertyError.
     """
     # Not as `client_options`, which would replace the environment's (AWS_ALLOW_HTTP, proxies).
     client = {"timeout": f"{int(properties.get('storage.timeout-ms', '30000'))} ms"}
@@ -74,21 +89,61 @@ def open_store(
         "max_retries": _RETRIES_MAX if retry_ms else 0,
         "retry_timeout": timedelta(milliseconds=retry_ms),
     }
-    options: Any
+    given: dict[str, Any] = {} if provider is None else {"credential_provider": provider}
+    container, _, host = authority.partition("@")
+    store: Any
     if scheme in S3_SCHEMES:
-        options = client | _options(properties, _S3_OPTIONS)
-        if options.get("endpoint", "").startswith("http://"):
-            options["allow_http"] = "true"
-        given: dict[str, Any] = {} if provider is None else {"credential_provider": provider}
-        return S3Store(authority, config=options, retry_config=retry, **given)
-    if scheme in _GCS_SCHEMES:
-        options = client | _options(properties, _GCS_OPTIONS)
-        return GCSStore(authority, config=options, retry_config=retry)
-    container, at, host = authority.partition("@")
-    options = client | _options(properties, _AZURE_OPTIONS)
-    if at:
-        options.setdefault("account_name", host.partition(".")[0])
-    return AzureStore(container, config=options, retry_config=retry)
+        store, options = S3Store, _options(properties, _S3_OPTIONS)
+    elif scheme in _GCS_SCHEMES:
+        store, options = GCSStore, _options(properties, _GCS_OPTIONS)
+    else:
+        store, options = AzureStore, _options(azure_properties(host, properties), _AZURE_OPTIONS)
+    if (options.get("endpoint") or options.get("base_url") or "").startswith("http://"):
+        options["allow_http"] = "true"
+    return store(container, config=client | options, retry_config=retry, **given)
+
+
+def azure_properties(host: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a storage as those of one of its accounts.
+
+    `adls.sas-token.<host>` and `adls.connection-string.<host>` are the account's own; a connection
+    string says what else stands in properties of its own, and they come before it.
+
+    Args:
+        host: of the account, as a location has it (`account.dfs.core.windows.net`); may be empty.
+        properties: of the storage.
+
+    Raises InvalidPropertyError: a connection string that is none.
+    """
+    found = dict(properties)
+    account, _, suffix = host.partition(".")
+    for start in _BY_ACCOUNT:
+        for name in (account, host):
+            if name and start + name in properties:
+                found[start[:-1]] = properties[start + name]
+    if _AZURE_CONNECTION in found:
+        found = _of_connection(found[_AZURE_CONNECTION]) | found
+    if account:
+        found["adls.account-name"] = account
+    service, _, domain = suffix.partition(".")
+    if service in ("dfs", "blob") and domain != _PUBLIC_AZURE:
+        found.setdefault("adls.endpoint", f"https://{account}.blob.{domain}")
+    return found
+
+
+def _of_connection(text: str) -> dict[str, str]:
+    parts = [part.partition("=") for part in text.strip().split(";") if part]
+    named = {name: value for name, _, value in parts}
+    if not all(found for _, found, _ in parts) or not {"AccountName", "BlobEndpoint"} & set(named):
+        # it holds a key
+        raise InvalidPropertyError(
+            f"{_AZURE_CONNECTION} is AccountName=...;AccountKey=...;..., as Azure shows it."
+        )
+    found = {_OF_CONNECTION[name]: value for name, value in named.items() if name in _OF_CONNECTION}
+    suffix = named.get("EndpointSuffix", _PUBLIC_AZURE)
+    if suffix != _PUBLIC_AZURE and "AccountName" in named:
+        found.setdefault("adls.endpoint", f"https://{named['AccountName']}.blob.{suffix}")
+    return found
 
 
 def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:

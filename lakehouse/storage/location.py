@@ -12,7 +12,15 @@ from lakehouse.errors import InvalidLocationError
 
 LOCAL_SCHEMES = frozenset({"", "file"})
 MEMORY_SCHEME = "memory"
-_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+SCHEME_ALIASES = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "abfss": "abfs",
+    "wasb": "abfs",
+    "wasbs": "abfs",
+}
+"""Scheme -> the one under which the same files are."""
 
 # a commit asks for the same dozen again and again
 _KEPT = 1024
@@ -124,13 +132,25 @@ def basename(location: str) -> str:
 def canonical(location: str) -> str:
     """One spelling for all aliases of a file, to compare them.
 
-    `/x`, `file:/x` and `file:///x` are one; so are s3, s3a and s3n.
+    `/x`, `file:/x` and `file:///x` are one; so are s3, s3a and s3n; and
+    `abfss://c@a.dfs.core.windows.net` and `wasbs://c@a.blob.core.windows.net`.
     """
     parsed = parse(location)
     segments = "/".join(segment for segment in parsed.path.split("/") if segment)
     if parsed.is_local:
         return f"file:///{segments}"
-    return f"{_ALIASES.get(parsed.scheme, parsed.scheme)}://{parsed.authority}/{segments}"
+    scheme = SCHEME_ALIASES.get(parsed.scheme, parsed.scheme)
+    return f"{scheme}://{one_authority(scheme, parsed.authority)}/{segments}"
+
+
+def one_authority(scheme: str, authority: str) -> str:
+    """An account of Azure under one name: its blobs are its files.
+
+    Args:
+        scheme: one of those that `SCHEME_ALIASES` gives.
+        authority: of a location.
+    """
+    return authority.replace(".blob.", ".dfs.", 1) if scheme == "abfs" else authority
 
 
 def is_within(location: str, root: str) -> bool:

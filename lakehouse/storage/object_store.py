@@ -4,8 +4,10 @@ Create-if-absent is a conditional PUT that recognises its own success.
 
 Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-key-id`,
 `s3.secret-access-key`, `s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`,
-`gcs.service-account-key`, `gcs.service-account-path`, `gcs.endpoint`, `adls.account-name`,
-`adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`, `adls.client-secret`,
+`gcs.service-account-key`, `gcs.service-account-path`, `gcs.oauth2.token`, `gcs.no-auth`,
+`gcs.service.host`, `adls.connection-string`, `adls.account-name`, `adls.account-key`,
+`adls.sas-token` (both also with `.<account>` at their end: of this account alone),
+`adls.tenant-id`, `adls.client-id`, `adls.client-secret`, `adls.token`, `adls.anon`,
 `adls.endpoint`; those that a catalog's server hands out (`lakehouse.storage.delegated`); and
 `storage.timeout-ms` (of a request, 30000) and `storage.retry-timeout-ms` (how
 long what failed for a transient reason is repeated, 60000). What is not given comes from the
@@ -45,12 +47,13 @@ from lakehouse.storage.bucket_clients import (
     SCHEMES,
     WRITER_ID,
     Provider,
+    azure_properties,
     open_store,
 )
 from lakehouse.storage.delegated.vended_credentials import (
     StorageCredential,
     VendedCredentials,
-    check_s3,
+    check_usable,
 )
 from lakehouse.storage.location import parse
 from lakehouse.storage.s3_client import arrow_s3, refusal_reason
@@ -358,14 +361,20 @@ class ObjectStorage:
 
     def _credentials_now(self, location: str) -> dict[str, Any]:
         """As obstore asks for them, whenever it thinks that those it has end soon."""
-        config = _config(self._vended.of(location))
-        end = config.get("s3.session-token-expires-at-ms")
-        return {
-            "access_key_id": config.get("s3.access-key-id"),
-            "secret_access_key": config.get("s3.secret-access-key"),
-            "token": config.get("s3.session-token"),
-            "expires_at": None if end is None else datetime.fromtimestamp(int(end) / 1000, UTC),
-        }
+        credential = self._vended.of(location)
+        config = _config(credential)
+        end = None if credential is None else credential.expires_ms
+        ends = {"expires_at": None if end is None else datetime.fromtimestamp(end / 1000, UTC)}
+        if parse(location).scheme in S3_SCHEMES:
+            return ends | {
+                "access_key_id": config.get("s3.access-key-id"),
+                "secret_access_key": config.get("s3.secret-access-key"),
+                "token": config.get("s3.session-token"),
+            }
+        if "gcs.oauth2.token" in config:
+            return ends | {"token": config["gcs.oauth2.token"]}
+        host = parse(location).authority.partition("@")[2]
+        return ends | {"sas_token": azure_properties(host, config).get("adls.sas-token")}
 
 
 class ObjectOutput(WriteOnlyStream):
@@ -418,7 +427,7 @@ class ObjectOutput(WriteOnlyStream):
 def _config(credential: StorageCredential | None) -> Mapping[str, str]:
     if credential is None:
         return {}
-    check_s3(credential)
+    check_usable(credential)
     return credential.config
 
 

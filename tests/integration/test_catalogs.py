@@ -26,6 +26,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId, SetProperties
 from lakehouse.transaction import Transaction
+from tests.servers import clouds
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 
 KINDS = (
@@ -36,6 +37,7 @@ KINDS = (
     "sqlite-local",
     "sqlite-s3",
     "postgres-local",
+    *(f"{kind}-{cloud}" for kind in ("files", "sqlite") for cloud in clouds()),
 )
 
 
@@ -59,11 +61,14 @@ def open_kind(kind, tmp_path, servers):
     unique = uuid.uuid4().hex
     catalog_kind, _, storage_kind = kind.partition("-")
     properties = servers("s3") if storage_kind == "s3" else {}
+    if storage_kind in clouds():
+        _, properties = clouds()[storage_kind]
     warehouse = {
         "local": str(tmp_path / "warehouse"),
         "uri": f"file://{tmp_path}/warehouse",
         "memory": f"memory://{unique}/warehouse",
         "s3": f"s3://lake/{unique}",
+        **{name: f"{root}/{unique}" for name, (root, _) in clouds().items()},
     }[storage_kind]
     if catalog_kind == "files":
         return open_catalog(warehouse, **properties)

@@ -24,6 +24,7 @@ from lakehouse.errors import ValidationConflictError
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.transaction import Transaction
+from tests.servers import clouds
 from tests.table_census import take_census
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 from tests.waiting import reaped
@@ -176,25 +177,34 @@ def test_postgres_connection_killed_at_commit(tmp_path, postgres_uri):
     killer.dispose()
 
 
-def test_object_store(s3_properties):
-    job = {"uri": f"s3://lake/{uuid.uuid4().hex}", "properties": s3_properties}
-    check_race(open_catalog(job["uri"], **s3_properties), job, WRITERS, APPENDS if LARGE else 10)
+@pytest.mark.parametrize("store", ["moto", *clouds()])
+def test_object_store(request, store):
+    root, properties = (
+        clouds()[store]
+        if store in clouds()
+        else ("s3://lake", request.getfixturevalue("s3_properties"))
+    )
+    job = {"uri": f"{root}/{uuid.uuid4().hex}", "properties": properties}
+    check_race(open_catalog(job["uri"], **properties), job, WRITERS, APPENDS if LARGE else 10)
 
 
-def test_kill_at_random_moments(tmp_path):
+@pytest.mark.parametrize("store", ["local", *clouds()])
+def test_kill_at_random_moments(tmp_path, store):
     """kill -9 again and again: acknowledged commits are there once, and the table opens."""
-    uri, log = str(tmp_path / "warehouse"), str(tmp_path / "acknowledged")
-    catalog = open_catalog(uri)
+    root, properties = clouds().get(store, (str(tmp_path), {}))
+    uri, log = f"{root}/{uuid.uuid4().hex}", str(tmp_path / "acknowledged")
+    catalog = open_catalog(uri, **properties)
     create_table(catalog)
     rng = random.Random(7)
     rounds = int(os.environ.get("LAKEHOUSE_KILL_ROUNDS", "3"))
     for number in range(rounds):
-        with reaped(start({"uri": uri}, f"k{number}", 1000, log)) as process:
+        job = {"uri": uri, "properties": properties}
+        with reaped(start(job, f"k{number}", 1000, log)) as process:
             assert process.stdout.readline() == "ready\n"
             process.stdin.write("go\n")
             process.stdin.flush()
             time.sleep(rng.uniform(0.05, 0.8))
-        version = open_catalog(uri).load(EVENTS)
+        version = open_catalog(uri, **properties).load(EVENTS)
         found = live_files(catalog, version)
         acknowledged = Path(log).read_text().split() if Path(log).exists() else []
         assert len(found) == len(set(found))

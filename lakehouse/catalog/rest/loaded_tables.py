@@ -42,13 +42,12 @@ SNAPSHOTS = "snapshot-loading-mode"
 """Catalog property: `all`, or `refs` for snapshots that are loaded when they are needed."""
 _WAYS = ["vended-credentials", *(["remote-signing"] if find_spec("botocore") else [])]
 _CREDENTIALS = "GET /namespaces/{namespace}/tables/{table}/credentials"
-_RENEWED = frozenset(
-    {
-        STORAGE_CREDENTIALS,
-        *("s3.access-key-id", "s3.secret-access-key", "s3.session-token"),
-        "s3.session-token-expires-at-ms",
-    }
+_RENEWED = (
+    STORAGE_CREDENTIALS,
+    *("s3.access-key-id", "s3.secret-access-key", "s3.session-token"),
+    *("gcs.oauth2.token", "adls.sas-token"),
 )
+"""How the names of properties begin that a storage renews."""
 _TABLES_MAX = 1024
 
 
@@ -227,8 +226,9 @@ class LoadedTables:
             and known.version.metadata.table_uuid == (version.metadata.table_uuid)
         ):
             # the storage that is in use renews its own
-            kept = {key: value for key, value in known.access.items() if key in _RENEWED}
-            if kept.keys() == access.keys() & _RENEWED and _same_prefixes(kept, access):
+            kept = {key: value for key, value in known.access.items() if key.startswith(_RENEWED)}
+            new = {key for key in access if key.startswith(_RENEWED)}
+            if kept.keys() == new and _same_prefixes(kept, access):
                 access |= kept
         is_ending = vended.is_ending if not vended.renews else _never
         return _Loaded(version, etag, access, is_ending)

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.catalog.filesystem.version_files import HINT
-from lakehouse.storage.location import basename
-
-_SCHEME_ALIASES = {"s3a": "s3", "s3n": "s3", "wasbs": "wasb", "abfss": "abfs", "gcs": "gs"}
+from lakehouse.storage.location import SCHEME_ALIASES, basename, one_authority
 
 
 def _split(location: str) -> tuple[str, str, str]:
@@ -52,7 +50,8 @@ class LocationKeys:
         scheme, authority, path = _split(location)
         base = self.aliases.get(f"{scheme}://{authority}", f"{scheme}://{authority}")
         scheme, _, authority = base.partition("://")
-        scheme = self.aliases.get(scheme, _SCHEME_ALIASES.get(scheme, scheme))
+        scheme = self.aliases.get(scheme, SCHEME_ALIASES.get(scheme, scheme))
+        authority = one_authority(scheme, authority)
         if scheme == "file" and authority in ("localhost", ""):
             authority = ""
         return f"{scheme}://{authority}{path}"

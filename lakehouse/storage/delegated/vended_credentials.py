@@ -2,9 +2,10 @@
 
 REST catalog: StorageCredential, LoadTableResult.config, loadCredentials. Properties, the names that
 Iceberg's own clients use: `s3.access-key-id`, `s3.secret-access-key`, `s3.session-token`,
-`s3.session-token-expires-at-ms`; `client.refresh-credentials-endpoint` (asked at `uri`, with the
-catalog's login), `client.refresh-credentials-enabled`; and `storage-credentials`, the server's list
-as JSON.
+`s3.session-token-expires-at-ms`; `gcs.oauth2.token`, `gcs.oauth2.token-expires-at`;
+`adls.sas-token.<account>`, `adls.sas-token-expires-at-ms.<account>`;
+`client.refresh-credentials-endpoint` (asked at `uri`, with the catalog's login),
+`client.refresh-credentials-enabled`; and `storage-credentials`, the server's list as JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ STORAGE_CREDENTIALS = "storage-credentials"
 REFRESH_ENDPOINT = "client.refresh-credentials-endpoint"
 _REFRESH_ENABLED = "client.refresh-credentials-enabled"
 _EXPIRES = "s3.session-token-expires-at-ms"
+_ENDS = (_EXPIRES, "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.")
+_USABLE = ("s3.access-key-id", "gcs.oauth2.token", "adls.sas-token")
 _KEY, _SECRET, _TOKEN = "s3.access-key-id", "s3.secret-access-key", "s3.session-token"
 _EARLY_SHARE, _EARLY_MS_MAX = 0.2, 300_000
 """How long before their end credentials are renewed: a share of their life, minutes at most."""
@@ -47,8 +50,8 @@ class StorageCredential:
     @property
     def expires_ms(self) -> int | None:
         """When they end, milliseconds since the epoch; None: never, or nobody says."""
-        text = self.config.get(_EXPIRES)
-        return int(text) if text is not None and text.isdecimal() else None
+        found = [text for name, text in self.config.items() if name.startswith(_ENDS)]
+        return min((int(text) for text in found if text.isdecimal()), default=None)
 
     def holds(self, location: str) -> bool:
         """Whether they are for a location, whatever alias of its scheme either has."""
@@ -92,8 +95,12 @@ class VendedCredentials:
         self._all: list[StorageCredential] = []
         if text is not None:
             self._all = credentials_from_json(_loaded(text), STORAGE_CREDENTIALS)
-        elif _EXPIRES in properties:
-            named = {key: properties[key] for key in (_KEY, _SECRET, _TOKEN, _EXPIRES)}
+        elif any(name.startswith(_ENDS) for name in properties):
+            named = {
+                name: value
+                for name, value in properties.items()
+                if name.startswith((*_ENDS, *_USABLE[1:], _SECRET, _TOKEN, _KEY))
+            }
             self._all = [StorageCredential("", named)]
         self._renew_ms = self._renewal()
 
@@ -150,13 +157,13 @@ class VendedCredentials:
         return end - min((end - now) * _EARLY_SHARE, _EARLY_MS_MAX) if end > now else end
 
 
-def check_s3(credential: StorageCredential) -> None:
-    """Raise UnsupportedFeatureError for credentials of another kind than S3's."""
-    if _KEY not in credential.config:
+def check_usable(credential: StorageCredential) -> None:
+    """Raise UnsupportedFeatureError for credentials of another kind than those of the module."""
+    if not any(name.startswith(_USABLE) for name in credential.config):
         names = ", ".join(sorted(credential.config))
         raise UnsupportedFeatureError(
             f"The server hands out credentials for {credential.prefix or 'its storage'} that this "
-            f"version cannot use ({names}): it knows those of S3."
+            f"version cannot use ({names}): it knows {', '.join(_USABLE)}."
         )
 
 

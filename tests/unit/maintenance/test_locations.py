@@ -18,6 +18,7 @@ KEYS = LocationKeys()
         ("/a//b", "/a/b"),
         ("/a/./b", "/a/b"),
         ("abfss://c@x/k", "abfs://c@x/k"),
+        ("wasb://c@x.blob.core.windows.net/k", "abfs://c@x.dfs.core.windows.net/k"),
     ],
 )
 def test_spellings_of_one_file(one, other):

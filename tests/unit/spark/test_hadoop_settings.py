@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.hadoop_settings import hadoop_settings
 
 KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret"}
@@ -64,6 +65,9 @@ def test_other_ways_into_a_bucket(properties, expected):
     [
         ({"adls.account-key": "k"}, "SharedKey", "fs.azure.account.key."),
         ({"adls.sas-token": "k"}, "SAS", "fs.azure.sas.fixed.token."),
+        ({"adls.sas-token.acc.dfs.core.windows.net": "k"}, "SAS", "fs.azure.sas.fixed.token."),
+        ({"adls.connection-string": "AccountName=acc;AccountKey=k"}, "SharedKey",
+         "fs.azure.account.key."),
         ({"adls.client-id": "i", "adls.client-secret": "k", "adls.tenant-id": "t"},
          "OAuth", "fs.azure.account.oauth2.client.secret."),
     ],
@@ -81,3 +85,21 @@ def test_google_by_the_file_of_an_account_and_what_needs_nothing():
     for location in ("gs://b/a", AZURE, "/data/lake", "file:///data/lake", "s3://b/a"):
         assert hadoop_settings(location, {}, {}) == {}
     assert hadoop_settings("/data", KEYS, {"AWS_ENDPOINT_URL": "http://x"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [(AZURE, "adls.token"), ("gs://b/a", "gcs.oauth2.token"),
+     ("gs://b/a", "gcs.service-account-key")],
+)  # fmt: skip
+def test_what_hadoop_takes_by_a_class_of_java_alone_is_refused(location, name):
+    with pytest.raises(UnsupportedFeatureError, match=f"takes no {name}"):
+        hadoop_settings(location, {name: "x"}, {})
+
+
+def test_google_elsewhere_and_without_a_login():
+    properties = {"gcs.service.host": "http://h:1", "gcs.no-auth": "true"}
+    assert hadoop_settings("gs://b/a", properties, {}) == {
+        "fs.gs.storage.root.url": "http://h:1",
+        "fs.gs.auth.type": "UNAUTHENTICATED",
+    }

@@ -8,7 +8,8 @@ from lakehouse.storage.location import canonical, is_within, join, local_path, o
 
 @pytest.mark.parametrize(("location", "same"), [
     ("/a/b", "file:///a/b"), ("file:/a//b/", "file:///a/b"), ("s3a://k/a", "s3://k/a"),
-    ("s3n://k/a/", "s3://k/a"),
+    ("s3n://k/a/", "s3://k/a"), ("gcs://k/a", "gs://k/a"),
+    ("wasbs://c@a.blob.core.windows.net/k", "abfss://c@a.dfs.core.windows.net/k"),
 ])  # fmt: skip
 def test_aliases(location, same):
     assert canonical(location) == canonical(same)

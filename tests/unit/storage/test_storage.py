@@ -7,6 +7,7 @@ import threading
 import uuid
 
 import obstore
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,17 +17,29 @@ from lakehouse.environment import Environment
 from lakehouse.errors import (
     FileAlreadyExistsError,
     InvalidLocationError,
+    InvalidPropertyError,
     NoSuchFileError,
     StorageError,
 )
-from lakehouse.storage import LocalStorage, MemoryStorage, ObjectStorage, storage_for
+from lakehouse.storage import (
+    LocalStorage,
+    MemoryStorage,
+    ObjectStorage,
+    bucket_clients,
+    storage_for,
+)
+from lakehouse.storage.delegated import credential_renewal
 from lakehouse.storage.local import PosixDisk
 from tests.faulty_storage import Fault, FaultyStorage
+from tests.servers import clouds
 
 
-@pytest.fixture(params=["local", "uri", "memory", "object", "faulty"])
+@pytest.fixture(params=["local", "uri", "memory", "object", "faulty", *clouds()])
 def place(request, tmp_path):
     """(storage, root)."""
+    if request.param in clouds():
+        root, properties = clouds()[request.param]
+        return storage_for(root, properties), f"{root}/{uuid.uuid4().hex}"
     if request.param == "local":
         return LocalStorage(), str(tmp_path)
     if request.param == "uri":
@@ -239,3 +252,109 @@ def test_faults():
         assert caught.value.context.get("outcome") == outcome
     later[0]()
     assert inner.exists(f"{root}/delayed")
+
+
+AZURE = "box@acc.dfs.core.windows.net"
+CHINA = "box@acc.dfs.core.chinacloudapi.cn"
+SECRET = "c2VjcmV0MQ=="  # noqa: S105
+
+
+@pytest.mark.parametrize(
+    ("scheme", "authority", "properties", "expected"),
+    [
+        ("abfss", AZURE, {"adls.account-key": SECRET},
+         {"account_name": "acc", "account_key": SECRET}),
+        ("wasbs", "box@acc.blob.core.windows.net", {"adls.sas-token": "a=b"},
+         {"account_name": "acc", "sas_key": "a=b"}),
+        ("abfs", AZURE, {"adls.account-name": "other", "adls.token": "t"},
+         {"account_name": "acc", "token": "t"}),
+        ("az", "box", {"adls.account-name": "acc", "adls.account-key": SECRET},
+         {"account_name": "acc", "account_key": SECRET}),
+        ("abfss", AZURE, {"adls.sas-token.acc.dfs.core.windows.net": "a=b",
+                          "adls.sas-token.two.dfs.core.windows.net": "c=d"},
+         {"account_name": "acc", "sas_key": "a=b"}),
+        ("abfss", CHINA, {"adls.sas-token.acc": "a=b"},
+         {"account_name": "acc", "sas_key": "a=b",
+          "endpoint": "https://acc.blob.core.chinacloudapi.cn"}),
+        ("az", "box", {"adls.connection-string": f"AccountName=acc;AccountKey={SECRET};"
+                       "DefaultEndpointsProtocol=https;EndpointSuffix=core.windows.net"},
+         {"account_name": "acc", "account_key": SECRET}),
+        ("az", "box", {"adls.connection-string": "BlobEndpoint=http://h:1/acc;AccountName=acc",
+                       "adls.account-key": SECRET},
+         {"account_name": "acc", "account_key": SECRET, "endpoint": "http://h:1/acc"}),
+        ("gs", "box", {"gcs.service.host": "http://h:1", "gcs.oauth2.token": "t"},
+         {"base_url": "http://h:1", "bearer_token": "t"}),
+        ("gcs", "box", {"gcs.no-auth": "true"}, {"skip_signature": "true"}),
+    ],
+)  # fmt: skip
+def test_clients_of_azure_and_google(monkeypatch, scheme, authority, properties, expected):
+    given = {}
+    for name in ("AzureStore", "GCSStore"):
+        real = getattr(bucket_clients, name)
+
+        def store(container, *, config, real=real, **more):
+            given.update(config, container=container)
+            return real(container, config=config, **more)
+
+        monkeypatch.setattr(bucket_clients, name, store)
+    bucket_clients.open_store(scheme, authority, properties, 0, None)
+    plain = {"allow_http": "true"} if "http://h:1" in str(expected) else {}
+    assert given == {"container": "box", "timeout": "30000 ms", **plain, **expected}
+
+
+def test_a_connection_string_that_is_none_is_not_quoted():
+    with pytest.raises(InvalidPropertyError, match="AccountName=") as caught:
+        bucket_clients.open_store("az", "box", {"adls.connection-string": SECRET}, 0, None)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "config", "renewed"),
+    [
+        ("gs://box/t", {"gcs.oauth2.token": "t{}", "gcs.oauth2.token-expires-at": "{}000"},
+         {"token": "t{}"}),
+        ("abfss://box@acc.dfs.core.windows.net/t",
+         {"adls.sas-token.acc.dfs.core.windows.net": "s{}",
+          "adls.sas-token-expires-at-ms.acc.dfs.core.windows.net": "{}000"},
+         {"sas_token": "s{}"}),
+    ],
+)  # fmt: skip
+def test_handed_out_credentials_of_azure_and_google_are_renewed(
+    monkeypatch, location, config, renewed
+):
+    """As those of S3: before they end, for whoever holds the storage."""
+
+    def listed(number):
+        filled = {name: value.format(number) for name, value in config.items()}
+        return orjson.dumps({"storage-credentials": [{"prefix": location, "config": filled}]})
+
+    now = [0]
+    environment = Environment(lambda: now[0], uuid.uuid4, lambda: 0.0, lambda _: None)
+    asked = []
+
+    def again(_properties, endpoint):
+        asked.append(endpoint)
+        return listed(2000).decode()
+
+    monkeypatch.setattr(credential_renewal, "renewed_credentials", again)
+    providers = []
+
+    def connect(*told):
+        providers.append(told[-1])
+        return MemoryStore()
+
+    properties = {
+        "uri": "http://server",
+        "client.refresh-credentials-endpoint": "v1/credentials",
+        "storage-credentials": orjson.dumps(
+            orjson.loads(listed(1000))["storage-credentials"]
+        ).decode(),
+    }
+    storage = ObjectStorage(properties, connect=connect, environment=environment)
+    storage.write(f"{location}/x", b"1")
+    for number, at in ((1000, 0), (2000, 900_000)):
+        now[0] = at
+        given = providers[0]()
+        assert given.pop("expires_at").timestamp() == number
+        assert given == {name: value.format(number) for name, value in renewed.items()}
+    assert asked == ["v1/credentials"]
