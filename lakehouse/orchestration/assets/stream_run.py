@@ -129,7 +129,9 @@ def _target(context: dg.AssetExecutionContext, asset: str, namespace: str) -> As
 def _said(query: Any, checkpoint: str) -> dict[str, dg.MetadataValue[Any]]:
     """What a query tells of its last batch."""
     last = query.lastProgress
-    told = {"batchId": -1, "sources": []} if last is None else json.loads(last.json)
+    told: dict[str, Any] = {"batchId": -1, "sources": []}
+    if last is not None:
+        told = json.loads(last.json)
     said: dict[str, dg.MetadataValue[Any]] = {
         f"{STREAM}_checkpoint": dg.MetadataValue.path(checkpoint),
         f"{STREAM}_batches": dg.MetadataValue.int(told["batchId"] + 1),
