@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.assets.derived_table import DerivedTable
     from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
     from lakehouse.orchestration.assets.sql_model import SqlModel
+    from lakehouse.orchestration.assets.stream_run import run_stream
     from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
     from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
     from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
@@ -70,6 +71,7 @@ __all__ = [
     "plain_tables",
     "publishing",
     "retry_job",
+    "run_stream",
     "source_jobs",
     "state_asset",
     "state_job",
@@ -109,6 +111,7 @@ _HOMES = {
     "plain_tables": "orchestration.assets.asset_table",
     "publishing": "orchestration.publishing_executor",
     "retry_job": "orchestration.automation.quarantine_retry",
+    "run_stream": "orchestration.assets.stream_run",
     "source_jobs": "orchestration.automation.ingestion_jobs",
     "state_asset": "orchestration.state.state_asset",
     "state_job": "orchestration.automation.maintenance_jobs",

@@ -65,6 +65,18 @@ def test_new_rows_come_in_batches_within_a_snapshot(lake, table, follows):
     assert ids(lake) == list(range(10))
 
 
+def test_progress_tells_how_far_the_stream_is_behind(spark, lake, table, tmp_path):
+    table.refresh().compact(lh.CompactionOptions(rewrite_all=True))
+    reader = spark.readStream.option("maxFilesPerTrigger", 2).table("lake.raw.source")
+    writer = reader.writeStream.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).toTable("lake.raw.copy")
+    query.awaitTermination()
+    told = [one["sources"][0]["metrics"] for one in query.recentProgress]
+    assert [one["snapshotsBehind"] for one in told] == ["1", "0"]
+    assert float(told[0]["secondsBehind"]) > 0
+    assert told[1]["secondsBehind"] == "0.000"
+
+
 def added(table, snapshot):
     before = (
         set() if snapshot.parent_snapshot_id is None else paths(table, snapshot.parent_snapshot_id)

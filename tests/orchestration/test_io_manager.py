@@ -494,6 +494,7 @@ def test_an_asset_may_write_its_table_itself(run, lake) -> None:
         ({"partition_expr": "at", "write_mode": "replace"}, "one of overwrite, append, upsert"),
         ({"partition_expr": "at", "write_mode": "upsert"}, "upsert_keys"),
         ({"partition_expr": "at", "branch": 3}, "must be a text"),
+        ({"refresh": "auto"}, "write its SQL as SqlModel(name='events', sql=..., refresh='auto')"),
     ],
 )
 def test_mistakes_are_told_by_asset_and_by_what_to_write(entries, message, run, lake) -> None:

@@ -110,6 +110,11 @@ class AssetTable:
                 return None
             return (found,) if isinstance(found, str) else tuple(found)
 
+        refresh = metadata.get("refresh")
+        if refresh in ("auto", "incremental", "incremental_strict"):
+            model = f"SqlModel(name={asset.replace('/', '.')!r}, sql=..., refresh={refresh!r})"
+            wanted = f"left out of a function, which is not followed: write its SQL as {model}"
+            raise _wrong(asset, "refresh", refresh, wanted)
         modes = f"one of {', '.join(get_args(WriteMode))}"
         mode: WriteMode = entry("write_mode", WriteMode, modes) or "overwrite"
         keys = texts("upsert_keys") or ()

@@ -25,6 +25,7 @@ from lakehouse.spark.reading.metadata_frames import unpruned_facts
 from lakehouse.spark.reading.read_options import read_options
 from lakehouse.spark.reading.worker_reader import read_groups, read_on_workers
 from lakehouse.spark.spark_types import quoted, shown_schema
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
@@ -80,6 +81,7 @@ class RowStreamAnswers(Answers):
                 "limits": self.limits,
                 "initial": self.initial,
                 "latest": self.latest,
+                "behind": self.behind,
                 "hold": self.hold,
                 "rows": self.rows,
             },
@@ -125,6 +127,22 @@ class RowStreamAnswers(Answers):
         if until.snapshot_id is None:
             return Raw(start.to_json())
         return Raw(plan.admitted(start, Limits(**told["limits"]), until).to_json())
+
+    def behind(self, told: Arguments, _thing: object) -> dict[str, str]:
+        """How far the branch is ahead of what was `read`, for the progress of the query."""
+        plan = self._plan()
+        read = Position.from_json(told["read"]) if "read" in told else Position()
+        unread = []
+        for snapshot in plan.metadata.ancestors(plan.head().snapshot_id):
+            if snapshot.snapshot_id == read.snapshot_id and read.units is None:
+                break
+            if snapshot.operation != OPERATION_REPLACE:
+                unread.append(snapshot)
+            if snapshot.snapshot_id == read.snapshot_id:
+                break
+        now = self._table.environment.now_ms()
+        seconds = (now - unread[-1].timestamp_ms) / 1000 if unread else 0
+        return {"snapshotsBehind": str(len(unread)), "secondsBehind": f"{seconds:.3f}"}
 
     def rows(self, told: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of the rows from `start` to `end`, read by Python workers."""

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -14,10 +15,12 @@ import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxBytes;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxFiles;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
 /** Rows of a table as they come, or all changes, in batches that Python plans (`row_streams.py`). */
-final class RowStream implements MicroBatchStream, SupportsTriggerAvailableNow {
+final class RowStream
+        implements MicroBatchStream, ReportsSourceMetrics, SupportsTriggerAvailableNow {
     private final String name;
     private final Answerer answerer;
     private final List columns;
@@ -68,6 +71,15 @@ final class RowStream implements MicroBatchStream, SupportsTriggerAvailableNow {
 
     public Offset reportLatestOffset() {
         return null;
+    }
+
+    /** How far it is behind the table, in the progress of the query. */
+    public Map metrics(Optional read) {
+        HashMap question = new HashMap();
+        if (read.isPresent()) {
+            question.put("read", ((Offset) read.get()).json());
+        }
+        return new HashMap(answerer.map("behind", question));
     }
 
     private static Map limits(ReadLimit limit) {
