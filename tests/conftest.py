@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.spark_config import BRIEF
+
+# workers, and processes that tests start, would else compile every module that they import
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
