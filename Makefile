@@ -28,7 +28,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-clouds test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
+.PHONY: help install demo dev matrix test test-clouds test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,12 @@ conformance-rest-client: .venv/installed ## Our client on Iceberg's REST catalog
 
 conformance-nessie: .venv/installed ## Our client on Nessie's server, with S3 (Maven: 245 MB)
 	$(UV) run --frozen --no-sync --with "s3fs>=2025,<2027" python -m tests.conformance.nessie
+
+matrix: .venv/installed ## What engines of others read of our tables, each cell run: docs/engines.md
+	$(UV) venv -q --allow-existing .tools/engines
+	$(UV) pip install -q --python .tools/engines chdb "pyiceberg[pyarrow,pyiceberg-core,datafusion]==0.12.*" \
+		"pysail==0.7.*" "pyspark[connect]==4.1.*"
+	$(RUN) python -m tests.conformance.engine_matrix --write
 
 # Both on the Spark that Iceberg has a runtime for.
 conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spark runtime (JDK, Maven)

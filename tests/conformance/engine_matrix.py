@@ -1,0 +1,296 @@
+"""`make matrix`: what engines of others read of our tables, each cell run in a process of its own.
+
+A cell is `yes` where the engine gives our rows, else the reason in short: its error, or how many
+rows are others. `--write` puts the table into docs/engines.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "engines.md"
+BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
+OTHERS = ROOT / ".tools" / "engines" / "bin" / "python"
+ENGINES = {
+    "pyiceberg": ("pyiceberg", None),
+    "pyiceberg-core": ("pyiceberg-core", OTHERS),
+    "DuckDB": ("duckdb", None),
+    "Polars": ("polars", None),
+    "Daft": ("daft", None),
+    "chDB": ("chdb", OTHERS),
+    "Sail": ("pysail", OTHERS),
+    "delta-rs": ("deltalake", None),
+}
+"""Package of each, and the Python that has it where it is not ours."""
+DELTA_ALONE = "delta-rs"
+TABLES = (
+    *("v2", "v3", "position deletes", "deletion vectors", "columns changed"),
+    *("fields of structs changed", "spec changed", "nanoseconds", "Delta log"),
+)
+_PATH = re.compile(r"(file://)?/[^\s'\",:)]+")
+_SECONDS_MAX = 300
+
+
+def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
+    """Our tables: location of the metadata, rows."""
+    import lakehouse as lh
+    from tests.conformance.matrix import Cell, build, rows_of
+
+    lake = lh.load_catalog(f"file://{folder}")
+    cells = {
+        "v2": Cell(2, "day", "same", new_spec=False, deletes=False),
+        "v3": Cell(3, "day", "same", new_spec=False, deletes=False),
+        "position deletes": Cell(2, "region", "same", new_spec=False, deletes=True),
+        "deletion vectors": Cell(3, "region", "same", new_spec=False, deletes=True),
+        "spec changed": Cell(2, "day", "same", new_spec=True, deletes=False),
+    }
+    found = {
+        name: (build(lake, cell).metadata_location, rows_of(cell)) for name, cell in cells.items()
+    }
+    place = pa.struct([pa.field("city", pa.string()), pa.field("zip", pa.int32())])
+    first = pa.table(
+        {
+            "id": pa.array([1, 2], pa.int32()),
+            "note": ["a", None],
+            "gone": ["x", "y"],
+            "place": pa.array([{"city": "Bern", "zip": 3000}, None], place),
+        }
+    )
+
+    table = lake.create_table("m.columns", first.schema)
+    table.append(first)
+    with table.update_schema() as change:
+        change.rename_column("note", "remark")
+        change.update_column("id", "long")
+        change.add_column("size", "int")
+        change.drop_column("gone")
+    row = {"id": 2**40, "remark": "b", "place": None, "size": 7}
+    table.append(pa.Table.from_pylist([row], schema=table.scan().to_arrow().schema))
+    old = [{"id": 1, "remark": "a", "place": {"city": "Bern", "zip": 3000}, "size": None}]
+    old += [{"id": 2, "remark": None, "place": None, "size": None}]
+    found["columns changed"] = (table.metadata_location, [*old, row])
+
+    table = lake.create_table("m.structs", first.schema)
+    table.append(first)
+    with table.update_schema() as change:
+        change.rename_column("place.city", "town")
+        change.update_column("place.zip", "long")
+        change.add_column("place.country", "string")
+    rows = [{**one, "place": None} for one in first.to_pylist()]
+    rows[0]["place"] = {"town": "Bern", "zip": 3000, "country": None}
+    row = {"id": 3, "note": "c", "gone": "z"}
+    row["place"] = {"town": "Wien", "zip": 2**40, "country": "AT"}
+    table.append(pa.Table.from_pylist([row], schema=table.scan().to_arrow().schema))
+    found["fields of structs changed"] = (table.metadata_location, [*rows, row])
+
+    nanos = pa.table({"at": pa.array([1_700_000_000_000_000_123, None], pa.timestamp("ns"))})
+    table = lake.create_table("m.nanos", nanos.schema, format_version=3)
+    table.append(nanos)
+    found["nanoseconds"] = (table.metadata_location, [{"at": 1_700_000_000_000_000_123}, {}])
+
+    properties = {"write.delta-log": "true", "write.delete.mode": "merge-on-read"}
+    table = lake.create_table("m.delta", first.schema, format_version=3, properties=properties)
+    table.append(first)
+    table.delete("id = 1")
+    found["Delta log"] = (table.location, first.to_pylist()[1:])
+    return found
+
+
+def read(engine: str, name: str, location: str) -> pa.Table:
+    """The rows that an engine gives."""
+    is_delta = name == "Delta log"
+    folder = location.removeprefix("file://").partition("/metadata/")[0]
+    reader = {
+        "pyiceberg": _pyiceberg,
+        "pyiceberg-core": _datafusion,
+        "DuckDB": _duckdb,
+        "Polars": _polars,
+        "Daft": _daft,
+        "chDB": _chdb,
+        "Sail": _sail,
+        "delta-rs": _delta_rs,
+    }[engine]
+    return reader(location, folder, is_delta)
+
+
+def _static(location: str) -> Any:
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(location)
+
+
+def _pyiceberg(location: str, _folder: str, _is_delta: bool) -> pa.Table:
+    return _static(location).scan().to_arrow()
+
+
+def _datafusion(location: str, _folder: str, _is_delta: bool) -> pa.Table:
+    from datafusion import SessionContext
+
+    context = SessionContext()
+    context.register_table("t", _static(location))
+    return context.sql("SELECT * FROM t").to_arrow_table()
+
+
+def _duckdb(location: str, folder: str, is_delta: bool) -> pa.Table:
+    import duckdb
+    from duckdb_extensions import import_extension
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    for extension in ("avro", "httpfs", "iceberg", "delta"):
+        import_extension(extension, con=connection)
+        connection.load_extension(extension)
+    connection.sql("SET TimeZone = 'UTC'")
+    source = f"delta_scan('{folder}')" if is_delta else f"iceberg_scan('{location}')"
+    return connection.sql(f"FROM {source}").to_arrow_table()
+
+
+def _polars(location: str, folder: str, is_delta: bool) -> pa.Table:
+    import polars as pl
+
+    if is_delta:
+        return pl.scan_delta(folder).collect().to_arrow()
+    frame = pl.scan_iceberg(_static(location), reader_override="native")
+    return frame.collect().to_arrow()
+
+
+def _daft(location: str, folder: str, is_delta: bool) -> pa.Table:
+    import daft
+
+    frame = daft.read_deltalake(folder) if is_delta else daft.read_iceberg(_static(location))
+    return frame.to_arrow()
+
+
+def _chdb(_location: str, folder: str, is_delta: bool) -> pa.Table:
+    os.chdir(folder)  # it opens what is below alone
+    import chdb
+
+    source = "deltaLakeLocal" if is_delta else "icebergLocal"
+    settings = "output_format_arrow_string_as_string = 1, session_timezone = 'UTC'"
+    return chdb.query(f"SELECT * FROM {source}('{folder}') SETTINGS {settings}", "ArrowTable")
+
+
+def _sail(_location: str, folder: str, is_delta: bool) -> pa.Table:
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer(ip="127.0.0.1", port=0)
+    server.start(background=True)
+    _, port = server.listening_address
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    return session.read.format("delta" if is_delta else "iceberg").load(folder).toArrow()
+
+
+def _delta_rs(_location: str, folder: str, is_delta: bool) -> pa.Table:
+    from deltalake import DeltaTable, QueryBuilder
+
+    assert is_delta
+    found = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t").read_all()
+    return pa.table(found)
+
+
+def cell(engine: str, name: str, location: str, rows: list[dict[str, Any]]) -> str:
+    """`yes`, or why not."""
+    if (engine == DELTA_ALONE and name != "Delta log") or (
+        engine in ("pyiceberg", "pyiceberg-core") and name == "Delta log"
+    ):
+        return "-"
+    python = ENGINES[engine][1] or Path(sys.executable)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.arrow"
+        command = [str(python), __file__, "--read", engine, name, location, str(file)]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS_MAX,
+                env={**os.environ, "PYTHONPATH": ""},
+            )
+        except subprocess.TimeoutExpired:
+            return f"no answer in {_SECONDS_MAX} s"
+        if not file.exists():
+            return _reason(done.stderr) or f"died with {done.returncode}"
+        with pa.ipc.open_file(file) as found:
+            return _compared(found.read_all(), rows, name)
+
+
+def _compared(found: pa.Table, rows: list[dict[str, Any]], name: str) -> str:
+    from tests.conformance.matrix import same_rows
+
+    if name == "nanoseconds":
+        unit = found.schema.field("at").type
+        if getattr(unit, "unit", "") != "ns":
+            return f"as {unit}"
+        got = sorted(found["at"].cast(pa.int64()).to_pylist(), key=str)
+        return "yes" if got == sorted((one.get("at") for one in rows), key=str) else "other times"
+    got = found.to_pylist()
+    if same_rows(got, rows):
+        return "yes"
+    others = sum(1 for one in got if not any(same_rows([one], [row]) for row in rows))
+    return f"{len(got)} rows for {len(rows)}, {others} of them others"
+
+
+def _reason(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)] or lines[-1:]
+    text = _PATH.sub("...", said[-1]).rpartition("exceptions.")[2] if said else ""
+    text = re.sub(r"\s+", " ", text).replace("|", "/").replace("<", "").replace(">", "")
+    return text[:90] + ("..." if len(text) > 90 else "")
+
+
+def version(engine: str) -> str:
+    """Of the engine's package."""
+    package, python = ENGINES[engine]
+    if python is None:
+        return importlib.metadata.version(package)
+    code = f"import importlib.metadata as m; print(m.version({package!r}))"
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
+    return done.stdout.strip() or "not installed"
+
+
+def main() -> int:
+    """Run the cells; exit code 1 where an engine is not installed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.engine_matrix")
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--write", action="store_true", help="put the table into the docs")
+    options = parser.parse_args()
+    chosen = {name: version(name) for name in options.engines.split(",")}
+    with tempfile.TemporaryDirectory() as folder:
+        tables = built(folder)
+        lines = [f"| | {' | '.join(f'{one} {told}' for one, told in chosen.items())} |"]
+        lines.append("|---" * (len(chosen) + 1) + "|")
+        for name in TABLES:
+            cells = [cell(engine, name, *tables[name]) for engine in chosen]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+            sys.stderr.write(json.dumps([name, *cells]) + "\n")
+    text = "\n".join(lines)
+    sys.stdout.write(f"{text}\n")
+    if options.write:
+        page = DOCS.read_text()
+        before, _, rest = page.partition(BEGIN)
+        today = dt.datetime.now(dt.UTC).date()
+        told = f"{BEGIN}\n\n{text}\n\nRun on {today}.\n\n{END}"
+        DOCS.write_text(before + told + rest.partition(END)[2])
+    return int("not installed" in chosen.values())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--read"]:
+        answer = read(*sys.argv[2:5])
+        with pa.ipc.new_file(sys.argv[5], answer.schema) as writer:
+            writer.write_table(answer)
+        os._exit(0)  # some of them never end
+    sys.exit(main())
