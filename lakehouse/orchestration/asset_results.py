@@ -20,6 +20,8 @@ from lakehouse.table import Table
 
 FAILED_BY = "lakehouse/error"
 """Metadata of a failure: the type of the error that its description is from."""
+REPLAYED_TAG = "lakehouse/replayed"
+"""Tag of a run that computes again, and stores nothing."""
 # what another writer or a slow network breaks can be tried again; what the data breaks cannot
 RETRY = dg.RetryPolicy(
     max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS

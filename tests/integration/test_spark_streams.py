@@ -5,13 +5,12 @@ and after a batch is written, committed and swapped in, and before Spark notes i
 the output mode.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import uuid
 from collections import Counter
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -19,6 +18,7 @@ from pyspark.sql.functions import count, udf
 
 import lakehouse as lh
 from lakehouse.errors import CommitStateUnknownError
+from lakehouse.orchestration import LakehouseResource, run_stream
 from lakehouse.spark import attach
 from lakehouse.spark.writing.stream_batches import StreamAnswers, Tail
 from tests.integration.spark_support import lake, session
@@ -461,3 +461,27 @@ def ends_anywhere(crashing, source, least=0, **how):
                 source.runs(**how)
         source.runs(**how)
         assert landed(crashing) == list(range(max(count, least))), crash.__name__
+
+
+def test_an_asset_streams_and_its_page_has_the_last_snapshot(spark, lake, source, tmp_path):
+    @dg.asset(key=["raw", "landed"], metadata={"write_mode": "append", "partition_by": "day"})
+    def streamed(context: dg.AssetExecutionContext, lakehouse: LakehouseResource):
+        trigger = {"availableNow": True}
+        checkpoint = str(source.checkpoint)
+        yield from run_stream(context, lakehouse, source.frame(), checkpoint, trigger=trigger)
+
+    def run():
+        resource = LakehouseResource(catalog=f"file://{tmp_path}/warehouse")
+        [told] = dg.materialize(
+            [streamed], resources={"lakehouse": resource}
+        ).asset_materializations_for_node("raw__landed")
+        return {key.removeprefix("lakehouse/"): one.value for key, one in told.metadata.items()}
+
+    for batches in (1, 2):
+        source.lands((batches, "2026-01-01"))
+        told = run()
+        assert (told["stream_batches"], told["stream_batch_rows"]) == (batches, 1)
+        head = lake.load_table("raw.landed").current_snapshot()
+        assert told["snapshot_id"] == str(head.snapshot_id)
+        assert head.summary["dagster.asset-key"] == "raw/landed"
+    assert landed(lake) == [1, 2]

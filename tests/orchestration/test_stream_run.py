@@ -5,6 +5,7 @@ true one runs in `tests/integration/test_spark_streams.py`.
 """
 
 import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import dagster as dg
@@ -12,11 +13,15 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.orchestration import LakehouseResource, run_stream
+from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, run_stream
 from lakehouse.orchestration.assets import stream_run
+from lakehouse.orchestration.lineage.replay import replayed
+from lakehouse.orchestration.lineage.trace import Lineage
 from lakehouse.orchestration.run_publication import PUBLISH_TAG
 
 ROWS = pa.table({"id": [1, 2]})
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class StandIn:
@@ -127,6 +132,25 @@ def test_what_cannot_be_a_stream_is_refused_and_nothing_is_made(streams):
     rows, done = streams(tags={PUBLISH_TAG: "run"})
     assert f"{PUBLISH_TAG} = step" in failure(done)
     assert not rows.lake.table_exists("raw.landed")
+
+
+def test_a_replay_does_not_begin_the_stream_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_run, "attach", lambda *_: None)
+    lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
+    rows = StandIn(lake)
+
+    @dg.asset(key_prefix="raw", metadata={"write_mode": "append"})
+    def landed(context: dg.AssetExecutionContext, lakehouse: LakehouseResource):
+        yield from run_stream(context, lakehouse, rows, "/checkpoints/landed")
+
+    lakehouse = LakehouseResource(catalog=f"file://{tmp_path}/warehouse")
+    resources = {"lakehouse": lakehouse, "io_manager": LakehouseIOManager(lakehouse=lakehouse)}
+    definitions = dg.Definitions(assets=[landed], resources=resources)
+    recorded = Lineage("raw/landed", None, "raw.landed", "r", MOMENT, 1, "append", False, ())
+    checkout = SimpleNamespace(defs=definitions, pipeline=SimpleNamespace(table_names=list))
+    with pytest.raises(InvalidInputError, match="failed when it was replayed"):
+        replayed(checkout, recorded, lake, None)
+    assert not rows.given
 
 
 def failure(done):

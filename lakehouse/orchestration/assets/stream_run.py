@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.audit import MAIN
-from lakehouse.orchestration.asset_results import explained, stamp
+from lakehouse.orchestration.asset_results import REPLAYED_TAG, explained, stamp
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource
@@ -66,6 +66,12 @@ def run_stream(
     lake, asset = lakehouse.lake(), context.asset_key.to_user_string()
     with explained():
         target = _target(context, asset, namespace)
+        if REPLAYED_TAG in context.run.tags:
+            raise InvalidInputError(
+                f"{asset} is a stream: what it reads its checkpoint says, not the snapshots that "
+                "are recorded. It cannot be replayed",
+                asset=asset,
+            )
         if lakehouse.run_branch is not None:
             raise InvalidInputError(
                 f"{asset}: what this run writes is published when it ends, and a stream notes what "

@@ -16,7 +16,7 @@ from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.ingestion.audit import MAIN
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.asset_results import explained
+from lakehouse.orchestration.asset_results import REPLAYED_TAG, explained
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.assets.frames import rows_of_frame
 from lakehouse.orchestration.assets.lakehouse_io_manager import (
@@ -137,6 +137,7 @@ def _recompute(
             selection=[key],
             partition_key=lineage.partition,
             resources=resources,
+            tags={REPLAYED_TAG: lineage.run_id},
             instance=instance,
             raise_on_error=False,
         )
