@@ -171,7 +171,7 @@ class Killing:
     ) -> None:
         self._known, self._deaths = root / f"changes of {name}", root / "deaths"
         self._chance, self._name, self._victim = chance, name, victim
-        self._left, self._at, self._seen = chance.choice((1, 1, 2, 3)), 0, 0
+        self._left, self._at, self._seen = chance.choice((1, 1, 1, 2)), 0, 0
         self._is_within = False
         for verb in ("create", "write", "fsync", "link", "replace", "unlink"):
             setattr(PosixDisk, verb, self._before(getattr(PosixDisk, verb), verb))
@@ -460,7 +460,7 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
             with instance_of(root) as instance:
                 for is_new in _moments(instance, runs, chance):
                     _check_torn(root)
-                    whom = ["worker 0", "worker 1", "server", "upkeep", "database", "", "", ""]
+                    whom = ["worker 0", "server", "upkeep", "database", *[""] * 6]
                     what = chance.choice(whom) if is_new else ""
                     if what in running:
                         running[what].kill()
