@@ -88,7 +88,14 @@ def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
         for field in schema:
             if field.name not in rows.column_names:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        rows = rows.replace_schema_metadata(None).select(schema.names).cast(schema)
+        # nanoseconds are cut; what else does not fit is refused
+        rows = pa.table(
+            [
+                rows[one.name].cast(one.type, safe=not pa.types.is_temporal(one.type))
+                for one in schema
+            ],
+            schema=schema,
+        )
         if rows.num_rows:
             table.append(rows)
     return table

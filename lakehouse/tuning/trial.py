@@ -47,7 +47,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
-from lakehouse.spec.schema.iceberg_types import find_path
+from lakehouse.spec.schema.iceberg_types import fields_of, find_path
 from lakehouse.spec.table_properties import ENCODING_PREFIX, METRICS_COLUMN_PREFIX, TableProperties
 from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow
 from lakehouse.storage.memory import MemoryStorage
@@ -75,7 +75,7 @@ _DAY_MS = 24 * 3600 * 1000
 _EVERYTHING = "true"
 _SMALLER, _SMALLER_TEXT = 0.97, 0.85
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_NUMBER_NS, _TEXT_NS, _NESTED_NS = 10.0, 25.0, 20.0
+_NUMBER_NS, _TEXT_NS, _NESTED_NS = 6.0, 25.0, 20.0
 _LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
 
@@ -342,7 +342,9 @@ class Meter:
                 footers=groups * touched / files,
                 groups=part * groups,
                 rows=share * self._all_rows,
-                share=_share(query, self._schema),
+                share=_share(query, self._metadata.schema()),
+                width=_width(self._metadata.schema()),
+                manifests=touched,
             )
 
 
@@ -373,6 +375,10 @@ def _pairs(codes: npt.NDArray[np.int64]) -> float:
 
 def _share(query: Query, schema: Schema) -> float:
     return 1.0 if query.columns is None else min(1.0, query.columns / max(1, len(schema.fields)))
+
+
+def _width(schema: Schema) -> int:
+    return sum(one.field_type.is_primitive for one in fields_of(schema).values())
 
 
 def _names(where: Bound) -> Iterator[str]:
@@ -550,6 +556,7 @@ def choices_of(
     small: pa.Table | None,
     workload: Sequence[tuple[Query, Bound]],
     live_bytes: int,
+    all_rows: int,
 ) -> Choices:
     """What may be tried, by the types of the columns, the queries and the size of the table."""
     schema = _part_of(metadata.schema(), rows.column_names)
@@ -572,6 +579,7 @@ def choices_of(
         filtered=tuple(map(column_term, filtered)),
         others=tuple(map(column_term, others)),
         group_rows=read.parquet_row_group_limit,
+        rows=all_rows,
         codec=read.parquet_compression,
         level=None
         if read.parquet_compression_level is None
@@ -826,7 +834,9 @@ def tune(
     )
     now = layout_of(metadata)
     today = chooses.today(len(tasks), costs)
-    choices = choices_of(metadata, pa.concat_tables(sample.strata), chooses.small, asked, live)
+    choices = choices_of(
+        metadata, pa.concat_tables(sample.strata), chooses.small, asked, live, rows
+    )
     tried = search(choices, now, today, queries, chooses.measure, chooses.encodings)
     before = judges.today(len(tasks), costs)
     verdict, proposed = None, None
@@ -866,8 +876,8 @@ def measure_today(
 def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
     """What a query reads today: by its plan, and the footers of some of the files."""
     with silenced():
-        scan = table.scan(where=where)
-        tasks = list(scan.plan().tasks)
+        plan = table.scan(where=where).plan()
+        tasks = list(plan.tasks)
     metadata = table.metadata
     reader = RowReader(ReadRequest.of(metadata, metadata.schema()), table.storage)
     looked = tasks[:: max(1, len(tasks) // _MOST_FOOTERS)]
@@ -886,6 +896,8 @@ def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
         groups=groups * scale,
         rows=planned * read / max(1, listed),
         share=_share(query, metadata.schema()),
+        width=_width(metadata.schema()),
+        manifests=plan.report.data_manifests.read,
     )
 
 
