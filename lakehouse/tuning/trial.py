@@ -75,7 +75,7 @@ _DAY_MS = 24 * 3600 * 1000
 _EVERYTHING = "true"
 _SMALLER, _SMALLER_TEXT = 0.97, 0.85
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_NUMBER_NS, _TEXT_NS, _NESTED_NS = 6.0, 25.0, 20.0
+_NUMBER_NS, _TEXT_NS, _NESTED_NS = 6.0, 25.0, 40.0
 _LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
 
@@ -108,7 +108,8 @@ class Meter:
     ) -> None:
         self._metadata, self._share = metadata, share
         self._schema = _part_of(metadata.schema(), strata[0].column_names)
-        self.small = in_small(strata, files, self._schema)
+        asked = {name for _, where in workload for name in _names(where)}
+        self.small = in_small(strata, files, metadata.schema(), asked)
         self._strata = list(strata)
         self._rows = pa.concat_tables(strata).combine_chunks()
         self._live_bytes, self._all_rows = live_bytes, rows
@@ -219,7 +220,10 @@ class Meter:
     @cached_property
     def _codes(self) -> dict[str, npt.NDArray[np.int64]]:
         """Equal values by equal numbers, for columns that rows can be sorted by."""
-        return {} if self.small is None else _codes(self._rows.select(self.small.column_names))
+        if self.small is None:
+            return {}
+        sampled = set(self._rows.column_names)
+        return _codes(self._rows.select([n for n in self.small.column_names if n in sampled]))
 
     @cached_property
     def _codes_in_small(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -321,11 +325,13 @@ class Meter:
             sampled = min(groups, MOST_FILES)
             arranged = self._sorted(small, layout)
             rows = arranged.select([one for one in small.column_names if one in filtered])
-            schema = _part_of(self._schema, rows.column_names)
-            limit = {GROUP_ROWS: str(math.ceil(rows.num_rows / sampled))}
+            whole = self._metadata.schema()
+            schema = _part_of(whole, rows.column_names)
+            held = rows.num_rows * min(group, self._all_rows / files) / self._all_rows
+            limit = {GROUP_ROWS: str(max(math.ceil(held), rows.num_rows // sampled))}
             plain = {"write.parquet.compression-codec": "uncompressed", **limit}
             _, _, (_, file, storage) = self._written(rows, plain, schema)
-            read = ReadRequest(schema=schema, table_schema=self._schema)
+            read = ReadRequest(schema=schema, table_schema=whole)
             opened = RowReader(read, storage), file
         for query, where in self._workload:
             part = share = 1.0
