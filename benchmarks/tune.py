@@ -210,8 +210,10 @@ def tuned(
         "layout": proposed.text(),
         "adopted": trial.verdict.adopt,
         "why": trial.verdict.why,
-        "bytes": _three(default.bytes, after.bytes, least and least.bytes),
-        "read_cpu_ms": _three(default.read_ms, after.read_ms, least and least.read_ms),
+        "bytes": _three(default.bytes, after.bytes, None if least is None else least.bytes),
+        "read_cpu_ms": _three(
+            default.read_ms, after.read_ms, None if least is None else least.read_ms
+        ),
         "score_to_grid": None if least is None else round(
             after.score(default) / least.score(default), 3
         ),

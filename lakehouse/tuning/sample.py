@@ -299,8 +299,8 @@ def in_small(
     ] + lacking
     if not known:
         return None
-    for one in lacking:
-        strata = [_with_even(stratum, one) for stratum in strata]
+    for column in lacking:
+        strata = [_with_even(stratum, column) for stratum in strata]
     all_rows = max(1, sum(one.record_count for one in files))
     chosen = []
     for number, one in enumerate(files):
