@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -63,18 +64,24 @@ class Cost:
         )
 
 
-def measure(table: Table, queries: Sequence[str], repeat: int) -> Cost:
-    """What a table takes, and what its queries take, the least of some runs."""
-    files = table.scan().plan().files
-    times = []
-    for where in queries:
-        least = math.inf
+Subject = tuple[Table, int | None]
+"""A table and the snapshot that is asked; None: the current one."""
+
+
+def measure(subjects: Sequence[Subject], queries: Sequence[str], repeat: int) -> list[Cost]:
+    """What tables take, and what their queries take in turns, the least of some runs."""
+    least = [[math.inf] * len(queries) for _ in subjects]
+    for at, where in enumerate(queries):
         for _ in range(repeat):
-            start = time.process_time()
-            table.scan(where=where).to_arrow()
-            least = min(least, time.process_time() - start)
-        times.append(least * 1000)
-    return Cost(sum(one.file_size_in_bytes for one in files), tuple(times))
+            for times, (table, snapshot) in zip(least, subjects, strict=True):
+                start = time.process_time()
+                table.scan(where=where, snapshot_id=snapshot).to_arrow()
+                times[at] = min(times[at], (time.process_time() - start) * 1000)
+    sizes = [
+        sum(one.file_size_in_bytes for one in table.scan(snapshot_id=snapshot).plan().files)
+        for table, snapshot in subjects
+    ]
+    return [Cost(size, tuple(times)) for size, times in zip(sizes, least, strict=True)]
 
 
 def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
@@ -88,7 +95,14 @@ def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
         for field in schema:
             if field.name not in rows.column_names:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        rows = rows.replace_schema_metadata(None).select(schema.names).cast(schema)
+        # nanoseconds are cut; what else does not fit is refused
+        rows = pa.table(
+            [
+                rows[one.name].cast(one.type, safe=not pa.types.is_temporal(one.type))
+                for one in schema
+            ],
+            schema=schema,
+        )
         if rows.num_rows:
             table.append(rows)
     return table
@@ -129,11 +143,11 @@ def _kind(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], repeat: int) -> Cost:
-    """The best cost of all layouts of the grid, by the score against the defaults."""
+def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], repeat: int) -> Table:
+    """A table with the best of all layouts of the grid, by the score against the defaults."""
     rows = table.scan().to_arrow()
-    default = measure(table, queries, repeat)
-    best, orders = default, []
+    numbers = count()
+    best, least, orders = table, 1.0, []
     for one in trial.tried:
         if one.layout.sort_by not in orders:
             orders.append(one.layout.sort_by)
@@ -150,14 +164,18 @@ def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], re
                 properties = {} if group is None else {GROUP_ROWS: str(group)}
                 if level is not None:
                     properties |= {**encoded, LEVEL: level}
+                name = f"bench.grid{next(numbers)}"
                 other = lake.create_table(
-                    "bench.grid", table.schema(), sort_by=order, properties=properties
+                    name, table.schema(), sort_by=order, properties=properties
                 )
                 other.append(rows)
-                found = measure(other, queries, repeat)
-                if found.score(default) < best.score(default):
-                    best = found
-                lake.drop_table("bench.grid", purge=True)
+                default, found = measure([(table, None), (other, None)], queries, repeat)
+                score = found.score(default)
+                gone = other
+                if score < least:
+                    gone, best, least = best, other, score
+                if gone is not table:
+                    lake.drop_table(gone.name, purge=True)
     return best
 
 
@@ -168,14 +186,19 @@ def tuned(
     table = load(lake, name, parts)
     asked = list(queries) or [EVERYTHING]
     workload = check_queries(asked, table.schema())
-    before = table.scan().to_arrow()
-    default = measure(table, asked, args.repeat)
+    before, snapshot = table.scan().to_arrow(), table.current_snapshot()
     trial = tune(table, workload)
     best = None if args.no_grid else grid(lake, table, trial, asked, args.repeat)
     if trial.verdict.adopt and trial.proposed is not None:
         adopt(table, trial)
         step(table)
-    after = measure(table, asked, args.repeat)
+    was = (table, None if snapshot is None else snapshot.snapshot_id)
+    subjects = [was, *([] if best is None else [(best, None)])]
+    if trial.verdict.adopt:
+        subjects.append((table, None))
+    default, *others = measure(subjects, asked, args.repeat)
+    after = others.pop() if trial.verdict.adopt else default
+    least = others[0] if others else None
     if table.scan().to_arrow().num_rows != before.num_rows:
         raise AssertionError(f"{name}: rows were lost")
     ratios = [now / was for now, was in zip(after.query_ms, default.query_ms, strict=True)]
@@ -187,10 +210,12 @@ def tuned(
         "layout": proposed.text(),
         "adopted": trial.verdict.adopt,
         "why": trial.verdict.why,
-        "bytes": _three(default.bytes, after.bytes, best and best.bytes),
-        "read_cpu_ms": _three(default.read_ms, after.read_ms, best and best.read_ms),
-        "score_to_grid": None if best is None else round(
-            after.score(default) / best.score(default), 3
+        "bytes": _three(default.bytes, after.bytes, None if least is None else least.bytes),
+        "read_cpu_ms": _three(
+            default.read_ms, after.read_ms, None if least is None else least.read_ms
+        ),
+        "score_to_grid": None if least is None else round(
+            after.score(default) / least.score(default), 3
         ),
         "bytes_sampled": trial.sampled_bytes,
         "sampled_share": round(trial.sampled_bytes / max(1, default.bytes), 4),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import orjson
@@ -34,6 +34,7 @@ from lakehouse.table import Table
 from lakehouse.tuning.layouts import Layout, Measured, Query, QueryCost, loss, slower
 from lakehouse.tuning.trial import Trial, layout_of, measure_today, query_of
 
+_COSTS = tuple(field.name for field in fields(QueryCost))
 STATE = "lakehouse.tuning.state"
 HISTORY, SCANS = "lakehouse.tuning", "ops.scans"
 HISTORY_SCHEMA = pa.schema(
@@ -143,8 +144,7 @@ def adopt(table: Table, trial: Trial) -> None:
         "bytes": trial.live_bytes,
         "files": trial.today.files,
         "queries": [
-            [query.where, query.columns, query.runs, [cost.files, cost.footers, cost.groups,
-             cost.rows, cost.share]]
+            [query.where, query.columns, query.runs, [getattr(cost, name) for name in _COSTS]]
             for query, cost in zip(trial.workload, trial.today.queries, strict=True)
         ],
         "kept": False,
@@ -403,10 +403,9 @@ def _layout(told: Mapping[str, Any]) -> Layout:
 
 
 def _cost(numbers: Sequence[float]) -> QueryCost:
-    files, footers, groups, rows, share = numbers
-    return QueryCost(files=files, footers=footers, groups=groups, rows=rows, share=share)
+    return QueryCost(**dict(zip(_COSTS, numbers, strict=False)))
 
 
 def _scaled(cost: QueryCost, by: float) -> QueryCost:
-    numbers = (cost.files, cost.footers, cost.groups, cost.rows)
-    return _cost([*(min(number, number * by) for number in numbers), cost.share])
+    sizes = ("files", "footers", "groups", "rows", "manifests")
+    return replace(cost, **{name: getattr(cost, name) * min(1.0, by) for name in sizes})

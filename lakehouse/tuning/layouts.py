@@ -13,9 +13,11 @@ LEVEL = TableProperties.parquet_compression_level.name
 GROUP_ROWS = TableProperties.parquet_row_group_limit.name
 
 _MS = 1e6
-_QUERY_MS, _FILE_MS, _FOOTER_MS, _GROUP_MS = 0.8, 1.4, 0.12, 0.9
-"""Processor time of a query, of a file, of a row group's statistics and of reading a row group,
-beside that of its rows: measured with 8 columns, see docs/tuning.md."""
+_QUERY_MS, _MANIFEST_MS, _FILE_MS = 1.1, 0.5, 0.5
+_FOOTER_MS, _GROUP_MS = (0.05, 0.027), (0.1, 0.07)
+"""Processor time of a query, a manifest, a file, a row group's statistics and of reading a row
+group, beside that of its rows: the latter two for themselves and for each column. Measured with 2
+to 60 columns, see docs/tuning.md."""
 
 _SLOWER = 1.05
 _LEAST_GAIN = 0.01
@@ -24,7 +26,9 @@ _EFFORT = {"3": 1.2, "9": 2.5, "15": 8.0}
 """Processor time of writing by the level of zstd, as multiples of that of its default."""
 _MOST_FINALISTS = 5
 _MOST_SORTED, _MOST_FIRST, _MOST_NEXT = 3, 10, 6
-_GROUPS = (131_072, 32_768, 16_384, 8_192)
+_GROUPS = (131_072, 32_768, 16_384, 8_192, 4_096)
+_PROBED = 16
+"""Row groups that a table has at least while orders are tried, if it is large enough."""
 _LEVELS = ("3", "9", "15")
 
 
@@ -92,6 +96,8 @@ class QueryCost:
         groups: row groups read.
         rows: in these.
         share: of the columns that are read.
+        width: columns of the table, those inside of others counted.
+        manifests: opened.
     """
 
     files: float
@@ -99,14 +105,17 @@ class QueryCost:
     groups: float
     rows: float
     share: float = 1.0
+    width: float = 8.0
+    manifests: float = 1.0
 
     def ms(self, row_ns: float) -> float:
         """Processor time, where decoding a row takes so many nanoseconds."""
         return (
             _QUERY_MS
+            + _MANIFEST_MS * self.manifests
             + _FILE_MS * self.files
-            + _FOOTER_MS * self.footers
-            + _GROUP_MS * self.groups
+            + (_FOOTER_MS[0] + _FOOTER_MS[1] * self.width) * self.footers
+            + (_GROUP_MS[0] + _GROUP_MS[1] * self.width * self.share) * self.groups
             + self.rows * self.share * row_ns / _MS
         )
 
@@ -181,7 +190,8 @@ class Choices:
         partitions: specs as terms, today's first.
         filtered: sort terms of columns that queries filter by, the most frequent first.
         others: of other columns, those with the fewest values first.
-        target_rows: most rows of a row group today.
+        group_rows: most rows of a row group today.
+        rows: of the table.
         codec: of the table.
     """
 
@@ -189,12 +199,21 @@ class Choices:
     filtered: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     group_rows: int = 1_048_576
+    rows: int = 1 << 40
     codec: str = "zstd"
     level: str | None = None
 
     def groups(self) -> list[dict[str, str]]:
         """Sizes of row groups, today's first."""
-        return [{}, *({GROUP_ROWS: str(rows)} for rows in _GROUPS if rows < self.group_rows)]
+        most = min(self.group_rows, self.rows)
+        return [{}, *({GROUP_ROWS: str(rows)} for rows in _GROUPS if rows < most)]
+
+    def probe(self) -> dict[str, str]:
+        """Small row groups let an order show what it skips; their size is chosen after it."""
+        sizes = [rows for rows in _GROUPS[1:] if _PROBED * rows <= self.rows]
+        size = max(sizes, default=_GROUPS[-1])
+        usable = self.filtered and size < min(self.group_rows, self.rows)
+        return {GROUP_ROWS: str(size)} if usable else {}
 
     def levels(self) -> list[dict[str, str]]:
         """Codec and level, today's first."""
@@ -243,11 +262,7 @@ def search(
     def worth(one: Measured) -> float:
         return loss(one, today, workload) + _SLOWER_WEIGHT * slowdown(one, today)
 
-    # small row groups let an order show what it skips; their size is chosen after it
-    probe = {GROUP_ROWS: str(_GROUPS[1])} if choices.filtered and today.queries else {}
-    start = replace(now, sort_by=now.sort_by).with_properties(
-        probe if choices.group_rows > _GROUPS[1] else {}
-    )
+    start = now.with_properties(choices.probe())
     chosen = best(replace(start, partition_by=terms) for terms in choices.partitions)
     columns = [*choices.filtered, *choices.others]
     unsorted = replace(chosen.layout, sort_by=())

@@ -263,7 +263,10 @@ class _Source:
 
 
 def in_small(
-    strata: Sequence[pa.Table], files: Sequence[DataFile], schema: Schema
+    strata: Sequence[pa.Table],
+    files: Sequence[DataFile],
+    schema: Schema,
+    asked: Collection[str] = (),
 ) -> pa.Table | None:
     """The table in small: some rows for each file, in the range that its bounds tell.
 
@@ -274,11 +277,30 @@ def in_small(
         strata: of the sample.
         files: of the table, in the order in which they came, with their bounds.
         schema: of the table.
+        asked: columns that the sample may lack: spread evenly within the bounds, where all files
+            have some.
     """
-    known = [one for one in schema.fields if isinstance(one.field_type, SORTED)]
+    files = files[:: -(-len(files) // MOST_FILES)]
+    sampled = set(strata[0].column_names)
+    lacking = [
+        one
+        for one in schema.fields
+        if one.name in asked
+        and one.name not in sampled
+        and isinstance(one.field_type, _NUMBERS)
+        and all(
+            one.field_id in bounds
+            for file in files
+            for bounds in (file.lower_bounds, file.upper_bounds)
+        )
+    ]
+    known = [
+        one for one in schema.fields if isinstance(one.field_type, SORTED) and one.name in sampled
+    ] + lacking
     if not known:
         return None
-    files = files[:: -(-len(files) // MOST_FILES)]
+    for column in lacking:
+        strata = [_with_even(stratum, column) for stratum in strata]
     all_rows = max(1, sum(one.record_count for one in files))
     chosen = []
     for number, one in enumerate(files):
@@ -290,6 +312,15 @@ def in_small(
         for one in known
     ]
     return pa.table(arrays, schema=schema_to_arrow(Schema(*known)))
+
+
+def _with_even(rows: pa.Table, field: NestedField) -> pa.Table:
+    """Rows with a column of numbers that are spread evenly, in no order."""
+    kind = schema_to_arrow(Schema(field)).field(0).type
+    order = np.random.default_rng(field.field_id).permutation(rows.num_rows)
+    if not pa.types.is_floating(kind):
+        order = order.astype(f"int{kind.bit_width}")
+    return rows.append_column(field.name, pa.array(order).cast(kind))
 
 
 def _ranged(

@@ -47,7 +47,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
-from lakehouse.spec.schema.iceberg_types import find_path
+from lakehouse.spec.schema.iceberg_types import fields_of, find_path
 from lakehouse.spec.table_properties import ENCODING_PREFIX, METRICS_COLUMN_PREFIX, TableProperties
 from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow
 from lakehouse.storage.memory import MemoryStorage
@@ -75,7 +75,7 @@ _DAY_MS = 24 * 3600 * 1000
 _EVERYTHING = "true"
 _SMALLER, _SMALLER_TEXT = 0.97, 0.85
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_NUMBER_NS, _TEXT_NS, _NESTED_NS = 10.0, 25.0, 20.0
+_NUMBER_NS, _TEXT_NS, _NESTED_NS = 6.0, 25.0, 40.0
 _LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
 
@@ -108,7 +108,8 @@ class Meter:
     ) -> None:
         self._metadata, self._share = metadata, share
         self._schema = _part_of(metadata.schema(), strata[0].column_names)
-        self.small = in_small(strata, files, self._schema)
+        asked = {name for _, where in workload for name in _names(where)}
+        self.small = in_small(strata, files, metadata.schema(), asked)
         self._strata = list(strata)
         self._rows = pa.concat_tables(strata).combine_chunks()
         self._live_bytes, self._all_rows = live_bytes, rows
@@ -219,7 +220,10 @@ class Meter:
     @cached_property
     def _codes(self) -> dict[str, npt.NDArray[np.int64]]:
         """Equal values by equal numbers, for columns that rows can be sorted by."""
-        return {} if self.small is None else _codes(self._rows.select(self.small.column_names))
+        if self.small is None:
+            return {}
+        sampled = set(self._rows.column_names)
+        return _codes(self._rows.select([n for n in self.small.column_names if n in sampled]))
 
     @cached_property
     def _codes_in_small(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -321,11 +325,13 @@ class Meter:
             sampled = min(groups, MOST_FILES)
             arranged = self._sorted(small, layout)
             rows = arranged.select([one for one in small.column_names if one in filtered])
-            schema = _part_of(self._schema, rows.column_names)
-            limit = {GROUP_ROWS: str(math.ceil(rows.num_rows / sampled))}
+            whole = self._metadata.schema()
+            schema = _part_of(whole, rows.column_names)
+            held = rows.num_rows * min(group, self._all_rows / files) / self._all_rows
+            limit = {GROUP_ROWS: str(max(math.ceil(held), rows.num_rows // sampled))}
             plain = {"write.parquet.compression-codec": "uncompressed", **limit}
             _, _, (_, file, storage) = self._written(rows, plain, schema)
-            read = ReadRequest(schema=schema, table_schema=self._schema)
+            read = ReadRequest(schema=schema, table_schema=whole)
             opened = RowReader(read, storage), file
         for query, where in self._workload:
             part = share = 1.0
@@ -342,7 +348,9 @@ class Meter:
                 footers=groups * touched / files,
                 groups=part * groups,
                 rows=share * self._all_rows,
-                share=_share(query, self._schema),
+                share=_share(query, self._metadata.schema()),
+                width=_width(self._metadata.schema()),
+                manifests=touched,
             )
 
 
@@ -373,6 +381,10 @@ def _pairs(codes: npt.NDArray[np.int64]) -> float:
 
 def _share(query: Query, schema: Schema) -> float:
     return 1.0 if query.columns is None else min(1.0, query.columns / max(1, len(schema.fields)))
+
+
+def _width(schema: Schema) -> int:
+    return sum(one.field_type.is_primitive for one in fields_of(schema).values())
 
 
 def _names(where: Bound) -> Iterator[str]:
@@ -550,6 +562,7 @@ def choices_of(
     small: pa.Table | None,
     workload: Sequence[tuple[Query, Bound]],
     live_bytes: int,
+    all_rows: int,
 ) -> Choices:
     """What may be tried, by the types of the columns, the queries and the size of the table."""
     schema = _part_of(metadata.schema(), rows.column_names)
@@ -572,6 +585,7 @@ def choices_of(
         filtered=tuple(map(column_term, filtered)),
         others=tuple(map(column_term, others)),
         group_rows=read.parquet_row_group_limit,
+        rows=all_rows,
         codec=read.parquet_compression,
         level=None
         if read.parquet_compression_level is None
@@ -826,7 +840,9 @@ def tune(
     )
     now = layout_of(metadata)
     today = chooses.today(len(tasks), costs)
-    choices = choices_of(metadata, pa.concat_tables(sample.strata), chooses.small, asked, live)
+    choices = choices_of(
+        metadata, pa.concat_tables(sample.strata), chooses.small, asked, live, rows
+    )
     tried = search(choices, now, today, queries, chooses.measure, chooses.encodings)
     before = judges.today(len(tasks), costs)
     verdict, proposed = None, None
@@ -866,8 +882,8 @@ def measure_today(
 def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
     """What a query reads today: by its plan, and the footers of some of the files."""
     with silenced():
-        scan = table.scan(where=where)
-        tasks = list(scan.plan().tasks)
+        plan = table.scan(where=where).plan()
+        tasks = list(plan.tasks)
     metadata = table.metadata
     reader = RowReader(ReadRequest.of(metadata, metadata.schema()), table.storage)
     looked = tasks[:: max(1, len(tasks) // _MOST_FOOTERS)]
@@ -886,6 +902,8 @@ def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
         groups=groups * scale,
         rows=planned * read / max(1, listed),
         share=_share(query, metadata.schema()),
+        width=_width(metadata.schema()),
+        manifests=plan.report.data_manifests.read,
     )
 
 

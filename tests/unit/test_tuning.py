@@ -71,6 +71,30 @@ def test_a_table_with_layout_by_age_is_judged_by_the_partitions_that_are_there(t
     assert {one.files for one in trial.tried} == {trial.today.files}
 
 
+def test_of_a_few_files_some_columns_are_sampled_and_manifests_count(tmp_path):
+    """A query that opens one file today reads the manifests of all."""
+    lake = lh.load_catalog(str(tmp_path))
+    rng = np.random.default_rng(3)
+    parts = [
+        pa.table(
+            {
+                "text": [rng.bytes(20).hex() for _ in range(4000)],
+                "seq": np.arange(part * 4000, (part + 1) * 4000),
+                "parent": rng.integers(0, 500, 4000),
+            }
+        )
+        for part in range(20)
+    ]
+    table = lake.create_table("a.few", parts[0].schema)
+    for part in parts:
+        table.append(part)
+    trial = tune(table, check_queries(["seq = 41234", "parent = 7"], table.schema()))
+    assert 0 < trial.sampled_bytes <= 0.02 * trial.live_bytes
+    assert trial.sampled_rows >= 4000
+    assert [(one.files, one.manifests) for one in trial.today.queries] == [(1, 20), (20, 20)]
+    assert trial.verdict.adopt, trial.verdict.why
+
+
 def test_what_is_refused_is_not_called_proposed(lake):
     table = lake.load_table("a.keys")
     asked = check_queries(QUERIES[:1], table.schema())
