@@ -82,6 +82,10 @@ def test_as_if_the_run_had_not_been(seed: int, lake: Lakehouse) -> None:
             plan(lake, f"run-{run}", names)
         assert heads(lake) == at
         return
+    if not ours:  # it deleted what was not there
+        with pytest.raises(InvalidInputError, match="there is nothing to undo"):
+            plan(lake, f"run-{run}", names)
+        return
     planned = plan(lake, f"run-{run}", names)
     assert state(lake) == now
     execute(lake, planned)
