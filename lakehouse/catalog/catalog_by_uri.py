@@ -51,7 +51,7 @@ def open_catalog(
                 "A SQL catalog needs a warehouse: the location below which tables are created."
             )
         return _catalog_class("lakehouse.catalog.sql.sql_catalog", "SqlCatalog")(
-            uri, _absolute(warehouse), name=name, properties=properties, environment=environment
+            uri, absolute(warehouse), name=name, properties=properties, environment=environment
         )
     if kind == "rest":
         return _catalog_class("lakehouse.catalog.rest.rest_catalog", "RestCatalog")(
@@ -62,8 +62,8 @@ def open_catalog(
             f"A folder has no password or token in its URL: {hide_in_urls(uri)}. Give them as "
             "properties of the catalog, such as s3.secret-access-key."
         )
-    root = _absolute(uri)
-    if warehouse is not None and canonical(_absolute(warehouse)) != canonical(root):
+    root = absolute(uri)
+    if warehouse is not None and canonical(absolute(warehouse)) != canonical(root):
         raise InvalidInputError(
             f"A filesystem catalog is its warehouse: {hide_in_urls(uri)} is not "
             f"{hide_in_urls(warehouse)}. Leave the warehouse out, or use a SQL catalog."
@@ -86,7 +86,8 @@ def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:
     return cast("Callable[..., Catalog]", getattr(importlib.import_module(module), name))
 
 
-def _absolute(location: str) -> str:
+def absolute(location: str) -> str:
+    """The URI of a location as a person writes it: a relative path is in the working directory."""
     if ":" in location.partition("/")[0]:
         return full_uri(location)
     return full_uri(str(Path(location).expanduser().absolute().resolve()))

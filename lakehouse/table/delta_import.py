@@ -14,6 +14,7 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.catalog.catalog_by_uri import absolute
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.row_changes.add_files import describe_files
 from lakehouse.spec.identifier import full_uri
@@ -67,7 +68,7 @@ def read_delta(
         UnsupportedFeatureError: the table has a feature without which its files cannot be read
             right, such as column mapping, or a binary partition column.
     """
-    root = full_uri(location.rstrip("/"))
+    root = absolute(location.rstrip("/"))
     options = {theirs: properties[ours] for ours, theirs in _S3.items() if ours in properties}
     if options.get("AWS_ENDPOINT_URL", "").startswith("http:"):
         options["AWS_ALLOW_HTTP"] = "true"

@@ -712,6 +712,14 @@ def test_a_delta_table_is_taken_over(tmp_path):
     table.append(rows.select(table.scan().to_arrow().schema.names))
 
 
+def test_a_delta_table_by_its_path_in_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    deltalake.write_deltalake("theirs", pa.table({"id": [1, 2]}))
+    lake = lh.load_catalog(f"file://{tmp_path}/lake", **{"allowed-locations": str(tmp_path)})
+    assert lake.import_delta("theirs", "a.t").scan().count() == 2
+    assert lake.import_delta("./theirs/", "a.u").scan().count() == 2
+
+
 def test_delta_tables_that_are_not_taken_over(tmp_path):
     lake = lh.load_catalog(f"file://{tmp_path}/lake", **{"allowed-locations": str(tmp_path)})
     with pytest.raises(InvalidInputError, match="No Delta table is read at"):
