@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,8 +169,18 @@ def caught_up(project: Project, server: DevServer, expected: Landed) -> None:
     )
 
 
-def installed(root: Path) -> Project:
-    """The wheel in an environment of its own, with the versions of `uv.lock`, and a project."""
+def installed(
+    root: Path,
+    write: Callable[[Path], dict[str, str]] = write_project,
+    extras: str = "dagster,spark",
+) -> Project:
+    """The wheel in an environment of its own, with the versions of `uv.lock`, and a project.
+
+    Args:
+        root: an empty folder.
+        write: writes the project's files, and returns the variables that it needs.
+        extras: of the package.
+    """
     began, uv = time.monotonic(), shutil.which("uv") or str(CHECKOUT / ".tools" / "bin" / "uv")
     programs = root / "venv" / "bin"
     frozen = ["export", "--frozen", "--no-hashes", "--no-emit-project", "-q"]
@@ -180,12 +190,12 @@ def installed(root: Path) -> Project:
     (wheel,) = root.glob("*.whl")
     output([uv, "venv", "-q", "--python", sys.executable, str(root / "venv")], root, here)
     places = ["--python", str(programs / "python"), "--constraint", str(root / "versions.txt")]
-    packages = [f"{wheel}[dagster,spark]", "dagster-webserver", "dagster-dg-cli"]
+    packages = [f"{wheel}[{extras}]", "dagster-webserver", "dagster-dg-cli"]
     output([uv, "pip", "install", "-q", *places, *packages], root, here)
     folder = root / "project"
     folder.mkdir()
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-    environment |= write_project(folder)
+    environment |= write(folder)
     environment["PATH"] = f"{programs}:{environment['PATH']}"
     say(f"{wheel.name} is installed after {time.monotonic() - began:.0f} s")
     return Project(folder, programs, environment)

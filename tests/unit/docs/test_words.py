@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import itertools
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import typer
 import lakehouse
 from lakehouse.cli import app
 from lakehouse.cli.command_list import COMMANDS
+from tests.scaffold.documented import PAGES, documented_commands
 
 ROOT = Path(__file__).resolve().parents[3]
 BETTER = {
@@ -34,7 +32,6 @@ BETTER = {
     r"\bwins through\b": "retries until it succeeds",
     r"\b[Aa]sks? nobody\b": "does not authenticate callers",
 }
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 def texts_of_pages() -> Iterator[tuple[str, str]]:
@@ -71,41 +68,23 @@ def test_removed_wording_stays_out(texts) -> None:
     assert not found, "\n".join(found)
 
 
-def documented_commands() -> Iterator[tuple[str, list[str]]]:
-    """Command lines of `lakehouse`, fenced or inline, as words, with the page that has them."""
-    for page in PAGES:
-        text = page.read_text()
-        fenced = "\n".join(re.findall(r"(?ms)^```[^\n`]*\n(.*?)^```", text)).replace("\\\n", " ")
-        lines = [*fenced.splitlines(), *re.findall(r"(?s)(?<!`)`(lakehouse [^`]+)`", text)]
-        for line in lines:
-            found = re.match(
-                r"\s*(?:[$>] |[A-Z_]+=\S+ )*(?:uv run )?lakehouse\s+(.+)", line, re.DOTALL
-            )
-            if found:
-                lexer = shlex.shlex(found[1], posix=True, punctuation_chars="|;&<>")
-                lexer.whitespace_split, lexer.quotes = True, "\"'"
-                with contextlib.suppress(ValueError):  # a quote goes on in the next line
-                    words = list(itertools.takewhile(lambda word: word[0] not in "|;&#", lexer))
-                    yield page.name, words
-
-
 def test_every_documented_command_has_what_it_is_given() -> None:
     group = typer.main.get_group(app)
     seen, wrong = 0, []
-    for page, words in documented_commands():
+    for shown in documented_commands():
         command: Any = group
-        for word in () if "..." in words else words:
+        for word in () if "..." in shown.words else shown.words:
             if word.startswith("-") and word != "-":
                 known = [name for option in command.params for name in option.opts]
                 known += [name for option in command.params for name in option.secondary_opts]
                 if word.partition("=")[0] not in [*known, "--help"]:
-                    wrong.append(f"{page}: lakehouse {' '.join(words)}: {word}")
+                    wrong.append(f"{shown}: {word}")
             elif hasattr(command, "list_commands"):
                 if not re.fullmatch(r"[a-z-]+", word):
                     continue  # an option's value
                 inner = command.get_command(typer.Context(command), word)
                 if inner is None:
-                    wrong.append(f"{page}: lakehouse {' '.join(words)}: {word}")
+                    wrong.append(f"{shown}: {word}")
                     break
                 command = inner
         seen += 1
