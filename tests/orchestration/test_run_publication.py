@@ -171,6 +171,7 @@ def test_what_is_on_a_branch_is_shown_with_columns_and_checks(
         assert result.exit_code == 0, result.output
         return result.output
 
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
     assert json.loads(shown("--json")) == [
         {

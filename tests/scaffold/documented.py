@@ -62,11 +62,13 @@ class Shown:
         page: its file's name.
         words: after `lakehouse`.
         fenced: in a block of its own, and so a whole command; else it may be the name of one.
+        last: of the lines that the page shows as its output; empty where it shows none.
     """
 
     page: str
     words: tuple[str, ...]
     fenced: bool
+    last: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}: lakehouse {' '.join(self.words)}"
@@ -79,7 +81,7 @@ def documented_commands() -> Iterator[Shown]:
         for part in parts.finditer(page.read_text()):
             block, inline = part.groups()
             lines = [inline] if inline else block.replace("\\\n", " ").splitlines()
-            for line in lines:
+            for number, line in enumerate(lines):
                 command = re.match(
                     r"\s*(?:[$>] |[A-Z_]+=\S+ )*(?:uv run )?lakehouse\s+(?![=.])(.+)",
                     line,
@@ -87,7 +89,17 @@ def documented_commands() -> Iterator[Shown]:
                 )
                 if command:
                     with contextlib.suppress(ValueError):  # a quote goes on in the next line
-                        yield Shown(page.name, tuple(_words(command[1])), inline is None)
+                        words = tuple(_words(command[1]))
+                        last = _last_of_output(lines[number:])
+                        yield Shown(page.name, words, inline is None, last)
+
+
+def _last_of_output(lines: list[str]) -> str:
+    """Of the lines that follow a prompt; empty where it is none."""
+    if not lines[0].startswith("$ "):
+        return ""
+    shown = itertools.takewhile(lambda line: not line.startswith("$ "), lines[1:])
+    return ([""] + [line for line in shown if line.strip()])[-1]
 
 
 def _words(line: str) -> list[str]:
@@ -184,6 +196,8 @@ class Demo:
         finds = done.returncode == 1 and " ".join(words).startswith(FINDS)
         if done.returncode and not (finds and "Error" not in done.stderr):
             raise RuntimeError(f"exit code {done.returncode}: {done.stdout}{done.stderr}"[-3000:])
+        if " ".join(shown.last.split()) not in " ".join(done.stdout.split()):
+            raise RuntimeError(f"the page shows {shown.last!r}, and it printed {done.stdout}")
 
     @contextlib.contextmanager
     def served(self, words: list[str]) -> Iterator[str]:
