@@ -512,7 +512,12 @@ def _restarted(
         told["kills of PostgreSQL"] += 1
     if killed == "server" or server.process.poll() is not None:
         server.kill()
-        server.start()
+        try:
+            server.start()
+        except AssertionError:
+            if database is None or database.is_ready():
+                raise
+            return told  # the database was killed meanwhile: next time
         told["kills of the server"] += 1
     return told
 

