@@ -172,7 +172,7 @@ class Demo:
             "./warehouse": ".lakehouse/warehouse",
             "file:///data/warehouse": (self.project.folder / ".lakehouse/warehouse").as_uri(),
             "/data/warehouse": "data/warehouse",
-            "/data/orders": "data/orders",
+            "/data/orders": ".lakehouse/warehouse/orders",
             "https://catalog.example/": self.catalog,
             "...": ".lakehouse/warehouse",
         }
@@ -298,7 +298,7 @@ def _orders(demo: Demo) -> None:
     lake = demo.lake
     properties = {"write.delta-log": "true"}
     lake.create_table("raw.orders", orders.schema, properties=properties).append(orders)
-    write_deltalake(demo.project.folder / "data/orders", orders)
+    write_deltalake(demo.project.folder / ".lakehouse/warehouse/orders", orders)
 
 
 def _statements(demo: Demo) -> None:
@@ -371,7 +371,7 @@ def write_checkout(folder: Path) -> dict[str, str]:
         shutil.copytree(
             CHECKOUT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__")
         )
-    for name in ("definitions.py", "workspace.yaml", "dagster.yaml"):
+    for name in ("definitions.py", "pyproject.toml", "workspace.yaml", "dagster.yaml"):
         shutil.copyfile(CHECKOUT / name, folder / name)
     home = folder.parent / "home"
     home.mkdir()
