@@ -114,38 +114,53 @@ def drop(session: Session, branch: BranchArgument) -> None:
     )
 
 
-def _told(found: list[TableDifference]) -> tuple[object, RenderableType]:
+def _told(differences: list[TableDifference]) -> tuple[object, RenderableType]:
+    checks = _checks(differences)
     data, rows = [], []
-    for one in found:
-        checks = _checks(one)
+    for difference in differences:
+        evaluated: dict[str, bool] | None = {}  # where no run wrote to it
+        if difference.writers:
+            evaluated = None if checks is None else checks[difference.name]
         data.append(
             {
-                "table": one.name,
-                "rows_added": one.added,
-                "rows_removed": one.removed,
-                "columns": list(one.columns),
-                "checks": checks,
-                "commits_on_main_since": one.overtaken_by,
+                "table": difference.name,
+                "rows_added": difference.added,
+                "rows_removed": difference.removed,
+                "columns": list(difference.columns),
+                "checks": evaluated,
+                "commits_on_main_since": difference.overtaken_by,
             }
         )
-        known = checks or {}
-        failed = [name for name, passed in sorted(known.items()) if not passed]
-        told = [f"{len(known) - len(failed)} passed"] if len(known) > len(failed) else []
-        told += [f"failed: {', '.join(failed)}"] if failed else []
-        told += ["unknown: no Dagster instance here"] if checks is None else []
-        columns = ", ".join(one.columns)
-        rows.append((one.name, one.added, one.removed, columns, "; ".join(told), one.overtaken_by))
+        rows.append(
+            (
+                difference.name,
+                difference.added,
+                difference.removed,
+                ", ".join(difference.columns),
+                _summary(evaluated),
+                difference.overtaken_by,
+            )
+        )
     shown = ("table", "#added", "#removed", "columns", "checks", "#commits on main since")
     return data, listing(shown, rows)
 
 
-def _checks(difference: TableDifference) -> dict[str, bool] | None:
-    """Names of the checks, and whether they passed; None: nobody here knows."""
-    if not difference.writers:
+def _summary(checks: dict[str, bool] | None) -> str:
+    if checks is None:
+        return "unknown: no Dagster instance here"
+    failed = sorted(name for name, passed in checks.items() if not passed)
+    parts = [f"{len(checks) - len(failed)} passed"] if len(checks) > len(failed) else []
+    return "; ".join([*parts, *([f"failed: {', '.join(failed)}"] if failed else [])])
+
+
+def _checks(differences: list[TableDifference]) -> dict[str, dict[str, bool]] | None:
+    """By table, whether each check passed; None where there is no instance of Dagster."""
+    writers = {table.name: table.writers for table in differences if table.writers}
+    if not writers:
         return {}
     module: Any = load_module("lakehouse.orchestration.run_publication", "dagster")
     try:
-        checks: dict[str, bool] = module.checks_of(difference.writers)
+        checks: dict[str, dict[str, bool]] = module.checks_of(writers)
     except NotFoundError:
         return None
     return checks

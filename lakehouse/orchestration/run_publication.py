@@ -8,7 +8,7 @@ its own, the executor is there from the first step to the last (`publishing_exec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 from dagster._core.execution.stats import StepEventStatus
@@ -113,26 +113,37 @@ def publish_run(
     return done
 
 
-def checks_of(writers: Iterable[tuple[str, str]]) -> dict[str, bool]:
-    """The checks of an asset that runs have evaluated, and whether the last of each has passed.
+def checks_of(
+    writers: Mapping[str, Sequence[tuple[str, str]]],
+) -> dict[str, dict[str, bool]]:
+    """The asset checks that runs have evaluated, and whether the last of each has passed.
 
     Args:
-        writers: runs and the key of the asset, oldest first.
+        writers: by table, the runs that wrote to it and the key of its asset, oldest first.
 
     Raises:
         NotFoundError: there is no instance of Dagster.
     """
-    found: dict[str, bool] = {}
+    kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    run_ids = dict.fromkeys(run_id for written in writers.values() for run_id, _ in written)
     with open_instance() as instance:
-        for run_id, key in writers:
-            asset = dg.AssetKey.from_user_string(key)
-            kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
-            for entry in instance.all_logs(run_id, of_type=kind):
-                event = entry.dagster_event
-                done = None if event is None else event.asset_check_evaluation_data
-                if done is not None and done.asset_key == asset:
-                    found[done.check_name] = done.passed
-    return found
+        events = {
+            run_id: [
+                entry.dagster_event.asset_check_evaluation_data
+                for entry in instance.all_logs(run_id, of_type=kind)
+                if entry.dagster_event is not None
+            ]
+            for run_id in run_ids
+        }
+    return {
+        table: {
+            check.check_name: check.passed
+            for run_id, key in written
+            for check in events[run_id]
+            if check.asset_key == dg.AssetKey.from_user_string(key)
+        }
+        for table, written in writers.items()
+    }
 
 
 def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> None:

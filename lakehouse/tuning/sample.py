@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -188,38 +189,26 @@ class _Source:
         group = filled[seed % len(filled)]
         described = footer.row_group(group)
         part = min(1.0, _PAGE_ROWS / described.num_rows)
-        sizes: dict[str, tuple[int, int]] = {}
-        for at in range(described.num_columns):
-            column = described.column(at)
-            known = 0
-            if column.dictionary_page_offset is not None:
-                known = max(0, column.data_page_offset - column.dictionary_page_offset)
-            whole = column.total_compressed_size
-            first = min(whole, known + math.ceil((whole - known) * part) + _READ_AHEAD * (part < 1))
-            sizes[column.path_in_schema] = whole, first
         by_id = {
             int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name
             for field in footer.schema.to_arrow_schema()
         }
         found = {one.name: by_id.get(one.field_id, one.name) for one in metadata.schema().fields}
-        summed = {
-            name: [
-                pair
-                for path, pair in sizes.items()
-                if path == inside or path.startswith(f"{inside}.")
-            ]
-            for name, inside in found.items()
-        }
-        return cls(
-            task.data_file,
-            footer,
-            group,
-            {
-                name: (sum(whole for whole, _ in pairs), sum(first for _, first in pairs))
-                for name, pairs in summed.items()
-            },
-            found,
-        )
+        whole, first = Counter[str](), Counter[str]()
+        inside = set(found.values())
+        for at in range(described.num_columns):
+            column = described.column(at)
+            dictionary = 0
+            if column.dictionary_page_offset is not None:
+                dictionary = max(0, column.data_page_offset - column.dictionary_page_offset)
+            size = column.total_compressed_size
+            least = dictionary + math.ceil((size - dictionary) * part) + _READ_AHEAD * (part < 1)
+            path = column.path_in_schema
+            name = path if path in inside else path.partition(".")[0]
+            whole[name] += size
+            first[name] += min(size, least)
+        sizes = {name: (whole[inner], first[inner]) for name, inner in found.items()}
+        return cls(task.data_file, footer, group, sizes, found)
 
     def read(
         self, metadata: TableMetadata, names: Sequence[str], rows: int, storage: Storage

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -139,6 +140,12 @@ class Demo:
     catalog: str = ""  # served for a page that works on the catalog of others
 
     @property
+    def _place(self) -> dict[str, Any]:
+        """Where its programs run, without input."""
+        environment = dict(self.project.environment)
+        return {"cwd": self.project.folder, "env": environment, "stdin": subprocess.DEVNULL}
+
+    @property
     def lake(self) -> lh.Lakehouse:
         """Its warehouse."""
         return lh.load_catalog(str(self.project.folder / ".lakehouse/warehouse"))
@@ -189,9 +196,7 @@ class Demo:
         command = [str(self.project.programs / "lakehouse"), *words]
         done = subprocess.run(
             command,
-            cwd=self.project.folder,
-            env=dict(self.project.environment),
-            stdin=subprocess.DEVNULL,
+            **self._place,
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
@@ -216,14 +221,7 @@ class Demo:
         command = [str(self.project.programs / "lakehouse"), *words]
         log = self.project.folder.parent / "server.log"
         with log.open("w") as out:
-            server = subprocess.Popen(
-                command,
-                cwd=self.project.folder,
-                env=dict(self.project.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
+            server = subprocess.Popen(command, **self._place, stdout=out, stderr=out)
 
         def listens() -> bool | None:
             if server.poll() is not None:
@@ -312,10 +310,6 @@ def _principals(demo: Demo) -> None:
     (demo.project.folder / "people.yaml").write_text(roles + said)
 
 
-def _nothing(_demo: Demo) -> None:
-    """The demo is enough."""
-
-
 PRESUPPOSED: Mapping[str, Callable[[Demo], None]] = {
     "README.md": _readme,
     "agents.md": _statements,
@@ -347,7 +341,8 @@ def carried_out(demo: Demo, pages: Collection[str] = ()) -> int:
         if page in ELSEWHERE or (pages and page not in pages):
             continue
         demo.restore()
-        PRESUPPOSED.get(page, _nothing)(demo)
+        if page in PRESUPPOSED:
+            PRESUPPOSED[page](demo)
         with demo.served(["serve"]) as address:
             demo.catalog = f"http://{address}"
             for shown in commands:

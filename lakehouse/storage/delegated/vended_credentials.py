@@ -99,7 +99,7 @@ class VendedCredentials:
             named = {
                 name: value
                 for name, value in properties.items()
-                if name.startswith((*_ENDS, *_USABLE[1:], _SECRET, _TOKEN, _KEY))
+                if name.startswith((*_USABLE, *_ENDS, _SECRET, _TOKEN))
             }
             self._all = [StorageCredential("", named)]
         self._renew_ms = self._renewal()
