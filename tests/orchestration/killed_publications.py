@@ -470,6 +470,7 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
             for process in running.values():
                 process.kill()
                 process.join()
+        told += _restarted("", database, server)  # nobody is left who kills them
         _check_torn(root)
         last = context.Process(target=partial(finish, root, planted))
         last.start()
