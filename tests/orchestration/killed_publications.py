@@ -72,7 +72,8 @@ ENDING = threading.Event()
 def opened() -> Lakehouse:
     """The catalog that workers write to."""
     root = Path(os.environ[ROOT])
-    return lh.load_catalog((root / "uri").read_text(), warehouse=str(root / "wh"))
+    patient = {"rest.retry-timeout-ms": "120000"}  # a server takes its time to start again
+    return lh.load_catalog((root / "uri").read_text(), warehouse=str(root / "wh"), **patient)
 
 
 def definitions() -> dg.JobDefinition:
@@ -258,6 +259,13 @@ class DyingServer(ServeProcess):
     def __init__(self, root: Path, uri: str, seeds: Iterator[int]) -> None:
         super().__init__(uri, str(root / "wh"), log=root / "serve.log")
         self._root, self._seeds = root, seeds
+        self._alive = self._command[2]
+
+    def spare(self) -> None:
+        """Start it once more, to stay."""
+        self.kill()
+        self._command[2] = self._alive
+        super().start()
 
     def start(self) -> None:
         """Returns once it answers."""
@@ -471,6 +479,8 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
                 process.kill()
                 process.join()
         told += _restarted("", database, server)  # nobody is left who kills them
+        if isinstance(server, DyingServer):
+            server.spare()
         _check_torn(root)
         last = context.Process(target=partial(finish, root, planted))
         last.start()
