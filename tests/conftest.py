@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -15,6 +16,9 @@ from tests.spark_config import BRIEF
 # workers, and processes that tests start, would else compile every module that they import
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# modules make no garbage while they are imported
+gc.disable()
 
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -37,6 +41,32 @@ def pytest_collection_modifyitems(items):
     of_file = Counter(item.path for item in items)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda one: (one.path not in slow, -of_file[one.path]))
+
+
+def pytest_collection_finish():
+    """What was imported lives to the end, and is not looked through again with each test."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_are_read_once():
+    """Dagster stamps two databases for each instance; Alembic executes 178 files for that."""
+    from alembic.script import ScriptDirectory
+
+    read = ScriptDirectory.from_config
+    directories = {}
+
+    def from_config(config):
+        location = config.get_alembic_option("script_location")
+        if location not in directories:
+            directories[location] = read(config)
+        return directories[location]
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(ScriptDirectory, "from_config", from_config)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
