@@ -65,12 +65,20 @@ class Strangers:
         bent: share of the tables that are bent.
         taken: share of rounds in which we take in a file without ids instead.
         bends: names of the ways to bend them; all when empty.
+        only_bent: whether a table that cannot be bent in these ways is asked nothing.
     """
 
     def __init__(
-        self, folder: Path, bent: float = 0.6, bends: Sequence[str] = (), taken: float = 0
+        self,
+        folder: Path,
+        bent: float = 0.6,
+        bends: Sequence[str] = (),
+        taken: float = 0,
+        *,
+        only_bent: bool = False,
     ) -> None:
         self._folder, self._bent, self._taken = folder, bent, taken
+        self._only_bent = only_bent
         self._bends = [bend for bend in BENDS if not bends or bend.name in bends]
         folder.mkdir(parents=True, exist_ok=True)
         self._lake = lh.load_catalog(
@@ -94,6 +102,8 @@ class Strangers:
         place = self._folder / "warehouse" / "a" / name
         story = Story(seed, place)
         bend = self._bend(rng, story) if rng.random() < self._bent else None
+        if bend is None and self._only_bent:
+            return
         kind = "legal" if bend is None else bend.name
         location = story.table.write(place)
         try:

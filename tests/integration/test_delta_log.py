@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import decimal
+import functools
 import json
 import random
 import shutil
@@ -123,11 +124,19 @@ def by_delta_rs(table, version=None, condition="true"):
 
 def by_duckdb(table, condition="true"):
     folder = table.location.removeprefix("file://")
-    with duckdb.connect() as connection:
-        duckdb_extensions.import_extension("delta", con=connection)
-        connection.execute("LOAD delta; SET timezone = 'UTC'")
-        text = f"SELECT * FROM delta_scan('{folder}') WHERE {condition}"
+    text = f"SELECT * FROM delta_scan('{folder}') WHERE {condition}"
+    with duck_with_delta().cursor() as connection:
         return plain(connection.execute(text).to_arrow_table())
+
+
+@functools.cache
+def duck_with_delta():
+    """One engine, which remembers nothing of the files that it read."""
+    connection = duckdb.connect()
+    duckdb_extensions.import_extension("delta", con=connection)
+    connection.execute("LOAD delta; SET GLOBAL timezone = 'UTC'")
+    connection.execute("SET GLOBAL enable_external_file_cache = false")
+    return connection
 
 
 def log_of(table):

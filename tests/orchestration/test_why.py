@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -137,8 +136,8 @@ def condition(row: dict[str, object]) -> str:
 
 
 def by_duckdb(query: str, tables: dict[str, pa.Table]) -> list[tuple[object, ...]]:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA raw")
+    connection = why_cells.duck()
+    connection.execute("DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw")
     for name, table in tables.items():
         connection.register("given", table)
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
@@ -170,11 +169,11 @@ def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: P
         lake.create_table(name, RAW, partition_by=["day(event_ts)"]).append(table)
     sql = QUERIES[query]
     derived = stored(lake, SqlModel(name="marts.x", sql=sql, engine="datafusion"))
-    result = lake.load_table("marts.x").scan().to_arrow()
+    answer = lake.load_table("marts.x").scan().to_arrow().to_pylist()
     assert sorted(map(str, by_duckdb(sql, tables))) == sorted(
-        str(tuple(row.values())) for row in result.to_pylist()
+        str(tuple(row.values())) for row in answer
     )
-    for row in result.to_pylist()[:4]:
+    for row in answer[:4]:
         found = asked(lake, derived, "marts.x", condition(row))
         assert found.equal, found.difference
         lines = {(file, line) for (_, file), some in found.lines.items() for line in some}
@@ -183,7 +182,7 @@ def test_the_lines_are_enough_and_each_counts(query: str, seed: int, tmp_path: P
         if query in MINIMAL:
             for line in lines:
                 less = by_duckdb(sql, of_lines(tables, lines - {line}))
-                assert less.count(wanted) < result.to_pylist().count(row), line
+                assert less.count(wanted) < answer.count(row), line
 
 
 @pytest.fixture

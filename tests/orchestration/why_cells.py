@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import functools
 import math
 import random
 import tempfile
@@ -100,6 +101,14 @@ KEYS = {
 EACH_COUNTS = {"by key": {"n", "high"}, "by day": {"n"}, "many": {"n"}, "whole": {"n", "xs"},
                "of two": {"n"}}  # fmt: skip
 """Columns that are another value without any one of the rows that count for them."""
+
+
+@functools.cache
+def duck() -> duckdb.DuckDBPyConnection:
+    """One engine for all answers."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 @dataclass
@@ -193,8 +202,9 @@ class World:
 
     def by_duckdb(self, lines: set[tuple[str, int]] | None = None) -> list[dict[str, Any]]:
         """The mart of these lines; None: of all."""
-        connection = duckdb.connect()
-        connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA raw; CREATE SCHEMA clean")
+        connection = duck()
+        for schema in ("raw", "clean"):
+            connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
         for name, rows in self.landed.items():
             some = [
                 row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from tests.servers import WORKERS
 SECRETS = {
     name: f"{name}-secret-hunter2" for name in ("root", "ann", "bob", *["read", "write", "create"])
 } | {name: f"{name}-secret-hunter2" for name in ("drop", "manage")}
-_HASHED = {name: str(HashedSecret.of(secret)) for name, secret in SECRETS.items()}
+_hashed = functools.cache(HashedSecret.of)  # slow on purpose
 GRANTS = {
     "root": [{"in": "*", "may": ["manage"]}],
     "ann": [{"in": "ann", "may": ["write", "create", "drop"]}],
@@ -39,7 +40,8 @@ def rules_file(folder: Path, **more: Any) -> Path:
     document = {
         "roles": GRANTS | more.pop("roles", {}),
         "principals": {
-            name: {"secret": hashed, "roles": [name]} for name, hashed in _HASHED.items()
+            name: {"secret": str(_hashed(secret)), "roles": [name]}
+            for name, secret in SECRETS.items()
         },
         **more,
     }
