@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.compute as pc
 from dagster_postgres.utils import DagsterPostgresException
 from rich.table import Table as Grid
@@ -23,6 +24,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.ingestion.ingest_plan import combined
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.maintenance.backup import backup, restore
 from lakehouse.orchestration.automation.landing_state import source_work
 from lakehouse.orchestration.automation.run_requests import UNFINISHED
 from lakehouse.orchestration.checkout import load_module
@@ -141,7 +143,20 @@ class Rounds:
             for name, count in rows.items()
             if told[name] != count
         ]
-        return lost + self._replays(lake)
+        return lost + self._restored(lake) + self._replays(lake)
+
+    def _restored(self, lake: Lakehouse) -> list[str]:
+        """Back up what lies in PostgreSQL and S3, and restore it to a folder: the drill."""
+        folder = self._landing.parent.parent
+        made = backup(lake.catalog, str(folder / "backup"))
+        other = load_catalog(str(folder / "restored"))
+        done = restore(other.catalog, str(folder / "backup"))
+        self.say(f"backup of {made.files:,} files, restored: {len(done.restored)} tables and views")
+        return [
+            f"{name} is not as backed up when it is restored"
+            for name in self._tables()
+            if not _rows(lake, name).equals(_rows(other, name))
+        ]
 
     def _replays(self, lake: Lakehouse) -> list[str]:
         """Compute the latest materialization of each table again."""
@@ -216,3 +231,8 @@ class Rounds:
             if time.monotonic() > until:
                 raise TimeoutError(f"waited {_CATCH_UP_SECONDS:.0f} s for {what}")
             time.sleep(_LOOK_SECONDS)
+
+
+def _rows(lake: Lakehouse, name: str) -> pa.Table:
+    rows = lake.load_table(name).scan().to_arrow()
+    return rows.sort_by([(column, "ascending") for column in rows.column_names])

@@ -127,6 +127,18 @@ COMMANDS = {
         "lakehouse.cli.maintenance_commands",
         "Make a copied warehouse name its own files.",
     ),
+    "rewrite-table-path": Listed(
+        "lakehouse.cli.maintenance_commands",
+        "Stage a table's metadata for another location, and list the files to copy there.",
+    ),
+    "backup": Listed(
+        "lakehouse.cli.maintenance_commands",
+        "Back up tables, views, branches and their files, copying what no backup before has.",
+    ),
+    "restore": Listed(
+        "lakehouse.cli.maintenance_commands",
+        "Make the tables of a backup those of this catalog, each file verified.",
+    ),
     "delta": Listed(
         "lakehouse.cli.delta_commands",
         "Delta beside Iceberg: keep a log of Delta for tables, take over tables of Delta.",

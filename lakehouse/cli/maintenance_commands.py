@@ -10,12 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
+from lakehouse.catalog.catalog_by_uri import absolute
 from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.scan_commands import EngineName
 from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.backup import backup as backed_up
+from lakehouse.maintenance.backup import restore as restored
 from lakehouse.maintenance.compaction.compaction import execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
@@ -38,6 +41,7 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     expire_snapshots,
     plan_expiry,
 )
+from lakehouse.maintenance.table_path import rewrite_table_path as staged_paths
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 from lakehouse.table.times import duration_ms, moment_ms
@@ -50,6 +54,9 @@ def register(app: typer.Typer) -> None:
     command(app, "rewrite-manifests")(rewrite_manifests)
     command(app, "remove-orphans")(remove_orphans)
     command(app, "relocate")(relocate)
+    command(app, "rewrite-table-path")(rewrite_table_path)
+    command(app, "backup")(backup)
+    command(app, "restore")(restore)
 
 
 def _policy(session: Session, table: Table) -> MaintenancePolicy:
@@ -308,6 +315,103 @@ def relocate(
             environment=session.environment,
         )
     )
+    if dry_run:
+        session.confirm_dry_run()
+
+
+def rewrite_table_path(
+    session: Session,
+    table: TableArgument,
+    source_prefix: Annotated[str, typer.Argument(help="The folder that holds all its files.")],
+    target_prefix: Annotated[str, typer.Argument(help="What stands in its place then.")],
+    start_version: Annotated[
+        str | None,
+        typer.Option("--start-version", help="Metadata file whose files were copied before."),
+    ] = None,
+    end_version: Annotated[
+        str | None, typer.Option("--end-version", help="Metadata file to end with; the newest.")
+    ] = None,
+    staging_location: Annotated[
+        str | None,
+        typer.Option("--staging", help="Where to write; a new folder in the table's metadata."),
+    ] = None,
+) -> None:
+    """Stage a table's metadata for another location, and list the files to copy there.
+
+    Example: lakehouse rewrite-table-path raw.events s3://old/raw/events s3://new/raw/events
+    """
+    session.report(
+        staged_paths(
+            session.lake.catalog,
+            session.table(table).identifier,
+            source_prefix,
+            target_prefix,
+            start_version=start_version,
+            end_version=end_version,
+            staging_location=staging_location,
+            environment=session.environment,
+        )
+    )
+
+
+TablesOption = Annotated[
+    list[str] | None, typer.Option("--table", help="Only this table or view, repeatable.")
+]
+
+
+def backup(
+    session: Session,
+    folder: Annotated[str, typer.Argument(help="A folder or URI outside the warehouse.")],
+    table: TablesOption = None,
+) -> None:
+    """Back up tables, views, branches and their files, copying what no backup before has.
+
+    All of them as they are at one moment, beside writers. A backup that is killed leaves those
+    before it whole.
+
+    Example: lakehouse backup s3://backups/lake
+    """
+    with session.progress() as progress:
+        session.report(
+            backed_up(
+                session.shared_lake.catalog,
+                absolute(folder),
+                tables=table or (),
+                environment=session.environment,
+                progress=progress,
+            )
+        )
+
+
+def restore(
+    session: Session,
+    folder: Annotated[str, typer.Argument(help="Where the backup is.")],
+    number: Annotated[
+        int | None, typer.Option("--number", min=1, help="Which backup; the newest by default.")
+    ] = None,
+    table: TablesOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and verify the whole backup; write nothing.")
+    ] = False,
+) -> None:
+    """Make the tables of a backup those of this catalog, each file verified.
+
+    The catalog may be of any kind and anywhere. Tables that it has already are left alone. After
+    an error or a crash, run it again.
+
+    Example: lakehouse restore s3://backups/lake --catalog file:///data/restored
+    """
+    with session.progress() as progress:
+        session.report(
+            restored(
+                session.shared_lake.catalog,
+                absolute(folder),
+                number=number,
+                tables=table or (),
+                dry_run=dry_run,
+                progress=progress,
+            )
+        )
     if dry_run:
         session.confirm_dry_run()
 

@@ -1,4 +1,4 @@
-"""Procedures that make files of Spark's own Parquet tables rows of a table, where they lie."""
+"""Procedures that take tables over: Spark's own Parquet files where they lie, and to elsewhere."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lakehouse.errors import (
     LakehouseError,
     UnsupportedFeatureError,
 )
+from lakehouse.maintenance.table_path import rewrite_table_path
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
 from lakehouse.spark.hadoop_locations import spark_location
 from lakehouse.spec.identifier import Identifier
@@ -108,6 +109,27 @@ def _migrate(call: Call) -> Rows:
     )
 
 
+def _rewrite_table_path(call: Call) -> Rows:
+    """Stage a table's metadata with a prefix of its paths replaced, and list the files to copy."""
+    prefixes = [call.arguments[one] for one in ("source_prefix", "target_prefix")]
+    named = ("start_version", "end_version", "staging_location")
+    staged = rewrite_table_path(
+        call.lake.catalog,
+        Identifier.parse(call.name()),
+        *prefixes,
+        **{one: call.get(one) for one in named},
+        create_file_list=call.get("create_file_list", True),
+    )
+    return [
+        (
+            staged.latest_version,
+            staged.file_list_location or "N/A",
+            staged.rewritten_manifests,
+            staged.rewritten_delete_files,
+        )
+    ]
+
+
 def _source(call: Call) -> Source:
     """What `source_table` names: `parquet.`folder``, or a table of the session.
 
@@ -190,5 +212,22 @@ PROCEDURES = (
         },
         {"migrated_files_count": "BIGINT"},
         _migrate,
+    ),
+    Procedure(
+        "rewrite_table_path",
+        {"table": "STRING", "source_prefix": "STRING", "target_prefix": "STRING"},
+        {
+            "start_version": "STRING",
+            "end_version": "STRING",
+            "staging_location": "STRING",
+            "create_file_list": "BOOLEAN",
+        },
+        {
+            "latest_version": "STRING",
+            "file_list_location": "STRING",
+            "rewritten_manifest_file_paths_count": "INT",
+            "rewritten_delete_file_paths_count": "INT",
+        },
+        _rewrite_table_path,
     ),
 )

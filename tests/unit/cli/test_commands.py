@@ -18,6 +18,9 @@ COMMANDS = [
     "rewrite-manifests",
     "remove-orphans",
     "relocate",
+    "rewrite-table-path",
+    "backup",
+    "restore",
     "health",
     "advise",
     "analyze",
@@ -89,6 +92,24 @@ def test_the_catalog_comes_from_the_environment_and_then_from_the_folder(tmp_pat
     assert "it is a copy" in run("tables", catalog=False).err
     assert run("relocate", "--json", catalog=False).json["moved"].keys() == {"raw.events"}
     assert [line["name"] for line in run("tables", "--json", catalog=False).json] == ["raw.events"]
+
+
+def test_a_backup_is_restored_to_another_catalog_and_a_table_is_staged(run, table, tmp_path):
+    rows = table.scan().to_arrow().sort_by("id")
+    made = run("backup", str(tmp_path / "kept"), "--json").json
+    assert made["tables"] == ["raw.events"]
+    assert made["copied_files"] == made["files"] > 0
+    assert run("backup", str(tmp_path / "kept"), "--json").json["copied_files"] == 0
+    assert "Dry run" in run("restore", str(tmp_path / "kept"), "--dry-run").out
+    other = Command(str(tmp_path / "other"))
+    done = other("restore", str(tmp_path / "kept"), "--number", "1", "--json").json
+    assert done["restored"].keys() == {"raw.events"}
+    restored = lakehouse.lake.load_catalog(str(tmp_path / "other")).load_table("raw.events")
+    assert restored.scan().to_arrow().sort_by("id") == rows
+    assert "no backup 9" in other("restore", str(tmp_path / "kept"), "--number", "9").err
+    staged = run("rewrite-table-path", "raw.events", table.location, "s3://new/events", "--json")
+    listed = table.catalog.storage(table.location).read(staged.json["file_list_location"])
+    assert all(",s3://new/events/" in line for line in listed.decode().split())
 
 
 def test_analyze_counts_different_values_and_describe_shows_them(run, table):
@@ -295,7 +316,7 @@ def test_every_command_has_help_and_json(run, name):
     assert answer.code == 0
     assert "--json" in answer.out
     assert "--catalog" in answer.out
-    if name in ("compact", "expire", "rewrite-manifests", "relocate", "merge", "upsert"):
+    if name in ("compact", "expire", "rewrite-manifests", "relocate", "restore", "merge"):
         assert "--dry-run" in answer.out
 
 
