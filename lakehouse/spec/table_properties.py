@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Generic, Protocol, TypeVar, cast, overload
 
 from lakehouse.errors import InvalidPropertyError
 from lakehouse.spec.identifier import full_uri
@@ -100,6 +100,14 @@ def fraction(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
         raise ValueError("must be between 0 and 1.")
+    return value
+
+
+def probability(text: str) -> float:
+    """A number above 0 and below 1; raises ValueError."""
+    value = fraction(text)
+    if not 0 < value < 1:
+        raise ValueError("must be above 0 and below 1.")
     return value
 
 
@@ -224,6 +232,11 @@ _DAY_MS = 24 * 60 * _MINUTE_MS
 
 METRICS_COLUMN_PREFIX = "write.metadata.metrics.column."
 ENCODING_PREFIX = "lakehouse.write.encoding.column."
+DICTIONARY_PREFIX = "write.parquet.dict-encoding-enabled.column."
+STATISTICS_PREFIX = "write.parquet.stats-enabled.column."
+BLOOM_PREFIX = "write.parquet.bloom-filter-enabled.column."
+BLOOM_FPP_PREFIX = "write.parquet.bloom-filter-fpp.column."
+BLOOM_NDV_PREFIX = "write.parquet.bloom-filter-ndv.column."
 NAME_MAPPING = "schema.name-mapping.default"
 ENCRYPTION_KEY = "encryption.key-id"
 
@@ -279,6 +292,18 @@ class TableProperties:
     parquet_page_size_bytes = Property(
         "write.parquet.page-size-bytes", positive, _MIB, "Size of a data page."
     )
+    parquet_page_row_limit = Property(
+        "write.parquet.page-row-limit", positive, 20_000, "Most rows of a data page."
+    )
+    parquet_page_version = Property(
+        "write.parquet.page-version", one_of("v1", "v2"), "v1", "Version of data pages: v1 or v2."
+    )
+    parquet_bloom_filter_max_bytes = Property(
+        "write.parquet.bloom-filter-max-bytes",
+        positive,
+        _MIB,
+        "Most bytes of a Bloom filter: what it would take for its distinct values, in Python.",
+    )
     parquet_dict_size_bytes = Property(
         "write.parquet.dict-size-bytes", positive, 2 * _MIB, "Size limit of a dictionary page."
     )
@@ -312,6 +337,19 @@ class TableProperties:
         optional_text,
         None,
         "Where data files go; `<location>/data` if not set.",
+    )
+    object_storage = Property(
+        "write.object-storage.enabled",
+        boolean,
+        False,
+        "Whether data files lie in folders named by a hash, so that object stores share requests "
+        "out; Python workers write them, also in Spark.",
+    )
+    object_storage_partitions = Property(
+        "write.object-storage.partitioned-paths",
+        boolean,
+        True,
+        "Whether such folders have those of the partition below them.",
     )
     metadata_path = Property(
         "write.metadata.path",
@@ -668,10 +706,14 @@ class TableProperties:
 
     def encodings(self) -> dict[str, str]:
         """The Parquet encodings that are set, by column (dotted name)."""
+        return self.by_column(ENCODING_PREFIX, _encoding)
+
+    def by_column(self, prefix: str, parse: Callable[[str], T]) -> dict[str, T]:
+        """What is set by a property for each column (dotted name). Raises InvalidPropertyError."""
         return {
-            name.removeprefix(ENCODING_PREFIX): Property(name, _encoding, "", "").read(self.raw)
+            name.removeprefix(prefix): Property(name, parse, cast("T", None), "").read(self.raw)
             for name in self.raw
-            if name.startswith(ENCODING_PREFIX)
+            if name.startswith(prefix)
         }
 
     def usable(self) -> TableProperties:
@@ -692,6 +734,18 @@ class TableProperties:
             if name.startswith(METRICS_COLUMN_PREFIX):
                 self.metrics_mode(name.removeprefix(METRICS_COLUMN_PREFIX))
         self.encodings()
+        for prefix, parse in BY_COLUMN.items():
+            self.by_column(prefix, parse)
+
+
+BY_COLUMN: Mapping[str, Callable[[str], object]] = {
+    DICTIONARY_PREFIX: boolean,
+    STATISTICS_PREFIX: boolean,
+    BLOOM_PREFIX: boolean,
+    BLOOM_FPP_PREFIX: probability,
+    BLOOM_NDV_PREFIX: positive,
+}
+"""How the text of properties by column is read, by their prefixes."""
 
 
 def check_property_texts(properties: Mapping[str, object]) -> None:
@@ -711,6 +765,14 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "write.wap.enabled": "Whether Spark's spark.wap.id and spark.wap.branch stage what is written.",
     "write.spark.accept-any-schema": "Whether Spark matches rows by name; mergeSchema needs it.",
     METRICS_COLUMN_PREFIX: "Metrics kept for the column whose name stands behind it.",
+    DICTIONARY_PREFIX: "Whether the column whose name stands behind it may have a dictionary.",
+    STATISTICS_PREFIX: "Whether the column whose name stands behind it has statistics in Parquet, "
+    "from which its bounds and counts in manifests are.",
+    BLOOM_PREFIX: "Whether files have a Bloom filter of the column whose name stands behind it; "
+    "Spark's reader and other engines go by it, our own reader does not.",
+    BLOOM_FPP_PREFIX: "How often such a filter may be wrong; 0.01 if not set.",
+    BLOOM_NDV_PREFIX: "How many distinct values such a filter is made for; in Python as many as "
+    "its largest size holds if not set.",
     ENCODING_PREFIX: "Parquet encoding of the column whose name stands behind it, instead of a "
     "dictionary; Spark's writer chooses by itself.",
     "comment": "What the table is; Spark and agents show it.",
@@ -759,16 +821,12 @@ KEPT_FOR_OTHERS: Mapping[str, str] = {
     "write.location-provider.impl": "No property names code; write.data.path says where.",
     "write.manifest.compression-codec": "Manifests are compressed with deflate.",
     "write.manifest.compression-level": "Manifests are compressed with deflate.",
-    "write.object-storage.": "Data files lie in folders of their partitions; see write.data.path.",
+    "write.object-storage.path": "Superseded by write.data.path.",
     "write.orc.": "Data files are Parquet.",
-    "write.parquet.bloom-filter-": "No Bloom filters are written.",
-    "write.parquet.dict-encoding-enabled.column.": "The writer decides on dictionaries.",
-    "write.parquet.page-row-limit": "Pages end by their size.",
-    "write.parquet.page-version": "Pages are of the writer's version.",
+    "write.parquet.bloom-filter-adaptive-enabled": "Filters have the size that is set.",
     "write.parquet.row-group-check-": "Row groups end by size and number of rows.",
     "write.parquet.row-group-size-track-uncompressed": "Row groups end by size before compression.",
     "write.parquet.shred-variants": "variant columns are not written.",
-    "write.parquet.stats-enabled.column.": "Every column has statistics.",
     "write.parquet.variant-inference-buffer-size": "variant columns are not written.",
     "write.spark.auto-schema-evolution.enabled": "MERGE WITH SCHEMA EVOLUTION asks for it.",
     "write.spark.fanout.enabled": "Writers keep several files open and sort what is beyond.",

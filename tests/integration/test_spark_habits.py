@@ -73,9 +73,26 @@ def test_options_that_say_nothing_are_refused(spark, table):
         with pytest.raises(IllegalArgumentException, match=message):
             spark.read.options(**options).table(name).collect()
     row = spark.sql("SELECT 9L AS number, 'z' AS k, 1 AS more")
-    with pytest.raises(IllegalArgumentException, match=r"raw\.events\.branch_audit"):
-        row.writeTo(NAME).option("branch", "audit").append()
+    for options, name, message in (
+        ({"tag": "first"}, NAME, r"raw\.events\.branch_first"),
+        ({"branch": "other"}, f"{NAME}.branch_audit", "leave one out"),
+    ):
+        with pytest.raises(IllegalArgumentException, match=message):
+            row.writeTo(name).options(**options).append()
     assert spark.table(NAME).count() == 3
+
+
+def test_the_option_branch_of_a_write_says_where_rows_go(spark, table):
+    """Appended to, and replaced, on a branch alone."""
+    before = sorted(collected(spark.table(NAME)))
+    row = spark.sql("SELECT 9L AS number, 'z' AS k, 1 AS more")
+    on_branch = sorted(collected(spark.table(f"{NAME}.branch_audit")))
+    row.writeTo(NAME).option("branch", "audit").append()
+    found = collected(spark.table(f"{NAME}.branch_audit"))
+    assert {one[0] for one in found} == {*(one[0] for one in on_branch), 9}
+    row.write.mode("overwrite").option("Branch", "audit").insertInto(NAME)
+    assert [one[0] for one in collected(spark.table(f"{NAME}.branch_audit"))] == [9]
+    assert sorted(collected(spark.table(NAME))) == before
 
 
 def test_frames_are_saved_without_a_format(spark, lake, table):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -96,8 +99,6 @@ def test_a_write_option_that_cannot_be_honoured_is_refused(sql, table, new, opti
 
 
 def test_the_codec_of_a_write_is_that_of_its_files(lake, table, new):
-    import pyarrow.parquet as pq
-
     new.writeTo(table).option("compression-codec", "snappy").append()
     found = {
         pq.read_metadata(file.file_path.removeprefix("file://")).row_group(0).column(0).compression
@@ -209,8 +210,6 @@ def test_a_size_that_is_none_is_refused(spark, table, option, text):
 
 
 def test_settings_of_the_session_stand_for_properties(spark, sql, lake, table, new):
-    import pyarrow.parquet as pq
-
     settings = {"spark.sql.iceberg.compression-codec": "gzip"}
     with configured(spark, settings):
         new.writeTo(table).append()
@@ -279,3 +278,49 @@ def test_every_setting_is_in_the_documentation():
     page = (Path(__file__).parents[2] / "docs/spark_reference.md").read_text()
     names = (*AS_PROPERTIES, *SWITCHES, *WITHOUT_EFFECT)
     assert [one for one in names if f"`{one.removeprefix(PREFIX)}`" not in page] == []
+
+
+def test_pages_statistics_and_bloom_filters_of_spark_are_as_the_table_says(sql, lake, tmp_path):
+    """The judge: DuckDB, which reads footers and Bloom filters for itself."""
+    properties = {
+        "write.parquet.page-version": "v2",
+        "write.parquet.dict-encoding-enabled.column.n": "false",
+        "write.parquet.stats-enabled.column.s": "false",
+        "write.parquet.bloom-filter-enabled.column.s": "true",
+        "write.parquet.bloom-filter-ndv.column.s": "100",
+        "write.parquet.compression-codec": "uncompressed",
+    }
+    told = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    sql("CREATE NAMESPACE IF NOT EXISTS lake.o")
+    sql(f"CREATE TABLE lake.o.pages (n BIGINT, s STRING) USING iceberg TBLPROPERTIES ({told})")
+    sql("INSERT INTO lake.o.pages SELECT /*+ COALESCE(1) */ 0, id % 7 FROM range(1000)")
+    (file,) = lake.load_table("o.pages").scan().plan().files
+    path = file.file_path.removeprefix("file://")
+    begin = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    assert Path(path).read_bytes()[begin : begin + 3] == b"\x15\x06\x15"  # version 2
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT path_in_schema, dictionary_page_offset IS NOT NULL, "
+            "stats_min_value IS NOT NULL, bloom_filter_offset IS NOT NULL "
+            f"FROM parquet_metadata('{path}') ORDER BY 1"
+        ).fetchall()
+        assert found == [("n", False, True, False), ("s", True, False, True)]
+        probe = f"SELECT bool_and(bloom_filter_excludes) FROM parquet_bloom_probe('{path}'"
+        assert connection.execute(f"{probe}, 's', '9')").fetchone() == (True,)
+        assert connection.execute(f"{probe}, 's', '6')").fetchone() == (False,)
+    assert sql("SELECT count(*) FROM lake.o.pages WHERE s = '6'") == [(142,)]
+
+
+@pytest.mark.parametrize("verb", ["INSERT", "UPDATE"])
+def test_files_of_object_stores_are_spread_by_spark(sql, lake, verb):
+    sql("CREATE NAMESPACE IF NOT EXISTS lake.o")
+    sql(
+        "CREATE OR REPLACE TABLE lake.o.spread (n BIGINT, p STRING) USING iceberg "
+        "PARTITIONED BY (p) TBLPROPERTIES ('write.object-storage.enabled' = 'true')"
+    )
+    sql("INSERT INTO lake.o.spread VALUES (1, 'a'), (2, 'b')")
+    if verb == "UPDATE":
+        sql("UPDATE lake.o.spread SET n = n + 10")
+    files = [one.file_path for one in lake.load_table("o.spread").scan().plan().files]
+    assert all(re.search("/data/([01]{4}/){3}[01]{8}/p=[ab]/", one) for one in files)
+    assert len(files) == 2

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -149,7 +150,7 @@ def write_all(
 
 
 def _file_target(request: WriteRequest, storage: Storage, task: str) -> FileTarget:
-    schema = stored_schema(request.schema)
+    schema, properties = stored_schema(request.schema), TableProperties(request.properties)
     return FileTarget(
         storage=storage,
         location=request.location.rstrip("/"),
@@ -161,7 +162,9 @@ def _file_target(request: WriteRequest, storage: Storage, task: str) -> FileTarg
         sort_order_id=request.sort_order.order_id,
         modes=metrics_modes(schema, request.properties, request.sort_order),
         options=ParquetOptions.from_properties(request.properties),
-        target_bytes=TableProperties(request.properties).target_file_size_bytes,
+        target_bytes=properties.target_file_size_bytes,
+        is_hashed=properties.object_storage,
+        has_partitions=not properties.object_storage or properties.object_storage_partitions,
     )
 
 
@@ -189,6 +192,8 @@ class FileTarget:
         modes: metrics by field id.
         options: Parquet encoding.
         target_bytes: size at which a file is finished.
+        is_hashed: whether files lie in folders named by a hash (`write.object-storage.enabled`).
+        has_partitions: whether they lie in folders of their partitions.
     """
 
     storage: Storage
@@ -202,6 +207,26 @@ class FileTarget:
     modes: Mapping[int, MetricsMode]
     options: ParquetOptions
     target_bytes: int
+    is_hashed: bool = False
+    has_partitions: bool = True
+
+    def place(self, folder: str, name: str) -> str:
+        """The location of a file, as Iceberg's providers of locations have it."""
+        inner = f"{folder}/{name}" if folder and self.has_partitions else name
+        if self.is_hashed:
+            joint = "/" if self.has_partitions else "-"
+            inner = f"{hashed_folders(inner)}{joint}{inner}"
+        return f"{self.location}/{inner}"
+
+
+def hashed_folders(path: str) -> str:
+    """Folders named by 20 bits of the hash of a path, as Iceberg's Java makes them.
+
+    >>> hashed_folders("a")
+    '0101/0110/1001/10110010'
+    """
+    bits = f"{mmh3.hash(path, signed=False):032b}"[-20:]
+    return f"{bits[:4]}/{bits[4:8]}/{bits[8:12]}/{bits[12:]}"
 
 
 @dataclass(slots=True)
@@ -356,11 +381,9 @@ class FanOut:
         target = self._target
         self._files += 1
         folder = partition_path(target.spec, target.table_schema, partition)
-        parts = [target.location, folder, f"{target.name}-{self._files:05d}.parquet"]
-        location = "/".join(part for part in parts if part)
         return ParquetFileWriter(
             target.storage,
-            location,
+            target.place(folder, f"{target.name}-{self._files:05d}.parquet"),
             target.arrow_schema,
             target.schema,
             target.modes,

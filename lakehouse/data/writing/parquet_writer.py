@@ -25,7 +25,18 @@ from lakehouse.data.statistics.column_metrics import (
     footer_metrics,
 )
 from lakehouse.errors import InvalidPropertyError, StorageError
-from lakehouse.spec.table_properties import PARQUET_ENCODINGS, TableProperties
+from lakehouse.spec.table_properties import (
+    BLOOM_FPP_PREFIX,
+    BLOOM_NDV_PREFIX,
+    BLOOM_PREFIX,
+    DICTIONARY_PREFIX,
+    PARQUET_ENCODINGS,
+    STATISTICS_PREFIX,
+    TableProperties,
+    boolean,
+    positive,
+    probability,
+)
 from lakehouse.spec.types.arrow_types import field_id_of, leaf_field_ids
 from lakehouse.spec.types.internal_values import is_ordered_alike
 from lakehouse.storage.storage_protocol import OutputStream, Storage
@@ -57,6 +68,13 @@ class ParquetOptions:
         row_group_bytes: target size of a row group in memory, before encoding.
         row_group_rows: most rows of a row group.
         encodings: of columns by dotted name; those of other columns are the writer's.
+        page_rows: most rows of a data page.
+        page_version: 1 or 2, of data pages.
+        plain: columns without a dictionary, by dotted name.
+        unmeasured: columns without statistics, by dotted name.
+        bloom_filters: by dotted name (false positives, distinct values) of columns with a filter;
+            None: as many values as `bloom_bytes` hold.
+        bloom_bytes: most bytes of a Bloom filter.
     """
 
     codec: str
@@ -66,6 +84,12 @@ class ParquetOptions:
     row_group_bytes: int
     row_group_rows: int
     encodings: Mapping[str, str] = field(default_factory=dict)
+    page_rows: int = 20_000
+    page_version: int = 1
+    plain: frozenset[str] = frozenset()
+    unmeasured: frozenset[str] = frozenset()
+    bloom_filters: Mapping[str, tuple[float, int | None]] = field(default_factory=dict)
+    bloom_bytes: int = 1 << 20
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ParquetOptions:
@@ -80,7 +104,38 @@ class ParquetOptions:
             row_group_bytes=read.parquet_row_group_size_bytes,
             row_group_rows=read.parquet_row_group_limit,
             encodings=read.encodings(),
+            page_rows=read.parquet_page_row_limit,
+            page_version=int(read.parquet_page_version[1:]),
+            plain=_columns(read, DICTIONARY_PREFIX, wanted=False),
+            unmeasured=_columns(read, STATISTICS_PREFIX, wanted=False),
+            bloom_filters=_bloom_filters(read),
+            bloom_bytes=read.parquet_bloom_filter_max_bytes,
         )
+
+    def bloom_options(self, schema: pa.Schema) -> dict[str, dict[str, float]] | None:
+        """What pyarrow takes as `bloom_filter_options`: of columns of a type that can have one."""
+        found: dict[str, dict[str, float]] = {}
+        leaves = dict(leaf for one in schema for leaf in _leaves(one.name, one))
+        for path in self.bloom_filters.keys() & leaves.keys():
+            if not pa.types.is_boolean(leaves[path]):
+                fpp, ndv = self.bloom_filters[path]
+                most = max(1, int(self.bloom_bytes * 8 * math.log(2) ** 2 / -math.log(fpp)))
+                found[path] = {"ndv": min(ndv or most, most), "fpp": fpp}
+        return found or None
+
+
+def _columns(read: TableProperties, prefix: str, *, wanted: bool) -> frozenset[str]:
+    said = read.by_column(prefix, boolean)
+    return frozenset(name for name, value in said.items() if value is wanted)
+
+
+def _bloom_filters(read: TableProperties) -> dict[str, tuple[float, int | None]]:
+    false_positives = read.by_column(BLOOM_FPP_PREFIX, probability)
+    distinct = read.by_column(BLOOM_NDV_PREFIX, positive)
+    return {
+        name: (false_positives.get(name, 0.01), distinct.get(name))
+        for name in sorted(_columns(read, BLOOM_PREFIX, wanted=True))
+    }
 
 
 def _level(codec: str, level: int | None) -> int | None:
@@ -151,8 +206,13 @@ class ParquetFileWriter:
                 dictionary_pagesize_limit=options.dictionary_bytes,
                 store_schema=False,
                 store_decimal_as_integer=True,
-                write_statistics=statistics_columns(arrow_schema, self._misread),
-                **encoding_options(arrow_schema, options.encodings, plain),
+                data_page_version=f"{options.page_version}.0",
+                max_rows_per_page=options.page_rows,
+                bloom_filter_options=options.bloom_options(arrow_schema),
+                write_statistics=statistics_columns(
+                    arrow_schema, self._misread | options.unmeasured
+                ),
+                **encoding_options(arrow_schema, options.encodings, {*plain, *options.plain}),
                 write_page_index=True,
                 write_page_checksum=True,
             )

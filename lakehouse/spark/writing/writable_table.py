@@ -146,7 +146,9 @@ class WritableTableAnswers(TableAnswers):
                 table=self.name,
             )
         table, columns = self._table, self._columns(told)
-        target = self._target(told["options"])
+        target = write_target(
+            self._spark(), table, self._branch, told["options"], takes_branch=True
+        )
         options = write_options(self._spark(), table, told["mode"], told["options"])
         commit = table_commit(table, target, told["mode"], condition, columns, options)
         request = options.request(table.write_request() if columns is None else columns.request())

@@ -135,6 +135,7 @@ def _warn(table: Table, given: Mapping[str, str]) -> None:
         *_CHOICES,
         *_WITHOUT_EFFECT,
         *_ELSEWHERE,
+        "branch",
         "write-format",
         "output-spec-id",
         "validate-from-snapshot-id",

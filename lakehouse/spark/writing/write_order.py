@@ -62,6 +62,8 @@ def obstacle(spark: SparkSession, request: WriteRequest, storage: Storage) -> st
     """What keeps the JVM from writing a table's files, in words; None when nothing does."""
     if not _jvm_reaches(spark, request.location, storage):
         return "the session's JVM has no file system for the location"
+    if TableProperties(request.properties).object_storage:
+        return "files lie in folders named by a hash"
     options = ParquetOptions.from_properties(request.properties)
     if options.codec not in _CODECS or (options.level is not None and options.codec != "zstd"):
         return f"Spark's Parquet has no {options.codec} codec with such a level"
@@ -97,12 +99,22 @@ def write_order(
     """
     schema, properties = request.schema, TableProperties(request.properties)
     options = ParquetOptions.from_properties(request.properties)
-    settings = {
+    settings: dict[str, object] = {
         "parquet.block.size": options.row_group_bytes,
         "parquet.page.size": options.page_bytes,
         "parquet.dictionary.page.size": options.dictionary_bytes,
         "parquet.block.row.count.limit": options.row_group_rows,
+        "parquet.page.row.count.limit": options.page_rows,
+        "parquet.writer.version": f"PARQUET_{options.page_version}_0",
+        "parquet.bloom.filter.max.bytes": options.bloom_bytes,
+        **{f"parquet.enable.dictionary#{one}": "false" for one in options.plain},
+        **{f"parquet.column.statistics.enabled#{one}": "false" for one in options.unmeasured},
     }
+    for name, (false_positives, distinct) in options.bloom_filters.items():
+        settings[f"parquet.bloom.filter.enabled#{name}"] = "true"
+        settings[f"parquet.bloom.filter.fpp#{name}"] = false_positives
+        if distinct is not None:
+            settings[f"parquet.bloom.filter.expected.ndv#{name}"] = distinct
     if options.level is not None:
         settings["parquet.compression.codec.zstd.level"] = options.level
     required = [

@@ -41,24 +41,45 @@ class WriteTarget:
 
 
 def write_target(
-    spark: SparkSession, table: Table, branch: str, options: Mapping[str, str]
+    spark: SparkSession,
+    table: Table,
+    branch: str,
+    options: Mapping[str, str],
+    *,
+    takes_branch: bool = False,
 ) -> WriteTarget:
     """Where a session writes that asks for a branch, with the write's options.
 
     With `write.wap.enabled` and `spark.wap.id` the write is staged under that id. The options
     `snapshot-property.*` are entries of the snapshot's summary.
 
+    Args:
+        spark: the session.
+        table: that is written to.
+        branch: that the table's name asks for.
+        options: of the write.
+        takes_branch: whether the option `branch` may name another one than main.
+
     Raises:
-        InvalidInputError: a branch other than main with `spark.wap.id`; an option that names one,
-            which says nothing where rows are written.
+        InvalidInputError: a branch other than main with `spark.wap.id`; an option that names one
+            where that says nothing, or beside another branch; a tag.
     """
-    named = next((key for key in options if key.lower() in ("branch", "tag")), None)
-    if named is not None:
+    named = {key.lower(): text for key, text in options.items()}
+    if "tag" in named or ("branch" in named and not takes_branch):
+        said = "tag" if "tag" in named else "branch"
         raise InvalidInputError(
-            f"{table.name}: the option {named} is one of reads; rows are written to "
-            f"{table.name}.branch_{options[named]}",
+            f"{table.name}: the option {said} is one of reads; rows are written to "
+            f"{table.name}.branch_{named[said]}",
             table=table.name,
         )
+    if "branch" in named:
+        if branch not in ("main", named["branch"]):
+            raise InvalidInputError(
+                f"{table.name}: the option branch is {named['branch']}, and the table's name, or "
+                f"spark.wap.branch, says {branch}: leave one out",
+                table=table.name,
+            )
+        branch = named["branch"]
     summary = {
         "engine-name": "spark",
         "engine-version": spark.version,

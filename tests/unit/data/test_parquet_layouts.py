@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,15 +31,18 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+import lakehouse as lh
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
-from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.data.writing.data_file_writer import WriteRequest, hashed_folders, write_all
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_by_scheme import storage_for
+from tests.table_census import take_census
 
 KINDS = [
     BooleanType(),
@@ -252,3 +258,105 @@ def test_a_required_column_with_nulls_names_the_file_that_holds_them():
     with pytest.raises(InvalidSchemaError) as caught:
         read_table(tasks_of([good, bad, last]), ReadRequest(schema=strict), storage)
     assert bad.file_path in str(caught.value)
+
+
+PAGES = {
+    "write.parquet.page-version": "v2",
+    "write.parquet.page-row-limit": "100",
+    "write.parquet.compression-codec": "uncompressed",
+    "write.parquet.dict-encoding-enabled.column.n": "false",
+    "write.parquet.stats-enabled.column.s": "false",
+    "write.parquet.bloom-filter-enabled.column.s": "true",
+    "write.parquet.bloom-filter-fpp.column.s": "0.001",
+    "write.parquet.bloom-filter-ndv.column.s": "1000",
+}
+
+
+def test_pages_dictionaries_statistics_and_bloom_filters_are_as_the_table_says(tmp_path) -> None:
+    """The judges: page headers (format of Parquet: 15, then the type twice), and DuckDB."""
+    rows = pa.table({"n": pa.array([0] * 1000, pa.int64()), "s": [f"{n % 7}" for n in range(1000)]})
+    files = {}
+    for name, properties in (("asked", PAGES), ("plain", {})):
+        request = WriteRequest(
+            table="t",
+            location=str(tmp_path / name),
+            schema=Schema(
+                NestedField(1, "n", LongType(), required=False),
+                NestedField(2, "s", StringType(), required=False),
+            ),
+            spec=UNPARTITIONED_PARTITION_SPEC,
+            properties=properties,
+            write_id=name,
+        )
+        (files[name],) = write_all(rows, request, storage_for(str(tmp_path)))
+        found = pq.read_table(files[name].file_path.removeprefix("file://"))
+        assert found.to_pydict() == rows.to_pydict()
+    paths = {name: file.file_path.removeprefix("file://") for name, file in files.items()}
+    for name, kind, pages in (("asked", b"\x15\x06\x15", 10), ("plain", b"\x15\x00\x15", 1)):
+        chunk = pq.read_metadata(paths[name]).row_group(0).column(0)  # of zeros
+        begin, length = chunk.data_page_offset, chunk.total_compressed_size
+        content = Path(paths[name]).read_bytes()[begin : begin + length]
+        assert content.startswith(kind)
+        assert pages <= content.count(kind) < 3 * pages
+    with duckdb.connect() as connection:
+        for name, path in paths.items():
+            told = connection.execute(
+                "SELECT path_in_schema, dictionary_page_offset IS NOT NULL, "
+                "stats_min_value IS NOT NULL, "
+                f"bloom_filter_offset IS NOT NULL FROM parquet_metadata('{path}') ORDER BY 1"
+            ).fetchall()
+            asked = [("n", False, True, False), ("s", True, False, True)]
+            plain = [("n", True, True, False), ("s", True, True, False)]
+            assert told == (asked if name == "asked" else plain)
+        probe = (
+            f"SELECT bool_and(bloom_filter_excludes) FROM parquet_bloom_probe('{paths['asked']}'"
+        )
+        assert connection.execute(f"{probe}, 's', '9')").fetchone() == (True,)
+        assert connection.execute(f"{probe}, 's', '6')").fetchone() == (False,)
+    # a column without statistics in the file has none in the manifest
+    assert files["asked"].lower_bounds.keys() == {1}
+    assert files["plain"].lower_bounds.keys() == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "folders"),
+    [
+        ("a", "0101/0110/1001/10110010"),
+        ("b", "1110/0111/1110/00000011"),
+        ("c", "0010/1101/0110/01011111"),
+        ("d", "1001/0001/0100/01110011"),
+    ],
+)
+def test_hashes_of_paths_are_javas(path, folders) -> None:
+    """The judge: what Iceberg's own test of its provider of locations expects."""
+    assert hashed_folders(path) == folders
+
+
+@pytest.mark.parametrize(
+    ("partitioned", "form"),
+    [
+        ("true", r"/data/[01]{4}/[01]{4}/[01]{4}/[01]{8}/day=1/[^/]*\.parquet$"),
+        ("false", r"/data/[01]{4}/[01]{4}/[01]{4}/[01]{8}-[^/]*\.parquet$"),
+    ],
+)
+def test_files_of_object_stores_are_spread(tmp_path, partitioned, form) -> None:
+    """Appends, rewrites and compaction; nothing of it is an orphan."""
+    table = lh.load_catalog(str(tmp_path)).create_table(
+        "raw.t",
+        pa.schema({"id": pa.int64(), "day": pa.int64()}),
+        partition_by=["day"],
+        properties={
+            "write.object-storage.enabled": "true",
+            "write.object-storage.partitioned-paths": partitioned,
+        },
+    )
+    for start in (0, 10, 20):
+        table.append(pa.table({"id": range(start, start + 10), "day": [1] * 10}))
+    table.delete(where="id = 3")
+    table.compact(CompactionOptions(rewrite_all=True))
+    paths = [one["file_path"] for one in table.inspect.all_data_files().to_pylist()]
+    assert len(set(paths)) == 5
+    assert all(re.search(form, path) for path in paths)
+    ids = table.scan().to_arrow()["id"].to_pylist()
+    assert sorted(ids) == [n for n in range(30) if n != 3]
+    assert not take_census(table.catalog, table.identifier).unreachable

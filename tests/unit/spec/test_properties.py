@@ -137,7 +137,7 @@ write.update.mode write.upsert.enabled write.wap.enabled
 def test_every_property_of_iceberg_has_its_place(name):
     told = without_effect({name: "x"})
     honoured = {known.name for known in all_properties()} | HONOURED_ELSEWHERE.keys()
-    if name in honoured or name in REFUSED or name.endswith("metrics.column.x"):
+    if name.removesuffix("x") in honoured or name in honoured or name in REFUSED:
         assert told == []
     else:
         assert len(told) == 1
