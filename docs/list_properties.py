@@ -5,9 +5,12 @@ python docs/list_properties.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
+from lakehouse.spark.catalog.procedure_list import PROCEDURES
 from lakehouse.spec.table_properties import (
     HONOURED_ELSEWHERE,
     KEPT_FOR_OTHERS,
@@ -16,6 +19,15 @@ from lakehouse.spec.table_properties import (
     all_properties,
 )
 
+ICEBERG = (
+    *("rollback_to_snapshot", "rollback_to_timestamp", "set_current_snapshot"),
+    *("cherrypick_snapshot", "publish_changes", "fast_forward", "expire_snapshots"),
+    *("remove_orphan_files", "rewrite_data_files", "rewrite_manifests"),
+    *("rewrite_position_delete_files", "snapshot", "migrate", "add_files", "register_table"),
+    *("ancestors_of", "create_changelog_view", "compute_table_stats", "compute_partition_stats"),
+    "rewrite_table_path",
+)
+"""The procedures of Iceberg's documentation."""
 PAGE = Path(__file__).with_name("properties.md")
 
 
@@ -23,10 +35,12 @@ def tables() -> Mapping[str, str]:
     """Markdown of each table, by the name in the comments around it."""
     honoured = [(one.name, _shown(one.default), one.meaning) for one in all_properties()]
     honoured += [(name, "", meaning) for name, meaning in HONOURED_ELSEWHERE.items()]
+    honoured = [(*one, _tried(one[0])) for one in honoured]
     return {
-        "honoured": _table(("property", "default", ""), honoured),
+        "honoured": _table(("property", "default", "", "tried in"), honoured),
         "refused": _table(("property", ""), REFUSED.items()),
         "kept": _table(("property", "what happens instead"), KEPT_FOR_OTHERS.items()),
+        "procedures": _table(("procedure", "arguments", "refused"), map(_procedure, ICEBERG)),
     }
 
 
@@ -37,6 +51,32 @@ def page(text: str) -> str:
         before, _, rest = text.partition(start)
         text = f"{before}{start}\n\n{table}\n{end}{rest.partition(end)[2]}"
     return text
+
+
+def _tried(name: str) -> str:
+    """The test that names a property: the one of the page, as long as it does."""
+    row = re.search(
+        rf"^\| {re.escape(_named(name))} \|.*\| (\S+) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    named = [row[1]] if row and name in _tests().get(row[1], "") else []
+    found = [*named, *(path for path, text in _tests().items() if name in text)]
+    return found[0] if found else ""
+
+
+@cache
+def _tests() -> Mapping[str, str]:
+    """Text of each file of tests, but for that of this list, by its path below `tests`."""
+    folder = PAGE.parents[1] / "tests"
+    paths = sorted(one for one in folder.rglob("*.py") if one.name != "test_properties.py")
+    return {str(one.relative_to(folder)): one.read_text() for one in paths}
+
+
+def _procedure(name: str) -> tuple[str, str, str]:
+    one = PROCEDURES[name]
+    if name == "migrate":
+        return name, "refused: a table of `spark_catalog` cannot become one of another catalog", ""
+    taken = ", ".join(f"`{argument}`" for argument in (*one.required, *one.optional))
+    return name, taken, ", ".join(f"`{argument}`" for argument in one.refused)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -290,6 +290,10 @@ PROCEDURES = (
         {"use_caching": "BOOLEAN"},
         {"rewritten_manifests_count": "INT", "added_manifests_count": "INT"},
         _rewrite_manifests,
+        {
+            "spec_id": ("INT", "the manifests of all specs are clustered"),
+            "sort_by": ("ARRAY<STRING>", "manifests are clustered by their partitions in order"),
+        },
     ),
     Procedure(
         "expire_snapshots",
@@ -302,6 +306,12 @@ PROCEDURES = (
         },
         _DELETED,
         _expire_snapshots,
+        {
+            "clean_expired_metadata": (
+                "BOOLEAN",
+                "schemas and partition specs stay, for whoever still writes by one",
+            )
+        },
     ),
     Procedure(
         "remove_orphan_files",
@@ -317,6 +327,13 @@ PROCEDURES = (
         },
         {"orphan_file_location": "STRING"},
         _remove_orphan_files,
+        {
+            "file_list_view": ("STRING", "files are listed where they lie"),
+            "prefix_mismatch_mode": (
+                "STRING",
+                "equal_schemes and equal_authorities say which prefixes mean the same",
+            ),
+        },
     ),
     Procedure(
         "compute_table_stats",

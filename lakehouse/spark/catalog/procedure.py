@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.reading.stated_condition import stated_condition
 from lakehouse.table.table import Table
@@ -93,6 +93,8 @@ class Procedure:
         optional: of those that it may leave out.
         returns: names and Spark types of the columns of what it returns.
         run: gives the rows.
+        refused: Spark type of arguments that Iceberg's procedure has and this one does not honour,
+            and why.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Procedure:
     optional: Mapping[str, str]
     returns: Mapping[str, str]
     run: Callable[[Call], Rows]
+    refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def description(self) -> str:
@@ -110,7 +113,7 @@ class Procedure:
         """For `LakeProcedure.java`."""
         parameters = [
             {"name": name, "type": kind, "required": given is self.required}
-            for given in (self.required, self.optional)
+            for given in (self.required, self.optional, self._refused_types())
             for name, kind in given.items()
         ]
         return {
@@ -120,11 +123,18 @@ class Procedure:
             "returns": ", ".join(f"`{name}` {kind}" for name, kind in self.returns.items()),
         }
 
+    def _refused_types(self) -> Mapping[str, str]:
+        return {name: kind for name, (kind, _) in self.refused.items()}
+
     def rows(self, call: Call) -> list[list[Any]]:
         """Do it.
 
-        Raises InvalidInputError for null as a required argument, or in an array or a map.
+        Raises InvalidInputError for null as a required argument, or in an array or a map, and
+        UnsupportedFeatureError for an argument that is refused, unless it is null or false.
         """
+        for name, (_, why) in self.refused.items():
+            if call.get(name) not in (None, False):
+                raise UnsupportedFeatureError(f"CALL system.{self.name}: no {name} here: {why}")
         missing = [one for one in self.required if call.arguments.get(one) is None]
         if missing:
             raise InvalidInputError(f"CALL system.{self.name}: {missing[0]} must not be null")

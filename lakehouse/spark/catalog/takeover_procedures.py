@@ -196,7 +196,12 @@ PROCEDURES = (
     Procedure(
         "snapshot",
         {"source_table": "STRING", "table": "STRING"},
-        {"location": "STRING", "properties": "MAP<STRING, STRING>", "parallelism": "INT"},
+        {
+            "location": "STRING",
+            "properties": "MAP<STRING, STRING>",
+            "parallelism": "INT",
+            "ignore_missing_files": "BOOLEAN",
+        },
         {"imported_files_count": "BIGINT"},
         _snapshot,
     ),

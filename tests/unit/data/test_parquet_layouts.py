@@ -360,3 +360,15 @@ def test_files_of_object_stores_are_spread(tmp_path, partitioned, form) -> None:
     ids = table.scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == [n for n in range(30) if n != 3]
     assert not take_census(table.catalog, table.identifier).unreachable
+
+
+@pytest.mark.parametrize(("kind", "days"), [("timestamp", 200_000_000), ("timestamp_ns", 200_000)])
+def test_a_date_that_no_timestamp_has_is_an_error_when_it_is_read(tmp_path, kind, days) -> None:
+    table = lh.load_catalog(str(tmp_path)).create_table(
+        "raw.t", pa.schema({"d": pa.date32()}), properties={"format-version": "3"}
+    )
+    table.append(pa.table({"d": pa.array([0, days], pa.date32())}))
+    with table.update_schema() as change:
+        change.update_column("d", kind)
+    with pytest.raises(InvalidSchemaError, match=f"not a valid {kind}"):
+        table.scan().to_arrow()

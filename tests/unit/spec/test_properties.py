@@ -1,3 +1,4 @@
+import inspect
 import re
 
 import pytest
@@ -173,3 +174,70 @@ def test_the_page_lists_what_the_code_goes_by():
 
     text = PAGE.read_text()
     assert page(text) == text, "python docs/list_properties.py"
+
+
+WRITE_OPTIONS = (
+    *("write-format", "target-file-size-bytes", "check-nullability", "snapshot-property.<...>"),
+    *("fanout-enabled", "check-ordering", "isolation-level", "validate-from-snapshot-id"),
+    *("compression-codec", "compression-level", "compression-strategy", "distribution-mode"),
+    *("delete-granularity", "shred-variants", "variant-inference-buffer-size", "branch"),
+    *("use-merge-append-for-streaming", "overwrite-mode", "output-spec-id"),
+    "use-table-distribution-and-ordering",
+)
+
+
+def test_the_page_says_of_every_option_of_a_write_what_becomes_of_it():
+    """Iceberg's documentation lists these; the code knows those that are said to be honoured."""
+    from docs.list_properties import PAGE
+    from lakehouse.spark.writing import write_options
+
+    table = PAGE.read_text().partition("<!-- write options -->")[2]
+    table = table.partition("<!-- end of write options -->")[0]
+    said = dict(re.findall(r"^\| `([^`]+)` \| (\w+) \|", table, re.MULTILINE))
+    assert sorted(said) == sorted(WRITE_OPTIONS)
+    code = inspect.getsource(write_options)
+    for name, state in said.items():
+        assert state in ("honoured", "refused", "meaningless")
+        if state != "meaningless":
+            assert f'"{name.removesuffix("<...>")}"' in code
+
+
+# of Iceberg's documentation (spark-procedures.md), arguments that only this one or that one has
+PROCEDURES = {
+    "rollback_to_snapshot": "table snapshot_id",
+    "rollback_to_timestamp": "table timestamp",
+    "set_current_snapshot": "table snapshot_id ref",
+    "cherrypick_snapshot": "table snapshot_id",
+    "publish_changes": "table wap_id",
+    "fast_forward": "table branch to",
+    "expire_snapshots": "table older_than retain_last max_concurrent_deletes stream_results "
+    "snapshot_ids clean_expired_metadata",
+    "remove_orphan_files": "table older_than location dry_run max_concurrent_deletes "
+    "stream_results file_list_view equal_schemes equal_authorities prefix_mismatch_mode "
+    "prefix_listing",
+    "rewrite_data_files": "table strategy sort_order options where",
+    "rewrite_manifests": "table use_caching spec_id sort_by",
+    "rewrite_position_delete_files": "table options where",
+    "snapshot": "source_table table location properties parallelism ignore_missing_files",
+    "migrate": "table properties drop_backup backup_table_name parallelism ignore_missing_files",
+    "add_files": "table source_table partition_filter check_duplicate_files parallelism",
+    "register_table": "table metadata_file",
+    "ancestors_of": "table snapshot_id",
+    "create_changelog_view": "table changelog_view options net_changes compute_updates "
+    "identifier_columns",
+    "compute_table_stats": "table snapshot_id columns",
+    "compute_partition_stats": "table snapshot_id",
+    "rewrite_table_path": "table source_prefix target_prefix start_version end_version "
+    "staging_location create_file_list",
+}
+
+
+def test_every_argument_of_icebergs_procedures_is_taken_or_refused_by_name():
+    from docs.list_properties import ICEBERG
+    from lakehouse.spark.catalog import procedure_list
+
+    assert sorted(PROCEDURES) == sorted(ICEBERG)
+    for name, arguments in PROCEDURES.items():
+        one = procedure_list.PROCEDURES[name]
+        assert set(arguments.split()) <= {*one.required, *one.optional, *one.refused}, name
+        assert not one.refused.keys() & {*one.required, *one.optional}, name

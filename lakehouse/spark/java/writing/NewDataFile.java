@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.parquet.column.ParquetProperties;
 import org.apache.parquet.hadoop.ParquetFileWriter;
 import org.apache.parquet.hadoop.ParquetWriter;
 import org.apache.parquet.hadoop.api.WriteSupport;
@@ -57,6 +58,7 @@ public final class NewDataFile {
             .withPageSize(settings.getInt("parquet.page.size", 1048576))
             .withDictionaryPageSize(settings.getInt("parquet.dictionary.page.size", 2097152))
             .withRowGroupRowCountLimit(settings.getInt("parquet.block.row.count.limit", 1048576));
+        withPages(builder, settings);
         withoutMisreadStatistics(builder, order);
         this.writer = (ParquetWriter) SQLConf.withExistingConf(plain(), new AbstractFunction0() {
             public Object apply() {
@@ -67,6 +69,33 @@ public final class NewDataFile {
                 }
             }
         });
+    }
+
+    /** What the table's properties say of pages, and of columns one by one. */
+    private static void withPages(Builder builder, Configuration settings) {
+        builder
+            .withWriterVersion(ParquetProperties.WriterVersion.fromString(
+                settings.get("parquet.writer.version", "v1")))
+            .withPageRowCountLimit(settings.getInt("parquet.page.row.count.limit", 20000))
+            .withMaxBloomFilterBytes(settings.getInt("parquet.bloom.filter.max.bytes", 1048576));
+        for (Object one : settings.getValByRegex("^parquet\\.[^#]*#").entrySet()) {
+            Map.Entry entry = (Map.Entry) one;
+            String name = (String) entry.getKey();
+            String value = (String) entry.getValue();
+            String column = name.substring(name.indexOf('#') + 1);
+            String what = name.substring(0, name.indexOf('#'));
+            if (what.equals("parquet.enable.dictionary")) {
+                builder.withDictionaryEncoding(column, Boolean.parseBoolean(value));
+            } else if (what.equals("parquet.column.statistics.enabled")) {
+                builder.withStatisticsEnabled(column, Boolean.parseBoolean(value));
+            } else if (what.equals("parquet.bloom.filter.enabled")) {
+                builder.withBloomFilterEnabled(column, Boolean.parseBoolean(value));
+            } else if (what.equals("parquet.bloom.filter.fpp")) {
+                builder.withBloomFilterFPP(column, Double.parseDouble(value));
+            } else if (what.equals("parquet.bloom.filter.expected.ndv")) {
+                builder.withBloomFilterNDV(column, Long.parseLong(value));
+            }
+        }
     }
 
     public void write(InternalRow row) throws IOException {
