@@ -45,6 +45,7 @@ from lakehouse.maintenance.relocation import relocate
 from lakehouse.spec.metadata.table_updates import SetCurrentSchema
 from lakehouse.storage.storage_protocol import DeleteReport
 from tests.integration.test_maintenance_compaction import equality_delete
+from tests.seeds import seeds
 from tests.servers import ServeProcess
 
 SCHEMA = pa.schema(
@@ -321,7 +322,7 @@ def run(folder, seed, steps=12):
         raise
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, of=6))
 def test_delta_shows_what_iceberg_shows(tmp_path, seed):
     run(tmp_path / "lake", seed)
 

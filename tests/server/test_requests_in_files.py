@@ -4,6 +4,7 @@ effect once.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import uuid
 from pathlib import Path
@@ -149,6 +150,18 @@ def prepare(warehouse):
     outside.write_text(text.replace("/s/o", "/s/r"))
 
 
+def prepared(folder):
+    """Such a warehouse in a folder; the first one is kept there, and copied for each further."""
+    warehouse, kept = folder / "lake", folder / "kept"
+    if kept.exists():
+        shutil.rmtree(warehouse)
+        shutil.copytree(kept, warehouse)
+    else:
+        prepare(warehouse)
+        shutil.copytree(warehouse, kept)
+    return warehouse
+
+
 def versions(warehouse, folder):
     return len(list((warehouse / folder / "metadata").glob("v*.metadata.json")))
 
@@ -158,9 +171,8 @@ def asked(case, warehouse):
     return (method, path, names, body(warehouse) if callable(body) else body), folder
 
 
-def count_steps(case, warehouse):
-    steps = []
-    prepare(warehouse)
+def count_steps(case, folder):
+    steps, warehouse = [], prepared(folder)
     request, folder = asked(case, warehouse)
     before = versions(warehouse, folder) if folder else 0
     status, _ = Server(warehouse, lambda: steps.append(1)).ask(*request, key=str(uuid.uuid4()))
@@ -175,10 +187,9 @@ def count_steps(case, warehouse):
 )
 def test_killed_between_any_two_steps(case, tmp_path):
     """Another server is asked again; a third one, once that is done."""
-    steps, status = count_steps(case, tmp_path / "counted")
+    steps, status = count_steps(case, tmp_path)
     for last in range(steps + 1):
-        warehouse, left = tmp_path / str(last), [last]
-        prepare(warehouse)
+        warehouse, left = prepared(tmp_path), [last]
         request, folder = asked(case, warehouse)
         before = versions(warehouse, folder) if folder else 0
 
@@ -212,10 +223,9 @@ def test_killed_between_any_two_steps(case, tmp_path):
 )
 def test_two_servers_at_once(case, tmp_path):
     """One waits at a step until the other has done all of it."""
-    steps, status = count_steps(case, tmp_path / "counted")
+    steps, status = count_steps(case, tmp_path)
     for at in range(steps):
-        warehouse, step = tmp_path / str(at), [0]
-        prepare(warehouse)
+        warehouse, step = prepared(tmp_path), [0]
         request, folder = asked(case, warehouse)
         before = versions(warehouse, folder) if folder else 0
         waits, goes_on = threading.Event(), threading.Event()

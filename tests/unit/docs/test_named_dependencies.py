@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -45,9 +46,12 @@ def imported(folder: str) -> dict[str, str]:
     return found
 
 
+installed = functools.cache(packages_distributions)
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_what_is_imported_is_named(folder):
-    distributions, known = packages_distributions(), named()
+    distributions, known = installed(), named()
     unnamed = {
         module: file
         for module, file in imported(folder).items()
