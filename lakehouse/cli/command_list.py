@@ -139,6 +139,10 @@ COMMANDS = {
         "lakehouse.cli.maintenance_commands",
         "Make the tables of a backup those of this catalog, each file verified.",
     ),
+    "materialized-view": Listed(
+        "lakehouse.cli.view_commands",
+        "Views whose rows are kept in a table: create, refresh, see how fresh they are.",
+    ),
     "delta": Listed(
         "lakehouse.cli.delta_commands",
         "Delta beside Iceberg: keep a log of Delta for tables, take over tables of Delta.",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from lakehouse.orchestration.code_location import build_definitions
     from lakehouse.orchestration.discovery import discover
+    from lakehouse.orchestration.materialized_view import MaterializedView
     from lakehouse.orchestration.project import Pipeline
     from lakehouse.orchestration.publishing_executor import publishing
     from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -50,6 +51,7 @@ __all__ = [
     "LakehouseIOManager",
     "LakehouseResource",
     "LakehouseSpark",
+    "MaterializedView",
     "Pipeline",
     "ReadOptions",
     "Source",
@@ -90,6 +92,7 @@ _HOMES = {
     "LakehouseIOManager": "orchestration.assets.lakehouse_io_manager",
     "LakehouseResource": "orchestration.resources",
     "LakehouseSpark": "orchestration.resources",
+    "MaterializedView": "orchestration.materialized_view",
     "Pipeline": "orchestration.project",
     "ReadOptions": "ingestion.read_options",
     "Source": "ingestion.source",

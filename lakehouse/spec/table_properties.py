@@ -777,6 +777,7 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "dictionary; Spark's writer chooses by itself.",
     "comment": "What the table is; Spark and agents show it.",
     "owner": "Who looks after the table; agents show it.",
+    "lakehouse.mv.view": "Set by materialized views: the view whose rows these are.",
     "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
     "lakehouse.definition": "Set by sources, derived tables and assets: what they were made by.",
     "lakehouse.pipelines.view": "Set where Spark's pipelines keep a materialized view.",

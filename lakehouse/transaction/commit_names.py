@@ -18,7 +18,8 @@ STREAM_MARK = "lakehouse.stream."
 """Begins the table properties that say which batch of a stream was committed last."""
 _COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
 _QUERY_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
-_PREFIX = "stream:"
+STREAM_PREFIX = "stream:"
+"""Begins the names of commits of streams; the query's id and the batch's number follow."""
 
 
 class StreamBatch(str):
@@ -54,7 +55,7 @@ class StreamBatch(str):
                 f"Batch {batch_id} of the stream {query_id!r}: a stream's id has up to 100 "
                 "letters, digits, - and _, and its batches count from 0."
             )
-        made = super().__new__(cls, f"{_PREFIX}{query_id}:{batch_id}")
+        made = super().__new__(cls, f"{STREAM_PREFIX}{query_id}:{batch_id}")
         made.query_id, made.batch_id = query_id, batch_id
         return made
 
@@ -131,7 +132,7 @@ def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tu
     in what is left, or all of the history. What the property notes of `main` counts where what is
     left of the branch begins on `main`.
     """
-    prefix = f"{_PREFIX}{batch.query_id}:"
+    prefix = f"{STREAM_PREFIX}{batch.query_id}:"
     noted = {name: batch.marked(metadata, name) for name in (branch, MAIN_BRANCH)}
     if not any(noted.values()) and not _is_mentioned(metadata, f'"{prefix}'):
         return ()

@@ -17,13 +17,14 @@ than 1 GB.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import multiprocessing
 import re
 import resource
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -64,7 +65,7 @@ def main() -> int:
     parser.add_argument("--hunt", choices=HUNTS, help="another kind of round")
     parser.add_argument("--faults", action="store_true", help="list those that are planted")
     parser.add_argument("--planted", action="store_true", help="find faults that we had")
-    parser.add_argument("--processes", type=int, default=1, help="of --foreign")
+    parser.add_argument("--processes", type=int, default=1, help="of --foreign, --hunt")
     arguments = parser.parse_args()
     if arguments.faults:
         return list_faults()
@@ -72,7 +73,9 @@ def main() -> int:
     rounds = arguments.rounds or (hunt.rounds if hunt else 1000)
     seeds = range(arguments.seed, arguments.seed + rounds)
     if hunt is not None:
-        return planted_hunt(hunt, seeds) if arguments.planted else hunted(hunt, seeds)
+        if arguments.planted:
+            return planted_hunt(hunt, seeds)
+        return hunted(arguments.hunt, seeds, arguments.processes)
     if arguments.landing:
         return planted_landing(seeds) if arguments.planted else landing(seeds)
     if arguments.killed:
@@ -131,16 +134,27 @@ def killed(seeds: range) -> int:
     return told(found, sum(found.outcomes.values()), "runs")
 
 
-def hunted(hunt: Hunt, seeds: range) -> int:
-    """Rounds of a hunt; the exit code."""
+def hunted(name: str, seeds: range, processes: int) -> int:
+    """Rounds of a hunt, so many at a time; the exit code."""
     faults = 0
-    for seed in seeds:
-        fault = hunt.fault(seed, session)
-        if fault is not None:
-            faults += 1
-            say_each([fault])
+    parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
+    with contextlib.ExitStack() as stack:
+        each: Callable[..., Iterable[Sequence[str]]] = map
+        if processes > 1:
+            context = multiprocessing.get_context("spawn")
+            each = stack.enter_context(context.Pool(processes)).imap_unordered
+        for done, found in enumerate(each(functools.partial(faults_of, name), parts), 1):
+            say_each(found)
+            faults += len(found)
+            if done < len(parts):
+                say(f"{done * PART:,} rounds, {faults} faults")
     say(f"{len(seeds):,} rounds, {faults} faults")
     return int(faults > 0)
+
+
+def faults_of(name: str, seeds: range) -> list[str]:
+    """What rounds of a hunt find."""
+    return [fault for seed in seeds if (fault := HUNTS[name].fault(seed, session)) is not None]
 
 
 def planted_hunt(hunt: Hunt, seeds: range) -> int:

@@ -16,6 +16,7 @@ from tests.hostile import (
     followed_tables,
     frames_of_assets,
     redefinitions,
+    replayed_tables,
     spark_sessions,
 )
 from tests.hostile.foreign_mutants import Mutant
@@ -57,6 +58,7 @@ HUNTS = {
     "audited": Hunt(audited_assets.round_of, 60, audited_assets.MUTANTS),
     "derived": Hunt(redefinitions.derived_round, 60, redefinitions.OF_DERIVED),
     "followed": Hunt(followed_tables.round_of, 160, followed_tables.MUTANTS),
+    "replayed": Hunt(replayed_tables.round_of, 100, replayed_tables.MUTANTS),
     "sources": Hunt(redefinitions.source_round, 60, redefinitions.OF_SOURCES, spark=True),
     "caches": Hunt(spark_sessions.cached_round, 40, spark_sessions.OF_CACHES, spark=True),
     "options": Hunt(spark_sessions.written_round, 40, spark_sessions.OF_OPTIONS, spark=True),

@@ -17,8 +17,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import count, udf
 
 import lakehouse as lh
-from lakehouse.errors import CommitStateUnknownError
+from lakehouse.errors import CommitStateUnknownError, InvalidInputError
 from lakehouse.orchestration import LakehouseResource, run_stream
+from lakehouse.orchestration.lineage.undo import undo
 from lakehouse.spark import attach
 from lakehouse.spark.writing.stream_batches import StreamAnswers, Tail
 from tests.integration.spark_support import lake, session
@@ -463,7 +464,9 @@ def ends_anywhere(crashing, source, least=0, **how):
         assert landed(crashing) == list(range(max(count, least))), crash.__name__
 
 
-def test_an_asset_streams_and_its_page_has_the_last_snapshot(spark, lake, source, tmp_path):
+def test_an_asset_streams_and_its_run_is_undone(spark, lake, source, tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+
     @dg.asset(key=["raw", "landed"], metadata={"write_mode": "append", "partition_by": "day"})
     def streamed(context: dg.AssetExecutionContext, lakehouse: LakehouseResource):
         trigger = {"availableNow": True}
@@ -472,16 +475,31 @@ def test_an_asset_streams_and_its_page_has_the_last_snapshot(spark, lake, source
 
     def run():
         resource = LakehouseResource(catalog=f"file://{tmp_path}/warehouse")
-        [told] = dg.materialize(
-            [streamed], resources={"lakehouse": resource}
-        ).asset_materializations_for_node("raw__landed")
-        return {key.removeprefix("lakehouse/"): one.value for key, one in told.metadata.items()}
+        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+            done = dg.materialize([streamed], resources={"lakehouse": resource}, instance=instance)
+        [told] = done.asset_materializations_for_node("raw__landed")
+        return done.run_id, {
+            key.removeprefix("lakehouse/"): one.value for key, one in told.metadata.items()
+        }
 
     for batches in (1, 2):
         source.lands((batches, "2026-01-01"))
-        told = run()
+        last, told = run()
         assert (told["stream_batches"], told["stream_batch_rows"]) == (batches, 1)
         head = lake.load_table("raw.landed").current_snapshot()
         assert told["snapshot_id"] == str(head.snapshot_id)
         assert head.summary["dagster.asset-key"] == "raw/landed"
     assert landed(lake) == [1, 2]
+    with pytest.raises(InvalidInputError, match="remove batch 1 and all after it") as refused:
+        undo(lake, last)
+    undo(lake, last, take_again=False)
+    assert landed(lake) == [1]
+    first = refused.value.context["first_batch"]
+    for noted in ("offsets", "commits"):
+        for one in (source.checkpoint / noted).iterdir():
+            number = one.name.lstrip(".").removesuffix(".crc")
+            if number.isdecimal() and int(number) >= first:
+                one.unlink()
+    source.lands((3, "2026-01-01"))
+    run()
+    assert landed(lake) == [1, 2, 3]

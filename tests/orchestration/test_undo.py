@@ -16,7 +16,7 @@ from lakehouse.errors import InvalidInputError, NoSuchSnapshotError, ValidationC
 from lakehouse.ingestion.definition_changes import as_property
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
-from lakehouse.orchestration.lineage.undo import UNDONE_TAG, execute, plan
+from lakehouse.orchestration.lineage.undo import UNDONE_TAG, execute, plan, undo
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from tests.orchestration.conftest import Pipe, event, june
 from tests.seeds import seeds
@@ -251,6 +251,41 @@ def test_from_dagster_to_the_command_line(
         assert seen.asset_observation.metadata["lakehouse/undone_run"].value == second
     run_cli(["undo", "ffffffff", *options], code=1)
     assert "no run of this instance" in capsys.readouterr().err
+
+
+def test_what_a_stream_has_read_does_not_come_again_and_undo_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    table = lake.create_table("t.a", SCHEMA)
+    rows = pa.table({"id": [1], "n": [1]}, schema=SCHEMA)
+    table.append(rows, commit_id=lh.StreamBatch("q1", 4))
+    running: list[str] = []
+
+    @dg.asset
+    def streamed(context) -> None:
+        for batch in (5, 6):
+            table.append(
+                rows, commit_id=lh.StreamBatch("q1", batch), summary={RUN_ID: context.run.run_id}
+            )
+        with pytest.raises(InvalidInputError, match=r"has not ended, .* terminate it first"):
+            undo(lake, context.run.run_id, ["t.a"])
+        running.append(context.run.run_id)
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        dg.materialize([streamed], instance=instance)
+    head = lake.load_table("t.a").metadata.current_snapshot_id
+    with pytest.raises(InvalidInputError, match=r"t\.a was written by stream:q1.* remove batch 5 "):
+        undo(lake, running[0], ["t.a"])
+    assert lake.load_table("t.a").metadata.current_snapshot_id == head
+    undo(lake, running[0], ["t.a"], take_again=False)
+    assert lake.load_table("t.a").scan().count() == 1
+    # what comes again is written again, what stayed is not
+    table = lake.load_table("t.a")
+    done = [table.append(rows, commit_id=lh.StreamBatch("q1", one)).replayed for one in (4, 5, 6)]
+    assert done == [True, False, False]
+    assert table.scan().count() == 3
 
 
 def heads_of(lake: Lakehouse) -> dict[str, int | None]:

@@ -386,11 +386,11 @@ class Follower:
     def _changes(self, name: str) -> tuple[pa.Table, pa.Table]:
         """Rows that went, and rows that came."""
         now = self._now[name]
-        since, to = self._before.inputs[name], self._id(name)
-        if to is None:
+        since = self._before.inputs[name]
+        if self._id(name) is None:
             raise NotFollowedError(f"{name} has no snapshot any more")
-        try:
-            log = now.table.changelog(since, to, where=now.where, net=True)
+        try:  # of the newest snapshot with the columns that the table has now
+            log = now.table.changelog(since, now.snapshot_id, where=now.where, net=True)
             found = log.to_arrow()
         except NoSuchSnapshotError as error:
             raise NotFollowedError(

@@ -39,6 +39,8 @@ from lakehouse.orchestration.lineage.undo_by_rows import Inverse, inverse_of
 from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
+from lakehouse.transaction.commit_names import STREAM_PREFIX
+from lakehouse.transaction.snapshot_producer import COMMIT_ID
 
 UNDONE_TAG = "lakehouse/undone"
 """Tag of a run that was undone: when."""
@@ -168,22 +170,31 @@ def undo(
         lake: the catalog that the pipeline writes to.
         run: Dagster's run id, or its first characters.
         tables: that it wrote; none: those that it materialized, and the ledgers of raw ones.
-        take_again: whether ledgers are to forget it, so that landing files are taken again.
+        take_again: whether ledgers are to forget it, so that landing files are taken again. What a
+            stream has read its checkpoint says, which is not ours.
         by_rows: where others have changed a table since, take back the run's rows alone.
         dry_run: say what would be done, change nothing.
 
     Raises:
         NotFoundError: no such run, or no instance of Dagster.
-        InvalidInputError: it wrote no table that is still as it left it.
+        InvalidInputError: it wrote no table that is still as it left it, or has not ended; it was a
+            stream, and `take_again` asks for what it cannot give back.
         ValidationConflictError: somebody changed rows of one of the tables since, with `by_rows`
             the same rows; nothing was done.
         NoSuchSnapshotError: what one of the tables was before has expired; nothing was done.
     """
     with open_instance() as instance:
         found = _run(instance, run)
+        if not found.is_finished:
+            raise InvalidInputError(
+                f"run {found.run_id} has not ended, and would go on writing: terminate it first",
+                run=found.run_id,
+            )
         keys = _materialized(instance, found.run_id)
         names = list(tables) or _with_ledgers(lake, keys.values(), take_again=take_again)
         planned = plan(lake, found.run_id, names, by_rows=by_rows)
+        if take_again:
+            _refuse_streams(lake, planned)
         done = replace(planned, dry_run=dry_run)
         if not dry_run:
             execute(lake, planned)
@@ -194,6 +205,24 @@ def undo(
                 if name in written:
                     _observe(instance, key, found.run_id, written[name])
     return done
+
+
+def _refuse_streams(lake: Lakehouse, planned: Undo) -> None:
+    """Raise InvalidInputError for a table whose rows come from a stream: they would not again."""
+    for one in planned.tables:
+        metadata = lake.load_table(one.name).metadata
+        names = [metadata.snapshot(found).summary.get(COMMIT_ID, "") for found in one.snapshots]
+        batches = [name.rpartition(":") for name in names if name.startswith(STREAM_PREFIX)]
+        if batches:
+            stream, first = batches[0][0], min(int(number) for _, _, number in batches)
+            raise InvalidInputError(
+                f"{one.name} was written by {stream}, whose checkpoint notes what was read: it "
+                "would not come again. Undo the run with --no-take-again. To have the stream read "
+                f"it once more, remove batch {first} and all after it from the folders offsets and "
+                "commits of its checkpoint before it starts again",
+                table=one.name,
+                first_batch=first,
+            )
 
 
 def plan(lake: Lakehouse, run_id: str, names: Iterable[str], *, by_rows: bool = False) -> Undo:

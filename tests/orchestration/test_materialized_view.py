@@ -1,0 +1,250 @@
+"""Materialized views of the catalog: freshness, refreshes, and what is refused.
+
+That rows which follow what changed are right is the hunt `followed` (tests/hostile). The oracle
+here is DuckDB over the sources; a table of Iceberg is read by pyiceberg.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+import lakehouse as lh
+from lakehouse.cli import app
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    InvalidViewError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration import MaterializedView, materialized_view
+from lakehouse.spec.metadata.snapshot import RUN_ID
+
+SCHEMA = pa.schema({"user": pa.string(), "n": pa.int32()})
+SQL = "SELECT user, count(*) AS events, sum(n) AS n FROM raw.events GROUP BY user"
+
+
+def rows(*users: str) -> pa.Table:
+    return pa.table({"user": users, "n": range(len(users))}, schema=SCHEMA)
+
+
+@pytest.fixture(params=["files", "sqlite"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lakehouse:
+    folder = (tmp_path / "warehouse").as_uri()
+    if request.param == "files":
+        made = lh.load_catalog(folder)
+    else:
+        made = lh.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=folder)
+    made.create_table("raw.events", SCHEMA).append(rows(*"aabbbcdefgh"))
+    return made
+
+
+def held(lake: Lakehouse, view: MaterializedView) -> list[str]:
+    found = lake.load_table(view.storage).scan().to_arrow().to_pylist()
+    return sorted(str(tuple(map(str, row.values()))) for row in found)
+
+
+def answer(lake: Lakehouse, sql: str = SQL) -> list[str]:
+    events = lake.load_table("raw.events").scan().to_arrow()  # noqa: F841 - DuckDB reads it
+    found = duckdb.sql(sql.replace("raw.events", "events")).fetchall()
+    return sorted(str(tuple(map(str, row))) for row in found)
+
+
+def test_readers_are_told_how_fresh_it_is_and_refreshes_follow(lake: Lakehouse):
+    events = lake.load_table("raw.events")
+    view = MaterializedView.create(lake, "marts.users", SQL, refresh="incremental")
+    assert not lake.table_exists(view.storage)
+    assert view.freshness().reason == "it has never been refreshed"
+    assert view.refresh().mode == "full"
+    assert held(lake, view) == answer(lake)
+    changes: list[tuple[Callable[[], object], int]] = [
+        (lambda: events.append(rows("a", "new")), 1),
+        (lambda: events.delete("user = 'c'"), 1),
+        (lambda: [events.append(rows("d")), events.overwrite(rows("e"), "user = 'e'")], 2),
+    ]
+    for change, snapshots in changes:
+        assert view.freshness().fresh
+        before = held(lake, view)
+        change()
+        found = MaterializedView(lake, "marts.users").freshness()
+        assert (found.fresh, found.reason) == (False, "raw.events has changed")
+        assert found.sources["raw.events"].snapshots == snapshots
+        oldest = events.refresh().metadata.ancestors(events.metadata.current_snapshot_id)
+        since = [one.timestamp_ms for one, _ in zip(oldest, range(snapshots), strict=False)][-1]
+        assert found.seconds_behind <= (lake.environment.now_ms() - since) / 1000
+        assert held(lake, view) == before
+        known = len(lake.load_table(view.storage).metadata.snapshots)
+        assert view.refresh().mode == "incremental"
+        assert held(lake, view) == answer(lake)
+        storage = lake.load_table(view.storage)
+        assert len(storage.metadata.snapshots) == known + 1
+        assert list(storage.refs()) == ["main"]
+        assert RUN_ID not in storage.current_snapshot().summary
+    head = lake.load_table(view.storage).metadata.current_snapshot_id
+    events.refresh().compact(lh.CompactionOptions(rewrite_all=True))
+    assert view.freshness().fresh
+    assert view.refresh().mode == "incremental"  # the state moves on
+    assert view.refresh().reason == "nothing has been committed to its sources"
+    assert lake.load_table(view.storage).metadata.current_snapshot_id != head
+    # any client of Iceberg reads the rows
+    read = StaticTable.from_metadata(lake.load_table(view.storage).metadata_location).scan()
+    found = [str(tuple(map(str, row.values()))) for row in read.to_arrow().to_pylist()]
+    assert sorted(found) == answer(lake)
+
+
+@pytest.mark.parametrize("happens", ["rollback", "expiry", "by hand", "another SELECT"])
+def test_what_cannot_be_followed_is_told_and_computed_in_full(happens: str, lake: Lakehouse):
+    events, sql = lake.load_table("raw.events"), SQL
+    events.append(rows("a"))
+    view = MaterializedView.create(lake, "marts.users", SQL, refresh="incremental")
+    view.refresh()
+    if happens == "rollback":
+        events.refresh().rollback_to(events.metadata.snapshots[0].snapshot_id)
+    elif happens == "expiry":
+        events.append(rows("b"))
+        events.append(rows("c"))
+        events.expire_snapshots(older_than=events.metadata.last_updated_ms + 1, retain_last=1)
+    elif happens == "by hand":
+        lake.load_table(view.storage).delete("user = 'a'")
+        events.append(rows("b"))
+    else:
+        sql = "SELECT user, count(*) AS events FROM raw.events GROUP BY user"
+        lake.load_view("marts.users").replace(
+            sql, pa.schema({"user": pa.string(), "events": pa.int64()})
+        )
+        view = MaterializedView(lake, "marts.users")
+    found = view.freshness()
+    assert not found.fresh
+    said = "its SELECT is another one" if happens == "another SELECT" else "raw.events has changed"
+    assert said in found.reason
+    assert view.refresh().mode == "full"
+    found_rows = lake.load_table(view.storage).scan(select=["user", "events"]).to_arrow()
+    right = answer(lake, "SELECT user, count(*) AS events FROM raw.events GROUP BY user")
+    assert sorted(str(tuple(map(str, one.values()))) for one in found_rows.to_pylist()) == right
+    assert view.freshness().fresh
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_of_two_refreshes_at_once_one_wins_and_none_is_wrong(
+    full: bool, lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+):
+    events = lake.load_table("raw.events")
+    view = MaterializedView.create(lake, "marts.users", SQL, refresh="incremental")
+    view.refresh()
+    events.append(rows("a"))
+    opened = materialized_view.open_engine
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.setattr(materialized_view, "open_engine", opened)
+        events.append(rows("b", "late"))
+        MaterializedView(lake, "marts.users").refresh(full=full)
+        return opened(*given)
+
+    monkeypatch.setattr(materialized_view, "open_engine", overtaken)
+    with pytest.raises(CommitConflictError, match="refreshed meanwhile: refresh it again"):
+        view.refresh(full=full)
+    assert view.freshness().fresh
+    assert list(lake.load_table(view.storage).refs()) == ["main"]
+    assert held(lake, view) == answer(lake)
+
+
+def test_a_refresh_that_fails_changes_nothing_and_one_that_died_is_cleared(tmp_path: Path):
+    clock = Environment.seeded(1)
+    lake = lh.load_catalog(str(tmp_path), environment=clock)
+    events = lake.create_table("raw.events", SCHEMA)
+    events.append(rows("a", "b"))
+    view = MaterializedView.create(lake, "marts.users", SQL, refresh="incremental")
+    view.refresh()
+    before = held(lake, view)
+    with events.update_schema() as change:
+        change.rename_column("n", "m")
+    events.append(rows("c").rename_columns(["user", "m"]))
+    with pytest.raises(InvalidInputError, match="Column 'n' could not be resolved"):
+        view.refresh()
+    assert held(lake, view) == before
+    with events.update_schema() as change:
+        change.rename_column("m", "n")
+    lake.load_table(view.storage).create_branch("audit-died")
+    clock.sleep(23 * 3600)
+    view.refresh()
+    assert "audit-died" in lake.load_table(view.storage).refs()
+    events.append(rows("d"))
+    clock.sleep(3 * 3600)
+    view.refresh()
+    assert list(lake.load_table(view.storage).refs()) == ["main"]
+    assert held(lake, view) == answer(lake)
+
+
+def test_what_cannot_be_is_one_sentence_and_nothing_is_created(lake: Lakehouse):
+    lake.create_view("raw.some", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+    lake.create_table("marts.users_storage", SCHEMA)
+    tables, views = lake.list_tables(), lake.list_views()
+    refused: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+        (SQL, {}, TableAlreadyExistsError, "marts.users_storage, which is to keep the rows"),
+        (SQL.replace("events G", "none G"), {}, NoSuchTableError, "raw.none, which does not exist"),
+        ("SELECT n FROM raw.some", {}, NoSuchTableError, "raw.some, which is a view"),
+        ("SELECT n FROM marts.users", {}, InvalidInputError, "marts.users reads itself"),
+        ("SELECT 1 AS n", {}, InvalidInputError, "names no table"),
+        ("SELECT m FROM raw.events", {}, InvalidInputError, "'m' could not be resolved"),
+        (
+            "SELECT user, first(n) AS n FROM raw.events GROUP BY user",
+            {"refresh": "incremental_strict"},
+            InvalidInputError,
+            "is not known to mean the same|cannot be kept incrementally",
+        ),
+        (
+            "SELECT count(*) AS n FROM raw.events",
+            {"refresh": "incremental_strict"},
+            InvalidInputError,
+            "cannot be kept incrementally, no column of the result says",
+        ),
+        (SQL, {"refresh": "sometimes"}, InvalidInputError, "no refresh 'sometimes'"),
+        (SQL, {"engine": "spark", "storage_table": "marts.other"}, InvalidInputError, "a session"),
+    ]
+    for sql, how, error, said in refused:
+        with pytest.raises(error, match=said):
+            MaterializedView.create(lake, "marts.users", sql, **how)
+        assert (lake.list_tables(), lake.list_views()) == (tables, views)
+    with pytest.raises(InvalidViewError, match=r"raw\.some is a view without rows of its own"):
+        MaterializedView(lake, "raw.some")
+
+
+def test_rows_of_another_table_are_not_taken_for_those_of_the_view(lake: Lakehouse):
+    view = MaterializedView.create(lake, "marts.users", SQL)
+    lake.create_table(view.storage, SCHEMA).append(rows("theirs"))
+    for verb in (view.refresh, view.freshness, view.drop):
+        with pytest.raises(TableAlreadyExistsError, match="is another table"):
+            verb()
+    assert lake.load_table(view.storage).scan().count() == 1
+
+
+def test_on_the_command_line(lake: Lakehouse, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    given = ["-c", lake.catalog.uri, "-w", lake.warehouse]
+
+    def run(*arguments: str) -> Any:
+        with pytest.raises(SystemExit) as ended:
+            app(["materialized-view", *arguments, *given, "--json"])
+        told = capsys.readouterr()
+        assert ended.value.code == 0, told.err
+        return json.loads(told.out)
+
+    assert run("create", "marts.users", SQL) == {
+        "view": "marts.users", "storage_table": "marts.users_storage",
+    }  # fmt: skip
+    assert run("show", "marts.users")["reason"] == "it has never been refreshed"
+    assert run("refresh", "marts.users")["mode"] == "full"
+    assert run("refresh", "marts.users", "--full")["reason"] == "the run says so"
+    found = run("show", "marts.users")
+    assert (found["fresh"], found["seconds_behind"]) == (True, 0)
+    assert run("drop", "marts.users") == {"view": "marts.users"}
+    assert (lake.list_tables(), lake.list_views()) == (["raw.events"], [])
