@@ -109,6 +109,7 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
     assert writers[None] == {f"{job}__choose_tables" for job in jobs}, "these write nothing"
 
 
+@pytest.mark.slow
 def test_dagster_dev_and_dg_dev_start_the_same_location(tmp_path: Path) -> None:
     (location,) = yaml.safe_load((CHECKOUT / "workspace.yaml").read_text())["load_from"]
     assert location["python_module"] == {"module_name": "definitions", "location_name": "lakehouse"}

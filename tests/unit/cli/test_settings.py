@@ -62,14 +62,14 @@ URLS = [
     "http://127.0.0.1:1/api?a=b&access_token={}#x",
 ]
 
+AT_ONCE = {"catalog.retry-timeout-ms": "0", "rest.retry-timeout-ms": "0"}
+
 
 @pytest.mark.parametrize("warehouse", ["/w", None])
 @pytest.mark.parametrize("url", URLS)
 def test_no_password_of_a_url_reaches_an_error(tmp_path, url, warehouse):
     with pytest.raises(lh.LakehouseError) as found:
-        lh.load_catalog(
-            url.format(CANARY), warehouse=warehouse, **{"catalog.retry-timeout-ms": "0"}
-        ).list_tables()
+        lh.load_catalog(url.format(CANARY), warehouse=warehouse, **AT_ONCE).list_tables()
     assert CANARY not in str(found.value) + repr(found.value.context)
 
 
