@@ -190,7 +190,8 @@ def tuned(
     trial = tune(table, workload)
     best = None if args.no_grid else grid(lake, table, trial, asked, args.repeat)
     if trial.verdict.adopt and trial.proposed is not None:
-        adopt(table, trial)
+        trial = adopt(table, trial)
+    if trial.verdict.adopt:
         step(table)
     was = (table, None if snapshot is None else snapshot.snapshot_id)
     subjects = [was, *([] if best is None else [(best, None)])]
@@ -531,12 +532,19 @@ def main() -> None:
             except (LakehouseError, pa.ArrowException) as error:
                 results[name] = {"error": f"{type(error).__name__}: {error}"}
             shutil.rmtree(folder / f"lake{number}", ignore_errors=True)
+            _write(out, {"tables": results, "rows": args.rows, "seed": args.seed})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    sums = show(results)
+    result = {"tables": results, "sums": show(results), "rows": args.rows, "seed": args.seed}
+    _write(out, result)
+
+
+def _write(out: Path | None, result: Mapping[str, Any]) -> None:
+    """Replace OUT: a run that is stopped leaves the tables that it measured."""
     if out is not None:
-        result = {"tables": results, "sums": sums, "rows": args.rows, "seed": args.seed}
-        out.write_text(json.dumps(result, indent=2) + "\n")
+        beside = out.with_name(f"{out.name}.part")
+        beside.write_text(json.dumps(result, indent=2) + "\n")
+        beside.replace(out)
 
 
 if __name__ == "__main__":

@@ -75,11 +75,12 @@ def tune(
         asked = check_queries(query, found.schema()) if query else None
         reports = scan_reports(session, scans) or adoption.recorded_scans(session.lake)
         trial = try_layouts(found, asked, reports=reports, prices=Prices(days=days))
+        if apply and trial.verdict.adopt:
+            trial = adoption.adopt(found, trial)
+            adoption.record(session.lake, trial, trial.snapshot_id)
         if not (apply and trial.verdict.adopt):
             session.report(trial)
             return
-        adoption.adopt(found, trial)
-        adoption.record(session.lake, trial, trial.snapshot_id)
     with session.progress() as progress:
         done = adoption.step(found, budget_bytes=budget, progress=progress)
     _show(session, found, done)

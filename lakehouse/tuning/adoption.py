@@ -7,7 +7,8 @@ another stopped.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -16,7 +17,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.errors import InvalidInputError, TableAlreadyExistsError
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    LakehouseError,
+    TableAlreadyExistsError,
+)
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
 from lakehouse.lake import Lakehouse
@@ -25,15 +31,26 @@ from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.reports.listeners import silenced
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.data_file import STATUS_DELETED
+from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 from lakehouse.tuning.layouts import Layout, Measured, Query, QueryCost, loss, slower
-from lakehouse.tuning.trial import Trial, layout_of, measure_today, query_of
+from lakehouse.tuning.pilot import confirm
+from lakehouse.tuning.trial import (
+    Trial,
+    layout_of,
+    measure_today,
+    query_of,
+    slower_by_clock,
+)
 
+_UNNUMBERED = 2
 _COSTS = tuple(field.name for field in fields(QueryCost))
 STATE = "lakehouse.tuning.state"
 HISTORY, SCANS = "lakehouse.tuning", "ops.scans"
@@ -113,11 +130,18 @@ class Adoption(Report):
             yield "queries of a day", f"{times[0]:,.1f} ms -> {times[1]:,.1f} ms of processor"
 
 
-def adopt(table: Table, trial: Trial) -> None:
+def adopt(table: Table, trial: Trial) -> Trial:
     """Make what a trial proposes the table's layout, in one commit; old files stay as they are.
+
+    Files that came first are measured before (see `confirm`): they may choose another order, or
+    refuse.
+
+    Returns:
+        The trial, confirmed or refused; of a refused one nothing was adopted.
 
     Raises:
         InvalidInputError: the trial is against it, or another adoption is under way.
+        StorageError, NoSuchFileError, CorruptMetadataError: the files cannot be read.
     """
     if not trial.verdict.adopt or trial.proposed is None or trial.today is None:
         raise InvalidInputError(
@@ -129,6 +153,9 @@ def adopt(table: Table, trial: Trial) -> None:
             "lakehouse tune --undo",
             table=table.name,
         )
+    trial = confirm(table, trial)
+    if not trial.verdict.adopt or trial.proposed is None or trial.today is None:
+        return trial
     layout, now = trial.proposed.layout, layout_of(table.metadata)
     state = {
         "before": {
@@ -147,9 +174,11 @@ def adopt(table: Table, trial: Trial) -> None:
             [query.where, query.columns, query.runs, [getattr(cost, name) for name in _COSTS]]
             for query, cost in zip(trial.workload, trial.today.queries, strict=True)
         ],
+        "snapshot_id": table.metadata.current_snapshot_id,
         "kept": False,
     }  # fmt: skip
     _follow(table, layout, {**layout.properties, STATE: orjson.dumps(state).decode()})
+    return trial
 
 
 def step(
@@ -202,8 +231,13 @@ def step(
     return _judged(table, state, layout, rewritten)
 
 
-def undo(table: Table, why: str = "asked for") -> Adoption:
+def undo(table: Table, why: str = "asked for", old: Sequence[DataFile] = ()) -> Adoption:
     """Spec, order and properties are again what they were; data stay as they are.
+
+    Args:
+        table: whose layout was adopted.
+        why: for the report.
+        old: files with the rows of the live ones, copies of which take their place.
 
     Raises:
         InvalidInputError: no layout was adopted.
@@ -214,7 +248,7 @@ def undo(table: Table, why: str = "asked for") -> Adoption:
     properties = {name: text for name, text in before["properties"].items() if text is not None}
     gone = [name for name, text in before["properties"].items() if text is None]
     was = Layout(tuple(before["partition_by"]), tuple(before["sort_by"]))
-    _follow(table, was, properties, [*gone, STATE])
+    _follow(table, was, properties, [*gone, STATE], old)
     return Adoption(identifier=table.identifier, action="undone", why=why, layout=was)
 
 
@@ -331,15 +365,18 @@ def _judged(
         write_ns=state["write_ns"][1],
         queries=tuple(_scaled(one, grown) for one in costs),
     )
-    worse = slower(after, before)
+    old = None if state["kept"] else _files_before(table, state)
+    worse = [queries[at].where for at in slower(after, before)]
+    if not worse and old is not None:
+        worse = slower_by_clock(table, asked, state["snapshot_id"])
     gain = loss(after, before, queries)
-    if worse or gain >= 0:
-        why = (
-            f"{queries[worse[0]].where} is more than 5 % slower on the real table"
-            if worse
-            else "the real table gains nothing"
-        )
-        undone = undo(table, why)
+    if worse or gain >= 0 or (after.bytes > before.bytes and rows == state["rows"]):
+        why = "the real table gains nothing"
+        if worse:
+            why = f"{worse[0]} is more than 5 % slower on the real table"
+        elif gain < 0:
+            why = f"the real table takes {after.bytes / max(1, before.bytes):.2f} x the bytes"
+        undone = undo(table, why, old or ())
         action, why, layout = undone.action, undone.why, undone.layout
     else:
         action = "kept"
@@ -360,10 +397,42 @@ def _judged(
     )
 
 
+def _files_before(table: Table, state: Mapping[str, Any]) -> list[DataFile] | None:
+    """The data files of before the adoption, where nothing but rewriting came since.
+
+    None: other rows came, or deletes; files of v3 tables, whose rows are numbered, stay as well.
+    """
+    metadata = table.metadata
+    before = metadata.snapshot_or_none(state.get("snapshot_id") or 0)
+    since = list(itertools.takewhile(lambda one: one != before, reversed(table.history())))
+    if (
+        before is None
+        or metadata.format_version > _UNNUMBERED
+        or len(since) == len(table.history())
+    ):
+        return None
+    if any(one.operation != OPERATION_REPLACE for one in since):
+        return None
+    tasks = _tasks_of(table, before.snapshot_id)
+    return None if any(task.deletes for task in tasks) else [task.data_file for task in tasks]
+
+
+def _tasks_of(table: Table, snapshot_id: int | None) -> list[FileScanTask]:
+    """Of a snapshot, the current one by default, with the metrics of its files."""
+    request = ScanRequest(
+        metadata=table.metadata, snapshot_id=snapshot_id, current_schema=True, include_metrics=True
+    )
+    return list(plan_scan(request, table.storage).tasks)
+
+
 def _follow(
-    table: Table, layout: Layout, properties: Mapping[str, str], gone: Sequence[str] = ()
+    table: Table,
+    layout: Layout,
+    properties: Mapping[str, str],
+    gone: Sequence[str] = (),
+    old: Sequence[DataFile] = (),
 ) -> None:
-    """One commit: spec, sort order and properties that writers follow."""
+    """One commit: spec, sort order and properties that writers follow, and files to go back to."""
     now = layout_of(table.metadata)
     transaction = table.transaction()
     if layout.partition_by != now.partition_by:
@@ -377,8 +446,28 @@ def _follow(
         transaction.set_properties(properties)
     if gone:
         transaction.remove_properties(gone)
-    transaction.commit()
+    copies: list[DataFile] = []
+    try:
+        if old:
+            copies += _copied(table, old)
+            live = [task.data_file for task in _tasks_of(table, None)]
+            transaction.rewrite_files(live, copies)
+        transaction.commit()
+    except CommitStateUnknownError:
+        raise
+    except LakehouseError:
+        table.storage.delete([one.file_path for one in copies])
+        raise
     table.refresh()
+
+
+def _copied(table: Table, files: Sequence[DataFile]) -> Iterator[DataFile]:
+    """The same files by other names: what a snapshot removed, its expiry may delete."""
+    for one in files:
+        folder, _, name = one.file_path.rpartition("/")
+        path = f"{folder}/{table.environment.new_uuid()}-{name[-40:]}"
+        table.storage.write(path, table.storage.read(one.file_path))
+        yield replace(one, file_path=path)
 
 
 def _state(table: Table) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _FOOTER_MS, _GROUP_MS = (0.05, 0.027), (0.1, 0.07)
 group, beside that of its rows: the latter two for themselves and for each column. Measured with 2
 to 60 columns, see docs/tuning.md."""
 
-_SLOWER = 1.05
+SLOWER = 1.05
 _LEAST_GAIN = 0.01
 _WRITE_WEIGHT, _SLOWER_WEIGHT = 0.03, 3.0
 _EFFORT = {"3": 1.2, "9": 2.5, "15": 8.0}
@@ -173,13 +173,13 @@ def loss(measured: Measured, today: Measured, workload: Sequence[Query]) -> floa
 def slowdown(measured: Measured, today: Measured) -> float:
     """By how much queries get more than 5 % slower: logarithms of ratios, summed up."""
     pairs = zip(measured.times(), today.times(), strict=True)
-    return sum(max(0.0, math.log(time / (_SLOWER * before))) for time, before in pairs)
+    return sum(max(0.0, math.log(time / (SLOWER * before))) for time, before in pairs)
 
 
 def slower(measured: Measured, today: Measured) -> list[int]:
     """The queries that get more than 5 % slower, by their numbers."""
     pairs = zip(measured.times(), today.times(), strict=True)
-    return [at for at, (time, before) in enumerate(pairs) if time > _SLOWER * before]
+    return [at for at, (time, before) in enumerate(pairs) if time > SLOWER * before]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +361,7 @@ def judge(
     gain = loss(proposed, today, workload)
     if worse:
         why = f"{workload[worse[0]].where} would get more than 5 % slower"
-    elif proposed.bytes > _SLOWER * today.bytes:
+    elif proposed.bytes > SLOWER * today.bytes:
         why = f"it would take {proposed.bytes / max(today.bytes, 1):.2f} x the bytes"
     elif gain > -_LEAST_GAIN:
         why = "rows that did not choose it gain nothing"
@@ -373,6 +373,23 @@ def judge(
         why = f"saves ${benefit:.2g} within {prices.days:g} days, rewriting costs ${cost:.2g}"
         return Verdict(adopt=True, why=why, benefit=benefit, cost=cost)
     return Verdict(adopt=False, why=why, benefit=benefit, cost=cost)
+
+
+def confirmed(
+    proposed: Measured, today: Measured, workload: Sequence[Query], verdict: Verdict
+) -> Verdict:
+    """A verdict on a sample, after whole files were measured: on these nothing may get worse."""
+    worse = slower(proposed, today)
+    ratio = proposed.bytes / max(today.bytes, 1)
+    if worse:
+        why = f"on whole files {workload[worse[0]].where} would get more than 5 % slower"
+    elif ratio > 1:
+        why = f"whole files would take {ratio:.2f} x the bytes"
+    elif loss(proposed, today, workload) > -_LEAST_GAIN:
+        why = "whole files gain nothing"
+    else:
+        return verdict
+    return replace(verdict, adopt=False, why=why)
 
 
 def finalists(

@@ -95,7 +95,8 @@ def take_sample(
     """Rows of at most 2 % of a table's bytes, of row groups over all partitions and ages.
 
     A row group that is larger than what is left gives its first pages, the least that can be read
-    of a column. Where those of all columns are more than the share, some columns are left out.
+    of a column. Where those of all columns are more than the share, some columns are left out;
+    where no column has a page within the share, there are no rows.
 
     Args:
         metadata: of the table.
@@ -127,6 +128,8 @@ def take_sample(
         if not strata:
             names = _affordable(least, bound, asked, left)
             share = sum(whole.get(name, 0) for name in names) / max(1, sum(whole.values()))
+            if not names:
+                break
         entire = sum(whole.get(name, 0) for name in names) <= left - read
         size = sum((whole if entire else least).get(name, 0) for name in names)
         if strata and (read + size > left or rows >= _MOST_ROWS):
@@ -148,8 +151,6 @@ def _affordable(
         if name in sizes and name not in chosen and spent + sizes[name] <= left:
             chosen.add(name)
             spent += sizes[name]
-    if not chosen and sizes:
-        chosen.add(min(sizes, key=lambda name: sizes[name]))
     return [name for name in sizes if name in chosen]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,12 @@ from rich.console import RenderableType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import RowSorter, WriteRequest, write_all
-from lakehouse.data.writing.parquet_writer import encoding_options, encodings_of, plain_columns
+from lakehouse.data.writing.parquet_writer import (
+    DELTA_TEXT,
+    encoding_options,
+    encodings_of,
+    plain_columns,
+)
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.expressions.bound_filter import TRUE, Bound, columns
 from lakehouse.expressions.filter_binding import bind
@@ -54,6 +59,7 @@ from lakehouse.storage.memory import MemoryStorage
 from lakehouse.table import Table
 from lakehouse.tuning.layouts import (
     GROUP_ROWS,
+    SLOWER,
     Choices,
     Layout,
     Measured,
@@ -73,11 +79,12 @@ _FEW_PERIODS = 12
 _MOST_QUERIES, _MOST_FOOTERS = 20, 16
 _DAY_MS = 24 * 3600 * 1000
 _EVERYTHING = "true"
-_SMALLER, _SMALLER_TEXT = 0.97, 0.85
+_SMALLER, _SLOW = 0.97, 0.88
 _TIMES = (DateType, TimestampType, TimestamptzType)
 _NUMBER_NS, _TEXT_NS, _NESTED_NS = 6.0, 25.0, 40.0
 _LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
+_TIMED_TURNS, _MOST_TIMED, _WHOLE_BYTES = 12, 256 << 20, 64 << 20
 
 
 class Meter:
@@ -183,7 +190,10 @@ class Meter:
 
     def encodings(self, layout: Layout) -> dict[str, str]:
         """For each column the encoding that makes it smallest, where it is not a dictionary."""
-        rows, runs = self.arranged(layout), self._runs(layout)
+        return self._encodings(self.arranged(layout), layout)
+
+    def _encodings(self, rows: pa.Table, layout: Layout) -> dict[str, str]:
+        runs = self._runs(layout)
         group = int(layout.properties.get(GROUP_ROWS, self._group_rows))
         return {
             f"{ENCODING_PREFIX}{name}": chosen
@@ -192,7 +202,7 @@ class Meter:
             and (chosen := _encoding(rows.select([name]), group)) is not None
         }
 
-    def _runs(self, layout: Layout) -> dict[str, float]:
+    def _runs(self, layout: Layout) -> Mapping[str, float]:
         """What an order leaves of the bytes of columns that become runs of equal values.
 
         In a sample rows of equal keys are few; in the whole table, sorted, they are many and stand
@@ -348,8 +358,8 @@ class Meter:
                 footers=groups * touched / files,
                 groups=part * groups,
                 rows=share * self._all_rows,
-                share=_share(query, self._metadata.schema()),
-                width=_width(self._metadata.schema()),
+                share=share_of(query, self._metadata.schema()),
+                width=width_of(self._metadata.schema()),
                 manifests=touched,
             )
 
@@ -379,11 +389,13 @@ def _pairs(codes: npt.NDArray[np.int64]) -> float:
     return float((counts * (counts - 1.0)).sum() / 2)
 
 
-def _share(query: Query, schema: Schema) -> float:
+def share_of(query: Query, schema: Schema) -> float:
+    """How many of the columns a query reads, 0 to 1."""
     return 1.0 if query.columns is None else min(1.0, query.columns / max(1, len(schema.fields)))
 
 
-def _width(schema: Schema) -> int:
+def width_of(schema: Schema) -> int:
+    """Columns that are stored, those inside of others counted."""
     return sum(one.field_type.is_primitive for one in fields_of(schema).values())
 
 
@@ -448,10 +460,9 @@ def _encoding(column: pa.Table, group_rows: int) -> str | None:
     known = encodings_of(kind)
     if not known or not column.num_rows:
         return None
-    limit = _SMALLER_TEXT if pa.types.is_string(kind) else _SMALLER
-    best, chosen = limit * rate(None), None
+    best, chosen = _SMALLER * rate(None), None
     for encoding in known:
-        found = rate(encoding)
+        found = rate(encoding) / (_SLOW if encoding == DELTA_TEXT else 1.0)
         if found < best:
             best, chosen = found, encoding
     return chosen
@@ -822,10 +833,14 @@ def tune(
             trial_ms=(time.process_time() - start) * 1000,
         )
 
+    costs = [cost_today(table, query, where) for query, where in asked]
+    if not sample.strata and rows >= _LEAST_ROWS and live <= _WHOLE_BYTES:
+        untried = _as_it_is(metadata, live, len(tasks), costs)
+        why = "no page is within 2 % of the table: its first files decide"
+        return trial(Verdict(adopt=True, why=why, benefit=0.0, cost=0.0), untried, (), untried)
     if sample.rows < _LEAST_ROWS:
         why = f"{sample.rows} rows to sample are too few to choose by"
         return trial(Verdict(adopt=False, why=why, benefit=0.0, cost=0.0))
-    costs = [_cost_today(table, query, where) for query, where in asked]
     chooses, judges = (
         Meter(
             metadata,
@@ -860,6 +875,21 @@ def tune(
     return trial(verdict, before, tried, proposed)
 
 
+def _as_it_is(
+    metadata: TableMetadata, size: int, files: int, costs: Sequence[QueryCost]
+) -> Measured:
+    """A table without a sample; a row is taken to cost as much to write as to read."""
+    row_ns = _row_ns(schema_to_arrow(metadata.schema()))
+    return Measured(
+        layout=layout_of(metadata),
+        bytes=size,
+        files=files,
+        row_ns=row_ns,
+        write_ns=row_ns,
+        queries=tuple(costs),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
     """Bytes and number of the live data files."""
@@ -875,15 +905,24 @@ def measure_today(
     with silenced():
         files = table.scan().plan().files
     live = Live(sum(one.file_size_in_bytes for one in files), len(files))
-    costs = [_cost_today(table, query, where) for query, where in workload]
+    costs = [cost_today(table, query, where) for query, where in workload]
     return sum(one.record_count for one in files), live, costs
 
 
-def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
-    """What a query reads today: by its plan, and the footers of some of the files."""
+def cost_today(
+    table: Table, query: Query, where: Bound, paths: Collection[str] | None = None
+) -> QueryCost:
+    """What a query reads today: by its plan, and the footers of some of the files.
+
+    Args:
+        table: as it is.
+        query: its columns count.
+        where: its filter.
+        paths: of the only files that count; None: all.
+    """
     with silenced():
         plan = table.scan(where=where).plan()
-        tasks = list(plan.tasks)
+        tasks = [one for one in plan.tasks if paths is None or one.data_file.file_path in paths]
     metadata = table.metadata
     reader = RowReader(ReadRequest.of(metadata, metadata.schema()), table.storage)
     looked = tasks[:: max(1, len(tasks) // _MOST_FOOTERS)]
@@ -901,10 +940,38 @@ def _cost_today(table: Table, query: Query, where: Bound) -> QueryCost:
         footers=footers * scale,
         groups=groups * scale,
         rows=planned * read / max(1, listed),
-        share=_share(query, metadata.schema()),
-        width=_width(metadata.schema()),
+        share=share_of(query, metadata.schema()),
+        width=width_of(metadata.schema()),
         manifests=plan.report.data_manifests.read,
     )
+
+
+def slower_by_clock(
+    table: Table, workload: Sequence[tuple[Query, Bound]], snapshot_id: int
+) -> list[str]:
+    """Queries that take clearly more processor time now than on a snapshot, by their filters.
+
+    Both are asked in turns, and the least times count. What reads much is left to its counts.
+    """
+    found = []
+    left = _MOST_TIMED
+    for query, where in workload:
+        plans = [table.scan(where=where, snapshot_id=at) for at in (snapshot_id, None)]
+        with silenced():
+            left -= sum(one.file_size_in_bytes for plan in plans for one in plan.plan().files)
+            if left < 0:
+                break
+            least = [math.inf, math.inf]
+            for turn in range(_TIMED_TURNS):
+                for at, plan in enumerate(plans):
+                    start = time.process_time_ns()
+                    plan.to_arrow()
+                    least[at] = min(least[at], time.process_time_ns() - start)
+                if turn and least[1] <= least[0]:
+                    break
+        if least[1] > SLOWER * least[0]:
+            found.append(query.where)
+    return found
 
 
 def check_queries(named: Sequence[str], schema: Schema) -> list[tuple[Query, Bound]]:

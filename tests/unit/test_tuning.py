@@ -4,9 +4,11 @@ import itertools
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import orjson
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -40,6 +42,10 @@ def lake(tmp_path):
     for part in range(FILES):
         table.append(keys(part))
     return made
+
+
+def paths(table):
+    return sorted(file.file_path for file in table.scan().plan().files)
 
 
 def rows(table, where=None, **at):
@@ -147,15 +153,68 @@ def test_what_is_adopted_keeps_rows_answers_and_time_travel(lake):
         adoption.undo(table)
 
 
-def test_what_does_not_help_on_the_real_table_is_undone(lake):
+@pytest.mark.parametrize("meanwhile", [0, 1])
+def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
+    """And its files are those of before, unless rows came meanwhile."""
     table = lake.load_table("a.keys")
+    files, before = paths(table), rows(table)
+    was, head = layout_of(table.metadata), table.current_snapshot().snapshot_id
     adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
+    for part in range(meanwhile):
+        table.append(keys(FILES + part))
     state = orjson.loads(table.properties[adoption.STATE])
     state["bytes"] = 1  # it was promised too much
     table.set_properties({adoption.STATE: orjson.dumps(state).decode()})
     done = adoption.step(table)
     assert (done.action, done.why) == ("undone", "the real table gains nothing")
     assert adoption.STATE not in table.refresh().properties
+    assert layout_of(table.metadata) == was
+    assert not set(paths(table)) & set(files)
+    assert (len(paths(table)) == FILES) is not bool(meanwhile)
+    more = [row for part in range(meanwhile) for row in keys(FILES + part).to_pylist()]
+    assert rows(table) == sorted([*before, *more], key=repr)
+    assert rows(table, QUERIES[0]) == [row for row in rows(table) if row["key"] == 7]
+    assert rows(table, snapshot_id=head) == before
+
+
+def test_whole_files_may_refuse_what_a_sample_proposed(lake):
+    """Of one file that is sorted and compressed well nothing can be gained."""
+    best = {"write.parquet.compression-level": "15", "write.parquet.row-group-limit": "4096"}
+    data = lake.load_table("a.keys").scan().to_arrow().sort_by([("key", "ascending")])
+    table = lake.create_table("a.best", data.schema, sort_by=["key"], properties=best)
+    table.append(data)
+    asked = check_queries(QUERIES[:1], table.schema())
+    trial = tune(table, asked)
+    if not trial.verdict.adopt:
+        trial = replace(trial, verdict=replace(trial.verdict, adopt=True))
+    files, properties = paths(table), dict(table.properties)
+    confirmed = adoption.adopt(table, trial)
+    table.refresh()
+    if confirmed.verdict.adopt:
+        assert confirmed.proposed.bytes < trial.live_bytes
+        assert max(confirmed.proposed.times()) <= 1.05 * max(trial.today.times())
+    else:
+        assert (paths(table), table.properties) == (files, properties)
+
+
+def test_a_column_whose_first_page_is_too_large_is_not_sampled(tmp_path):
+    """One column in three files: a page is a third of it. Its files decide."""
+    lake, rng = lh.load_catalog(str(tmp_path)), np.random.default_rng(5)
+    parts = [pa.table({"v": rng.integers(0, 500, 3000)}) for _ in range(3)]
+    table = lake.create_table("a.narrow", parts[0].schema)
+    for part in parts:
+        table.append(part)
+    before = rows(table)
+    trial = tune(table, check_queries(["v = 7"], table.schema()))
+    assert (trial.sampled_bytes, trial.sampled_rows) == (0, 0)
+    confirmed = adoption.adopt(table, trial)
+    assert confirmed.verdict.adopt, confirmed.verdict.why
+    assert confirmed.proposed.layout.sort_by == ("v",)
+    assert adoption.step(table).action == "kept"
+    size = sum(file.file_size_in_bytes for file in table.scan().plan().files)
+    assert size < 0.5 * trial.live_bytes
+    assert size == pytest.approx(confirmed.proposed.bytes, rel=0.1)
+    assert rows(table) == before
 
 
 def test_the_command_says_what_was_tried_and_keeps_it_as_rows(lake, tmp_path):
@@ -178,25 +237,30 @@ KILLED = """
 import os, signal, sys
 from lakehouse.cli import app
 from lakehouse.tuning import adoption
+from lakehouse.tuning.pilot import Pilot
 from lakehouse.tuning.trial import Meter
 
 calls = iter(range(3))
-whole = Meter.measure
+within = sys.argv.pop(1)
+kind = {"trial": Meter, "pilot": Pilot}.get(within, Meter)
+whole = kind.measure
 
 def measure(self, layout):
     if next(calls, None) is None:
         os.kill(os.getpid(), signal.SIGKILL)
     return whole(self, layout)
 
-if sys.argv.pop(1) == "trial":
-    Meter.measure = measure
+if within != "adoption":
+    kind.measure = measure
 else:
     adoption.step = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 app()
 """
 
 
-@pytest.mark.parametrize("within", ["trial", "adoption"])
+@pytest.mark.parametrize(
+    "within", ["trial", pytest.param("pilot", marks=pytest.mark.slow), "adoption"]
+)
 def test_a_killed_trial_leaves_nothing_and_a_killed_adoption_goes_on(lake, tmp_path, within):
     table = lake.load_table("a.keys")
     before, files = rows(table), sorted(tmp_path.rglob("*"))
@@ -204,7 +268,7 @@ def test_a_killed_trial_leaves_nothing_and_a_killed_adoption_goes_on(lake, tmp_p
     words += ["--catalog", str(tmp_path / "warehouse"), "--json"]
     done = subprocess.run([sys.executable, "-c", KILLED, within, *words], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert (sorted(tmp_path.rglob("*")) == files) is (within == "trial")
+    assert (sorted(tmp_path.rglob("*")) == files) is (within != "adoption")
     assert rows(table.refresh()) == before
     again = CliRunner().invoke(app, words)
     assert (again.exit_code, orjson.loads(again.stdout)["action"]) == (0, "kept"), again.stderr
@@ -298,3 +362,65 @@ def test_any_table_can_be_tried(tmp_path, name, data):
         adoption.adopt(table, trial)
         adoption.step(table)
     assert repr(rows(table)) == repr(before)
+
+
+def random_table(seed):
+    """Some columns of random kinds, in random parts, with queries."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(600, 3000))
+    kinds = {
+        "whole": lambda: rng.integers(0, int(rng.integers(2, 5000)), count),
+        "real": lambda: np.round(rng.normal(0, 50, count), int(rng.integers(0, 5))),
+        "word": lambda: [f"w{one}" for one in rng.zipf(1.5, count) % 200],
+        "at": lambda: pa.array(np.sort(rng.integers(0, 10**13, count)), pa.timestamp("us", "UTC")),
+        "day": lambda: pa.array(rng.integers(0, 40, count).astype("int32")).cast(pa.date32()),
+        "money": lambda: pa.array(rng.integers(0, 10**6, count)).cast(pa.decimal128(20, 0)),
+        "hole": lambda: pa.array(rng.integers(0, 9, count), mask=rng.random(count) < 0.9),
+        "deep": lambda: [{"a": int(one), "l": [int(one)] * 2} for one in rng.integers(0, 9, count)],
+        "flag": lambda: rng.random(count) < 0.3,
+    }
+    chosen = ["whole", *rng.permutation(sorted(set(kinds) - {"whole"}))[: rng.integers(1, 6)]]
+    data = pa.table({name: kinds[name]() for name in chosen})
+    queries = {"whole": "whole = 1", "word": "word = 'w1'", "real": "real > 40", "hole": "hole = 3"}
+    asked = [queries[name] for name in chosen if name in queries] + ["true"]
+    cuts = sorted({0, count, *rng.integers(1, count, int(rng.integers(1, 12))).tolist()})
+    return data, cuts, asked
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))]
+)
+def test_whatever_is_adopted_keeps_rows_answers_and_time_travel(tmp_path, seed):
+    """Rows by Polars' reader of the files that are live, which is not ours."""
+    data, cuts, asked = random_table(seed)
+    lake = lh.load_catalog(str(tmp_path))
+    table = lake.create_table("a.any", data.schema)
+    for start, end in itertools.pairwise(cuts):
+        table.append(data.slice(start, end - start))
+    heads = [one.snapshot_id for one in table.snapshots()]
+    answers = {where: rows(table, where) for where in asked}
+    then = [rows(table, snapshot_id=head) for head in heads]
+    size = sum(file.file_size_in_bytes for file in table.scan().plan().files)
+
+    trial = forced(tune(table, check_queries(asked, table.schema())))
+    if trial.verdict.adopt:
+        trial = adoption.adopt(table, trial)
+    done = adoption.step(table.refresh()) if trial.verdict.adopt else None
+    table.refresh()
+
+    found = pl.concat([pl.read_parquet(path.removeprefix("file://")) for path in paths(table)])
+    assert sorted(found.to_arrow().cast(data.schema).to_pylist(), key=repr) == sorted(
+        data.to_pylist(), key=repr
+    )
+    assert {where: rows(table, where) for where in asked} == answers
+    assert [rows(table, snapshot_id=head) for head in heads] == then
+    assert sum(file.file_size_in_bytes for file in table.scan().plan().files) <= size
+    if done is not None and done.action == "undone":
+        assert not [name for name in table.properties if "tuning" in name]
+
+
+def forced(trial):
+    """What the sample was against is tried on whole files, too."""
+    if trial.today is None:
+        return trial
+    return replace(trial, verdict=replace(trial.verdict, adopt=True))

@@ -156,11 +156,13 @@ def tuning(table: Table, request: Request, progress: Progress = no_progress) -> 
     lake = Lakehouse(table.catalog, table.environment)
     if not adoption.is_adopting(table) or request.dry_run:
         trial = try_layouts(table, reports=adoption.recorded_scans(lake))
-        if not request.dry_run:
-            adoption.record(lake, trial, trial.snapshot_id)
-        if request.dry_run or not trial.verdict.adopt or policy(table).tune != "auto":
+        if request.dry_run:
             return trial
-        adoption.adopt(table, trial)
+        if trial.verdict.adopt and policy(table).tune == "auto":
+            trial = adoption.adopt(table, trial)
+        adoption.record(lake, trial, trial.snapshot_id)
+        if not adoption.is_adopting(table):
+            return trial
     budget = os.environ.get("LAKEHOUSE_REWRITE_BUDGET", "")
     if budget and not (budget.isdecimal() and int(budget)):
         raise InvalidInputError(f"LAKEHOUSE_REWRITE_BUDGET is a number of bytes, not {budget!r}")

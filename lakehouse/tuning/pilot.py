@@ -1,0 +1,228 @@
+"""The files that would be rewritten first, tried in memory: what a sample cannot tell decides here.
+
+How well sorted rows compress depends on how dense their keys are, and in a sample of two in a
+hundred rows they are fifty times sparser. So before a layout is adopted, some files are read whole
+and written by each of the last candidates. Nothing is written to the warehouse.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader, read_table
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.scan.planner import ScanRequest, plan_scan
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.table import Table
+from lakehouse.tuning.layouts import (
+    GROUP_ROWS,
+    LEVEL,
+    Layout,
+    Measured,
+    Query,
+    QueryCost,
+    confirmed,
+    loss,
+    slowdown,
+)
+from lakehouse.tuning.trial import (
+    Meter,
+    Trial,
+    choices_of,
+    cost_today,
+    query_of,
+    share_of,
+    width_of,
+)
+
+_MOST_BYTES, _MOST_ROWS = 64 << 20, 1_000_000
+_MOST_ORDERS, _MOST_EXTENDED = 6, 3
+_ENCODED_ROWS = 65_536
+_LARGER_WEIGHT = 3.0
+
+
+def confirm(table: Table, trial: Trial) -> Trial:
+    """The trial with the layout that suits the first files best; refused where none suits them.
+
+    Raises:
+        StorageError, NoSuchFileError, CorruptMetadataError: the files cannot be read.
+    """
+    if trial.proposed is None or trial.today is None or not trial.verdict.adopt:
+        return trial
+    start = time.process_time()
+    pilot = Pilot.of(table, trial.workload)
+    chosen = pilot.best(trial.proposed.layout, _orders(trial, pilot))
+    spent = trial.trial_ms + (time.process_time() - start) * 1000
+    verdict = confirmed(chosen, pilot.now, trial.workload, trial.verdict)
+    grown = trial.live_bytes / max(1.0, pilot.now.bytes)
+    proposed = replace(chosen, bytes=chosen.bytes * grown, files=math.ceil(chosen.files * grown))
+    return replace(trial, proposed=proposed, verdict=verdict, trial_ms=spent)
+
+
+def _orders(trial: Trial, pilot: Pilot) -> list[tuple[str, ...]]:
+    """Sort orders: what the sample found best, each column that queries filter by, today's."""
+    today, proposed = trial.today, trial.proposed
+    if today is None or proposed is None:
+        raise AssertionError("only a proposal is confirmed")
+    parts = proposed.layout.partition_by
+    ranked = sorted(
+        (one for one in trial.tried if one.layout.partition_by == parts),
+        key=lambda one: loss(one, today, trial.workload),
+    )
+    best = [proposed.layout.sort_by, *(one.layout.sort_by for one in ranked)]
+    found = list(dict.fromkeys(best))[:_MOST_ORDERS]
+    found += [(term,) for term in pilot.filtered]
+    return list(dict.fromkeys([*found, today.layout.sort_by, ()]))
+
+
+class Pilot(Meter):
+    """Measures layouts on whole files of a table.
+
+    Args:
+        metadata: of the table.
+        tasks: the files.
+        rows: theirs.
+        workload: queries and their filters, bound.
+        costs: what the queries read of the files today.
+
+    Attributes:
+        now: the files as they are.
+        filtered, others: sort terms of columns that queries filter by, and of others.
+    """
+
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        tasks: Sequence[FileScanTask],
+        rows: pa.Table,
+        workload: Sequence[tuple[Query, Bound]],
+        costs: Sequence[QueryCost],
+    ) -> None:
+        files = [task.data_file for task in tasks]
+        live = sum(one.file_size_in_bytes for one in files)
+        count = sum(one.record_count for one in files)
+        super().__init__(metadata, [rows], files, live_bytes=live, rows=count, workload=workload)
+        self._queries_of = tuple(query for query, _ in workload)
+        self.now = self.today(len(files), costs)
+        choices = choices_of(metadata, rows.slice(0, _ENCODED_ROWS), None, workload, live, count)
+        self.filtered, self.others, self._choices = choices.filtered, choices.others, choices
+
+    @classmethod
+    def of(cls, table: Table, queries: Sequence[Query]) -> Pilot:
+        """The files that came first, as many as fit into memory.
+
+        Raises:
+            StorageError, NoSuchFileError, CorruptMetadataError: they cannot be read.
+        """
+        metadata = table.metadata
+        request = ScanRequest(metadata=metadata, current_schema=True, include_metrics=True)
+        tasks = sorted(
+            plan_scan(request, table.storage).tasks,
+            key=lambda task: (task.sequence_number, task.data_file.file_path),
+        )
+        size = rows = 0
+        chosen: list[FileScanTask] = []
+        for task in tasks:
+            size, rows = (
+                size + task.data_file.file_size_in_bytes,
+                rows + task.data_file.record_count,
+            )
+            if chosen and (size > _MOST_BYTES or rows > _MOST_ROWS):
+                break
+            whole = replace(task, start=0, length=task.data_file.file_size_in_bytes)
+            chosen.append(whole)
+        schema = metadata.schema()
+        data = read_table(chosen, ReadRequest.of(metadata, schema), table.storage)
+        asked = [query_of(one.where, schema, one.runs, one.columns) for one in queries]
+        paths = frozenset(task.data_file.file_path for task in chosen)
+        costs = [cost_today(table, query, where, paths) for query, where in asked]
+        return cls(metadata, chosen, data.combine_chunks(), asked, costs)
+
+    def best(self, proposed: Layout, orders: Sequence[tuple[str, ...]]) -> Measured:
+        """Of a proposal with other orders, row groups, encodings and levels the best."""
+        size = {
+            name: text for name, text in proposed.properties.items() if name == GROUP_ROWS
+        } or self._choices.probe()
+        parts = replace(proposed, properties=size)
+        chosen = self._least(replace(parts, sort_by=order) for order in orders)
+        for _ in range(_MOST_EXTENDED):
+            given = chosen.layout
+            left = [one for one in (*self.filtered, *self.others) if one not in given.sort_by]
+            longer = [replace(given, sort_by=(*given.sort_by, one)) for one in left[:_MOST_ORDERS]]
+            found = self._least(iter(longer), chosen)
+            if found is chosen:
+                break
+            chosen = found
+        bare = replace(chosen.layout, properties={})
+        chosen = self._least((bare.with_properties(one) for one in self._choices.groups()), chosen)
+        levels = self._choices.levels()
+        return self._least((chosen.layout.with_properties(one) for one in levels), chosen)
+
+    def _least(self, layouts: Iterator[Layout], given: Measured | None = None) -> Measured:
+        least = given
+        for layout in layouts:
+            encoded = layout
+            if LEVEL not in layout.properties:
+                encoded = layout.with_properties(self.encodings(layout))
+            one = self.measure(encoded)
+            if least is None or self._worth(one) < self._worth(least):
+                least = one
+        if least is None:
+            raise AssertionError("there is always today's order")
+        return least
+
+    def _worth(self, one: Measured) -> float:
+        """Its loss; what makes the table larger or a query slower weighs more."""
+        larger = max(0.0, math.log(max(one.bytes, 1.0) / max(self.now.bytes, 1.0)))
+        worse = larger + slowdown(one, self.now)
+        return loss(one, self.now, self._queries_of) + _LARGER_WEIGHT * worse
+
+    def measure(self, layout: Layout) -> Measured:
+        """Bytes, files and queries of the files' rows in a layout."""
+        rows = self.arranged(layout)
+        _, write_ns, (data, file, storage) = self._written(rows, layout.properties)
+        size = len(data) * rows.num_rows / max(1, file.record_count)
+        schema = self._metadata.schema()
+        reader = RowReader(ReadRequest(schema=schema, table_schema=schema), storage)
+        groups = max(1, len(file.split_offsets or (0,)))
+        costs = []
+        for query, where in self._workload:
+            task = FileScanTask.whole(file)
+            found = reader.open(task if where == TRUE else replace(task, residual=where)).row_groups
+            costs.append(
+                QueryCost(
+                    files=1,
+                    footers=groups,
+                    groups=len(found),
+                    rows=sum(one.rows for one in found),
+                    share=share_of(query, schema),
+                    width=width_of(schema),
+                )
+            )
+        target = TableProperties(self._metadata.properties).target_file_size_bytes
+        return Measured(
+            layout=layout,
+            bytes=size,
+            files=math.ceil(size / target),
+            row_ns=self._row_ns,
+            write_ns=write_ns,
+            queries=tuple(costs),
+        )
+
+    def _runs(self, layout: Layout) -> Mapping[str, float]:  # noqa: ARG002
+        """Nothing is left to predict."""
+        return {}
+
+    def encodings(self, layout: Layout) -> dict[str, str]:
+        """For each column the encoding that makes some rows in the middle smallest."""
+        rows = self.arranged(layout)
+        return self._encodings(
+            rows.slice(max(0, (rows.num_rows - _ENCODED_ROWS) // 2), _ENCODED_ROWS), layout
+        )
