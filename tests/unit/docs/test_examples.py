@@ -92,10 +92,17 @@ def failures_of(test: doctest.DocTest) -> str:
     return "".join(said)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def needs_spark(name):
+    return "(spark" in (inspect.getdoc(NAMES[name]) or "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.spark] if needs_spark(one) else []) for one in NAMES],
+)
 def test_the_example_runs(name, namespace, request):
     docstring = inspect.getdoc(NAMES[name]) or ""
-    if "(spark" in docstring:
+    if needs_spark(name):
         namespace["spark"] = request.getfixturevalue("spark")
     examples, failures = run(name, docstring, namespace)
     assert examples > 0, f"{name} has no example in its docstring"
