@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.catalog.catalog_by_uri import open_catalog
@@ -544,11 +546,11 @@ class Lakehouse:
 
 
 def load_catalog(
-    catalog: str | None = None,
+    catalog: str | os.PathLike[str] | None = None,
     /,
     *,
     uri: str | None = None,
-    warehouse: str | None = None,
+    warehouse: str | os.PathLike[str] | None = None,
     name: str | None = None,
     environment: Environment | None = None,
     **properties: str,
@@ -568,7 +570,8 @@ def load_catalog(
 
     Args:
         catalog: "file:///data/warehouse" or a path (a folder with tables), "s3://bucket/prefix",
-            "sqlite:///path.db", "postgresql+psycopg://...", "https://..." (REST); or a name.
+            "sqlite:///path.db", "postgresql+psycopg://...", "https://..." (REST); or a name. A
+            `pathlib.Path` is a folder, never a name.
         uri: the location, if `catalog` is a name or is left out.
         warehouse: location of new tables, for catalogs that are not folders.
         name: the catalog's name, part of a SQL catalog's key; by default the configured one, or
@@ -582,7 +585,13 @@ def load_catalog(
         InvalidInputError: a type that is not supported, a missing URI or warehouse, or a
             configuration that cannot be read.
     """
-    chosen = choose_catalog(catalog, uri=uri, warehouse=warehouse, name=name, properties=properties)
+    chosen = choose_catalog(
+        catalog if catalog is None or isinstance(catalog, str) else str(Path(catalog).absolute()),
+        uri=uri,
+        warehouse=None if warehouse is None else os.fspath(warehouse),
+        name=name,
+        properties=properties,
+    )
     options = dict(chosen.properties)
     branch, at = options.pop("branch", None), options.pop("at", None)
     opened = open_catalog(

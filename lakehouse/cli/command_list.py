@@ -32,7 +32,7 @@ COMMANDS = {
         "List tables with rows, files, bytes and current snapshot, and views.",
     ),
     "describe": Listed(
-        "lakehouse.cli.catalog_commands",
+        "lakehouse.cli.describe_command",
         "Show a table: schema, partitions, sort order, refs, properties, location, statements.",
     ),
     "history": Listed(

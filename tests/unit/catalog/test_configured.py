@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from pathlib import Path
 
 import pyarrow as pa
 import pyiceberg.catalog
@@ -163,3 +164,15 @@ def test_the_command_line_takes_a_name_and_hides_its_secrets(tmp_path, monkeypat
     assert (options.name, options.warehouse) == ("prod", f"file://{tmp_path}/prod")
     assert options.redact(f"cannot log in with {CANARY}") == "cannot log in with ***"
     assert CANARY not in repr(options)
+
+
+def test_a_path_is_a_folder_even_where_a_catalog_has_its_name(tmp_path):
+    (tmp_path / "here" / ".pyiceberg.yaml").write_text(sql_yaml(tmp_path))
+    lh.load_catalog(Path("prod")).create_table("raw.events", SCHEMA)
+    assert lh.load_catalog(str(tmp_path / "here" / "prod")).list_tables() == ["raw.events"]
+    assert lh.load_catalog("prod").list_tables() == []
+
+
+def test_the_warehouse_may_be_a_path(tmp_path):
+    lake = lh.load_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh")
+    assert lake.create_table("raw.events", SCHEMA).location.startswith(f"file://{tmp_path}/wh/")

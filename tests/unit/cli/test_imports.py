@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 import typer
 
@@ -49,6 +50,23 @@ def test_opening_and_listing_a_catalog_on_disk_imports_no_engine(tmp_path) -> No
 import lakehouse as lh
 lake = lh.load_catalog({str(tmp_path)!r})
 assert lake.list_tables() == []
+"""
+    assert not imported_by(program) & HEAVY
+
+
+def test_commands_that_read_metadata_import_no_engine(tmp_path) -> None:
+    """`describe` shows statements, `sql` starts an engine, `plan` fills arrays, for which pyarrow
+    imports pandas; these do nothing of it."""
+    schema = pa.schema({"a": pa.int64()})
+    lakehouse.load_catalog(tmp_path).create_table("raw.t", schema).append(pa.table({"a": [1]}))
+    program = f"""
+from click.testing import CliRunner
+import typer
+from lakehouse.cli import app
+for words in ("tables", "history raw.t"):
+    arguments = ["--catalog", {str(tmp_path)!r}, *words.split()]
+    result = CliRunner().invoke(typer.main.get_command(app), arguments)
+    assert result.exit_code == 0, (words, result.output)
 """
     assert not imported_by(program) & HEAVY
 
