@@ -221,6 +221,7 @@ def _store_and_die(folder: str, writer: int) -> None:
     os._exit(0)
 
 
+@pytest.mark.slow
 def test_processes_share_the_files_and_what_they_stored_outlives_them(
     ours: PooledSqliteEvents, stock: SqliteEventLogStorage, tmp_path: Path
 ) -> None:
