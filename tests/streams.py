@@ -5,7 +5,7 @@ land, snapshots expire and files are compacted beside it. It gets SIGKILL at a r
 soon as a version of a table appears, before Spark has noted that the batch is done; then another
 one begins where it ended.
 
-    python -m tests.streams --kills 200
+    python -m tests.streams --kills 200 --catalog sqlite
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 import lakehouse as lh
+from tests.rest_server import rest
 from tests.spark_config import BRIEF
 from tests.waiting import eventually, reaped
 
@@ -33,21 +35,38 @@ TABLES = {
     "raw.landed": pa.schema({"id": pa.int64(), "rest": pa.int64()}),
     "raw.counted": pa.schema({"rest": pa.int64(), "count": pa.int64()}),
 }
+CATALOGS = ("filesystem", "sqlite", "rest")
 _MOST_SECONDS, _RESTS, _ROWS = 3.0, 7, 5
 
 
-def driver(folder: Path, *, drains: bool) -> None:
+@contextmanager
+def catalog(folder: Path, kind: str) -> Iterator[str]:
+    """Where the tables are: the URI, while that catalog is there."""
+    if kind == "rest":
+        with rest(folder) as server:
+            yield server.url
+    else:
+        yield f"sqlite:///{folder}/catalog.db" if kind == "sqlite" else f"file://{folder}/warehouse"
+
+
+def opened(folder: Path, uri: str) -> lh.Lakehouse:
+    """The catalog."""
+    warehouse = {} if uri.startswith("file:") else {"warehouse": f"{folder}/warehouse"}
+    return lh.load_catalog(uri, **warehouse)
+
+
+def driver(folder: Path, uri: str, *, drains: bool) -> None:
     """Run both streams, until they are killed or, where they drain, until all files are read."""
     from pyspark.sql import functions as F  # noqa: N812 - in the driver alone
 
-    from lakehouse.spark import build_session
+    from lakehouse.spark import attach, build_session
 
     spark = build_session(
         "killed",
         master="local[2]",
         config={**BRIEF, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"},
-        catalogs={"lake": f"file://{folder}/warehouse"},
     )
+    attach(spark, opened(folder, uri), "lake")
     reader = spark.readStream.schema("id long, rest long").option("maxFilesPerTrigger", 1)
     rows = reader.json(str(folder / "landing"))
     counts = rows.groupBy("rest").agg(F.count("*").alias("count"))
@@ -74,20 +93,31 @@ class Killed:
     Args:
         folder: for everything.
         seed: of its chances.
+        uri: of the catalog.
+
+    Attributes:
+        kills: so many there were.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, seed: int, uri: str) -> None:
+        self._folder, self._uri, self.kills = folder, uri, 0
         self._chance = random.Random(seed)
         self._landed = Counter[tuple[int, int]]()
-        self._catalog = lh.load_catalog(f"file://{folder}/warehouse")
+        self._catalog = opened(folder, uri)
         (folder / "landing").mkdir()
         for name, schema in TABLES.items():
             self._catalog.create_table(name, schema, partition_by=["bucket(2, rest)"])
 
-    def run(self, kills: int) -> list[str]:
-        """What is wrong in the end, nothing if all is well."""
-        for _ in range(kills):
+    def run(self, kills: int, seconds: float = float("inf")) -> list[str]:
+        """What is wrong in the end, nothing if all is well.
+
+        Args:
+            kills: so many at most.
+            seconds: after as many no other driver is started but the last.
+        """
+        began = time.monotonic()
+        while self.kills < kills and time.monotonic() - began < seconds:
+            self.kills += 1
             self._lands()
             with self._driver() as process:
                 self._waits_for_the_streams(process)
@@ -101,6 +131,7 @@ class Killed:
 
     def _driver(self, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
         command = [sys.executable, "-m", "tests.streams", "--driver", str(self._folder), *more]
+        command += ["--uri", self._uri]
         return reaped(
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         )
@@ -142,6 +173,11 @@ class Killed:
         before = table.metadata_location
         eventually(lambda: table.refresh().metadata_location != before, pause=0.001)
 
+    def landed(self) -> str:
+        """How much there was to write."""
+        files = len(list((self._folder / "landing").iterdir()))
+        return f"{files} files of {self._landed.total()} rows"
+
     def _faults(self) -> list[str]:
         landed, counted = (
             Counter(map(tuple, (row.values() for row in rows)))
@@ -163,15 +199,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--catalog", choices=CATALOGS, default=CATALOGS[0])
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="kill no longer")
+    parser.add_argument("--uri", default="", help=argparse.SUPPRESS)
     parser.add_argument("--driver", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--drains", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.driver is not None:
-        driver(arguments.driver, drains=arguments.drains)
+        driver(arguments.driver, arguments.uri, drains=arguments.drains)
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        faults = Killed(Path(folder), arguments.seed).run(arguments.kills)
-    sys.stdout.write("\n".join([*faults, f"{arguments.kills} kills, {len(faults)} faults\n"]))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        catalog(Path(name), arguments.catalog) as uri,
+    ):
+        story = Killed(Path(name), arguments.seed, uri)
+        faults = story.run(arguments.kills, arguments.seconds)
+        told = f"{story.kills} kills on {arguments.catalog}, {story.landed()}"
+    sys.stdout.write("\n".join([*faults, f"{told}: {len(faults)} faults\n"]))
     return int(bool(faults))
 
 

@@ -61,10 +61,12 @@ class Replayed:
         ids = [rng.randrange(self.ids) for _ in range(rng.randint(1, most))]
         if self.keyed:
             ids = list(dict.fromkeys(ids))
+        # of few values many rows are equal
+        most_k, texts, floats = (2, "ab", [0.5]) if self.ids > 3 else (1, "a", [])
         made = [
             {
-                "id": one, "k": rng.choice([None, 0, 1]), "s": rng.choice(["a", "b", None]),
-                "x": rng.choice([0.5, float("nan")]),
+                "id": one, "k": rng.choice([None, *range(most_k)]), "s": rng.choice([*texts, None]),
+                "x": rng.choice([float("nan"), *floats]),
             }
             for one in ids
         ]  # fmt: skip

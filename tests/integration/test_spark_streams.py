@@ -447,7 +447,7 @@ def test_each_key_is_there_once_wherever_runs_end(spark, tmp_path):
 @pytest.mark.slow
 def test_each_row_is_there_once_when_drivers_are_killed(tmp_path):
     """In processes of their own; `python -m tests.streams --kills 200` does it 200 times."""
-    assert not Killed(tmp_path, seed=1).run(kills=2)
+    assert not Killed(tmp_path, 1, f"file://{tmp_path}/warehouse").run(kills=2)
 
 
 def ends_anywhere(crashing, source, least=0, **how):
