@@ -31,6 +31,7 @@ from lakehouse.manifests.manifest_writer import (
     has_live,
     keys_by_kind,
     live,
+    manifest_content,
     mark_deleted,
     may_hold,
     plan_merges,
@@ -411,14 +412,19 @@ class SnapshotProducer:
         """Mark files as deleted, with deletes that are about removed data files alone.
 
         A deletion vector must not outlive its data file (spec: Deletion Vectors). A manifest is
-        rewritten once, also over several attempts; small ones of a spec become one.
+        rewritten once, also over several attempts; small ones of a spec become one. Large ones that
+        are older than all of the files are looked at only if some were not found.
         """
         metadata, snapshot_id = base.metadata, base.snapshot_id
         removed = (*removed, *self._deletes_about(metadata, manifests, removed))
         wanted = keys_by_kind(removed)
         partitions: dict[int, set[Partition]] = {}
+        oldest: dict[tuple[int, int], int] = {}
         for file in removed:
             partitions.setdefault(file.spec_id, set()).add(file.partition)
+            kind = (manifest_content(file), file.spec_id)
+            number = file.data_sequence_number or 0
+            oldest[kind] = min(number, oldest.get(kind, number))
 
         write = self.manifest_writer.write
 
@@ -431,34 +437,15 @@ class SnapshotProducer:
             content = manifest.content
             return write(entries, metadata, content=content, snapshot_id=snapshot_id), files
 
-        def rewrite_small(
-            members: list[ManifestFile], keys: set[FileKey]
-        ) -> tuple[list[ManifestFile], list[DataFile]]:
-            parts = [live(part) for part in self.entries_of_all(members, metadata)]
-            entries, files = mark_deleted(Entries.concat(parts), keys, snapshot_id)
-            untouched, touched, at = [], [], 0
-            for member in members:
-                size = (member.added_files_count or 0) + (member.existing_files_count or 0)
-                part, at = entries.slice(at, size), at + size
-                if pc.any(pc.equal(part.table["status"], STATUS_DELETED)).as_py():
-                    touched.append(part)
-                else:
-                    untouched.append(member)
-            if at != len(entries):  # the manifest list has wrong counts
-                each = [rewrite(member, keys) for member in members]
-                return [one for one, _ in each], [file for _, found in each for file in found]
-            if not touched:
-                return members, []
-            written = self.manifest_writer.write_split(
-                Entries.concat(touched),
-                metadata,
-                content=members[0].content,
-                snapshot_id=snapshot_id,
-            )
-            return [*written, *untouched], files
+        def rewritten(manifest: ManifestFile, keys: set[FileKey]) -> ManifestFile:
+            key = ("filtered", snapshot_id, manifest.manifest_path, frozenset(keys))
+            replaced, files = self.once(key, partial(rewrite, manifest, keys))
+            gone.extend(files)
+            return replaced
 
         kept: list[ManifestFile] = []
         gone: list[DataFile] = []
+        older: list[int] = []
         small: dict[tuple[int, int], list[ManifestFile]] = {}
         for manifest in manifests:
             spec_id = manifest.partition_spec_id
@@ -473,20 +460,57 @@ class SnapshotProducer:
             if _entries_of(manifest) <= _SMALL_ENTRIES:
                 small.setdefault((manifest.content, spec_id), []).append(manifest)
                 continue
-            key = ("filtered", snapshot_id, manifest.manifest_path, frozenset(keys))
-            replaced, files = self.once(key, partial(rewrite, manifest, keys))
-            kept.append(replaced)
-            gone.extend(files)
+            number = manifest.sequence_number  # None: of this commit
+            if number is not None and number < oldest[manifest.content, spec_id]:
+                older.append(len(kept))
+                kept.append(manifest)
+                continue
+            kept.append(rewritten(manifest, keys))
         for kind, members in small.items():
             paths = tuple(member.manifest_path for member in members)
             together, files = self.once(
                 ("filtered", snapshot_id, paths, frozenset(wanted[kind])),
-                partial(rewrite_small, members, wanted[kind]),
+                partial(self._rewrite_small, base, members, wanted[kind], rewrite),
             )
             kept.extend(together)
             gone.extend(files)
         missing = set().union(*wanted.values()) - {file_key(file) for file in gone}
-        return Filtered(kept, gone, missing)
+        for at in older if missing else ():
+            kind = (kept[at].content, kept[at].partition_spec_id)
+            kept[at] = rewritten(kept[at], wanted[kind])
+        return Filtered(kept, gone, missing - {file_key(file) for file in gone})
+
+    def _rewrite_small(
+        self,
+        base: SnapshotBase,
+        members: list[ManifestFile],
+        keys: set[FileKey],
+        rewrite: Callable[[ManifestFile, set[FileKey]], tuple[ManifestFile, list[DataFile]]],
+    ) -> tuple[list[ManifestFile], list[DataFile]]:
+        """Small manifests of a spec without files: those that listed some become one."""
+        metadata, snapshot_id = base.metadata, base.snapshot_id
+        parts = [live(part) for part in self.entries_of_all(members, metadata)]
+        entries, files = mark_deleted(Entries.concat(parts), keys, snapshot_id)
+        untouched, touched, at = [], [], 0
+        for member in members:
+            size = (member.added_files_count or 0) + (member.existing_files_count or 0)
+            part, at = entries.slice(at, size), at + size
+            if pc.any(pc.equal(part.table["status"], STATUS_DELETED)).as_py():
+                touched.append(part)
+            else:
+                untouched.append(member)
+        if at != len(entries):  # the manifest list has wrong counts
+            each = [rewrite(member, keys) for member in members]
+            return [one for one, _ in each], [file for _, found in each for file in found]
+        if not touched:
+            return members, []
+        written = self.manifest_writer.write_split(
+            Entries.concat(touched),
+            metadata,
+            content=members[0].content,
+            snapshot_id=snapshot_id,
+        )
+        return [*written, *untouched], files
 
     def _deletes_about(
         self,

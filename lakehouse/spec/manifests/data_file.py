@@ -60,6 +60,8 @@ class DataFile:
         referenced_data_file: the one data file that all deletes of this file refer to.
         content_offset: where a deletion vector starts in its Puffin file.
         content_size_in_bytes: length of that deletion vector.
+        data_sequence_number: of its entry, where it was read from a manifest: no manifest with a
+            lower number lists it. No part of the file: equal files may differ in it.
     """
 
     content: int = CONTENT_DATA
@@ -83,6 +85,7 @@ class DataFile:
     referenced_data_file: str | None = None
     content_offset: int | None = None
     content_size_in_bytes: int | None = None
+    data_sequence_number: int | None = field(default=None, compare=False)
 
     @property
     def is_deletion_vector(self) -> bool:

@@ -147,6 +147,8 @@ class Entries:
         for name in ("split_offsets", "equality_ids"):
             if name in fixed:
                 fixed[name] = [None if value is None else tuple(value) for value in fixed[name]]
+        if "sequence_number" in names:
+            fixed["data_sequence_number"] = self.table["sequence_number"].to_pylist()
         partitions = self.partitions()
         field_ids = self.field_ids()
         columns: dict[str, list[Any]] = fixed | {

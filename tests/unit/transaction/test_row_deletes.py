@@ -12,6 +12,7 @@ from pyiceberg.transforms import VoidTransform
 from lakehouse.catalog import open_catalog
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, ValidationConflictError
+from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,
@@ -82,6 +83,42 @@ def deletes(catalog):
 
 def compacted(catalog, *inputs, output=BIG):
     return begin(catalog).rewrite_files(inputs or (ONE, TWO), [output]).commit()
+
+
+# Which manifests are opened
+
+
+@pytest.mark.parametrize("number", ["as read", "unknown", "too high"])
+def test_a_manifest_older_than_the_files_that_go_is_not_opened(catalog, number, monkeypatch):
+    """A fresh process pays for the manifests that list what goes, however large the others are."""
+    many = [data_file(f"many-{n}") for n in range(40)]
+    begin(catalog).append(many).commit()
+    begin(catalog).append([data_file(f"new-{n}") for n in range(20)]).commit()
+    version = catalog.load(EVENTS)
+    storage = catalog.storage(version.metadata.location)
+    snapshot = version.metadata.snapshot_for_ref("main")
+    large = [one for one in load_manifests(storage, snapshot) if one.added_files_count >= 20]
+    newest = max(large, key=lambda one: one.sequence_number)
+    (oldest,) = (one for one in large if one != newest)
+    entries = ManifestReader.of(storage, version.metadata).entries(newest)
+    going = next(
+        file for file in entries.to_data_files() if file.file_path.endswith("new-7.parquet")
+    )
+    assert going.data_sequence_number == newest.sequence_number
+    told = {"as read": newest.sequence_number, "unknown": None, "too high": 1000}[number]
+    opened = []
+    read = ManifestReader.entries
+    monkeypatch.setattr(
+        ManifestReader,
+        "entries",
+        lambda self, manifest, *given, **more: (
+            opened.append(manifest.manifest_path) or read(self, manifest, *given, **more)
+        ),
+    )
+    begin(catalog).delete_files([replace(going, data_sequence_number=told)]).commit()
+    assert (oldest.manifest_path in opened) == (number != "as read")
+    expected = {"one", "two", *(f"many-{n}" for n in range(40)), *(f"new-{n}" for n in range(20))}
+    assert live_files(catalog, catalog.load(EVENTS)) == sorted(expected - {"new-7"})
 
 
 # Beside compaction: every way in which position deletes can say, or not say, what they are about
