@@ -21,7 +21,6 @@ import multiprocessing as mp
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,7 +30,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 import dagster as dg
@@ -56,7 +54,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.storage.local import PosixDisk
 from lakehouse.table.publication import BranchOfLake
-from tests.orchestration.light_dagster import light_instance
+from tests.orchestration.light_dagster import forget_connections, light_instance
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 FIVE = tuple(f"t.{letter}" for letter in "abcde")
@@ -77,8 +75,9 @@ def opened() -> Lakehouse:
     return lh.load_catalog((root / "uri").read_text(), warehouse=str(root / "wh"), **_PATIENT)
 
 
-def create() -> None:
+def create(root: Path) -> None:
     """The five tables."""
+    begin(root, "")
     for name in FIVE:
         opened().create_table(name, SCHEMA, partition_by=["p"])
 
@@ -324,8 +323,9 @@ class ForkedServer:
 
 
 def begin(root: Path, planted: str) -> None:
-    gc.freeze()  # what was imported is shared, and stays
+    """In each process first."""
     os.environ[ROOT] = str(root)
+    forget_connections()
     sys.stdout = sys.stderr = (root / "log").open("a", buffering=1)
     if planted:
         PLANTED[planted]()
@@ -478,36 +478,39 @@ def _replayed(
 
 
 @functools.cache
-def imported() -> list[str]:
-    """The modules that runs, readers and servers import, so that processes are forked with them."""
-    call = "from tests.orchestration.killed_publications import print_imported as p; p()"
-    asked = [sys.executable, "-W", "ignore", "-c", call]
-    done = subprocess.run(asked, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, check=True)
-    return list(json.loads(done.stdout.splitlines()[-1]))
+def forking() -> Any:
+    """Starts processes that have imported what runs, readers and servers do."""
+    context = mp.get_context("fork")
+    receives, sends = context.Pipe(duplex=False)
+    process = context.Process(target=send_imported, args=(sends,))
+    process.start()
+    for name in receives.recv():
+        with suppress(ImportError):
+            importlib.import_module(name)
+    process.join()
+    gc.freeze()  # it is shared, and stays
+    return context
 
 
-def print_imported() -> None:
-    """Do once what the processes do, and print the modules that are there then."""
+def send_imported(sends: Any) -> None:
+    """Do once what the processes do, and tell the modules that are there then."""
     for module in ("server.http_server", "server.rest_app", "catalog.rest.rest_catalog"):
         importlib.import_module(f"lakehouse.{module}")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "dagster").mkdir()
         (root / "uri").write_text(f"sqlite:///{root}/c.db")
-        os.environ[ROOT] = folder
-        create()
+        create(root)
         with light_instance(root / "dagster") as instance:
             publish_one(instance)
         held(opened().at())
         opened().load_table(FIVE[0]).compact(lh.CompactionOptions(min_input_files=2))
-    found = [name for name, module in sys.modules.items() if getattr(module, "__spec__", None)]
-    print(json.dumps([name for name in found if name != "__main__"]))  # noqa: T201
+    sends.send([name for name, one in sys.modules.items() if getattr(one, "__spec__", None)])
 
 
 def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
     """Runs on one catalog. Raises FoundError."""
-    chance, context = random.Random(seed), mp.get_context("forkserver")
-    context.set_forkserver_preload(imported())
+    chance, context = random.Random(seed), forking()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         root.chmod(0o755)  # PostgreSQL has a user of its own
@@ -524,7 +527,7 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
         server = stack.enter_context(ForkedServer(root, uri, context, deaths))
         (root / "uri").write_text(server.url if kind == "rest" else uri)
         os.environ[ROOT] = str(root)
-        create()
+        _done(context, create, root)
         joins = {where: context.Array("q", [0, 0]) for where in {"python": 0, "rest": 0}}
         makes: dict[str, Callable[[], Any]] = {
             "upkeep": lambda: partial(keep_up, root, next(seeds)),
@@ -556,11 +559,7 @@ def history(kind: str, runs: int, seed: int, planted: str = "") -> Counter[str]:
         server.kill()
         server.start()
         _check_torn(root)
-        last = context.Process(target=partial(finish, root, planted))
-        last.start()
-        last.join()
-        if last.exitcode:
-            raise FoundError(f"the last run: {_last_words(root)}")
+        _done(context, finish, root, planted)
         told += check(root)
         lines = (root / "deaths").read_text().splitlines() if (root / "deaths").exists() else []
         told += Counter(f"kills within {line.partition(chr(9))[0]}" for line in lines)
@@ -626,6 +625,15 @@ def _start(
         running[name].start()
 
 
+def _done(context: Any, what: Callable[..., None], root: Path, *given: Any) -> None:
+    """Have a process do something. Raises FoundError: it failed."""
+    process = context.Process(target=what, args=(root, *given))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise FoundError(f"{what.__name__}: {_last_words(root)}")
+
+
 def finish(root: Path, planted: str) -> None:
     """One more run: it publishes what was killed between its success and its publication."""
     begin(root, planted)
@@ -677,5 +685,4 @@ def main() -> None:
 if __name__ == "__main__":
     from tests.orchestration import killed_publications  # noqa: PLW0406
 
-    sys.modules["__main__"] = ModuleType("__main__")  # processes know this one by its name
-    killed_publications.main()
+    killed_publications.main()  # Dagster finds definitions by the name of their module

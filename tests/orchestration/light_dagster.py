@@ -1,8 +1,8 @@
 """An instance of Dagster for many runs in processes that are killed: one SQLite, one engine each.
 
-Dagster's own local storage makes a database with all its migrations for each run and an engine for
-each statement, which costs more than runs of small assets do. This one keeps an engine a process.
-It is on disk, shared by processes, and survives their deaths, but no power cut.
+Dagster's own local storage makes a database for each run and an engine for each statement, which
+costs more than runs of small assets do. This one is on disk, shared by processes, and survives
+their deaths, but no power cut.
 """
 
 import functools
@@ -21,6 +21,9 @@ from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._core.storage.root import LocalArtifactStorage
 from dagster._core.storage.runs import SqliteRunStorage
 
+_engines: list[sqlalchemy.Engine] = []
+"""All of them: SQLite's connections must not be closed by a process that has inherited them."""
+
 
 @functools.cache
 def _engine(url: str) -> sqlalchemy.Engine:
@@ -28,7 +31,13 @@ def _engine(url: str) -> sqlalchemy.Engine:
     sqlalchemy.event.listen(
         engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF").close()
     )
+    _engines.append(engine)
     return engine
+
+
+def forget_connections() -> None:
+    """In a process that was forked, before it opens an instance: connections are its parent's."""
+    _engine.cache_clear()
 
 
 class _Runs(SqliteRunStorage):
