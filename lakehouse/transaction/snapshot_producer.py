@@ -460,8 +460,8 @@ class SnapshotProducer:
             if _entries_of(manifest) <= _SMALL_ENTRIES:
                 small.setdefault((manifest.content, spec_id), []).append(manifest)
                 continue
-            number = manifest.sequence_number  # None: of this commit
-            if number is not None and number < oldest[manifest.content, spec_id]:
+            listed_at = manifest.sequence_number  # None: by this commit
+            if listed_at is not None and listed_at < oldest[manifest.content, spec_id]:
                 older.append(len(kept))
                 kept.append(manifest)
                 continue
