@@ -39,6 +39,8 @@ COLUMN_TYPES = (
     "date",
     "timestamp",
     "timestamptz",
+    "timestamp_ns",
+    "timestamptz_ns",
     "time",
     "binary",
 )

@@ -106,11 +106,12 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str]
     """
     layout = raw_layout(source)
     if not lake.table_exists(source.table):
+        is_fine = any(column.type.endswith("_ns") for column in source.columns)
         return lake.create_table(
             source.table,
             _raw_schema(source, drift.added),
             partition_by=list(layout.partition_by or ()),
-            properties=layout.properties(),
+            properties={**({"format-version": "3"} if is_fine else {}), **layout.properties()},
         )
     table = lake.load_table(source.table)
     check_partitioning(source, [*source_columns(lake, source), *drift.added])

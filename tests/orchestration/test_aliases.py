@@ -6,6 +6,7 @@ The judge is brute force over the records as Python made them.
 from __future__ import annotations
 
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -176,3 +177,45 @@ def test_a_feed_that_renames_its_fields_is_one_table(pipe: Pipe) -> None:
     strict.ingest(june(1, 2))
     strict.assert_conserved(119)
     assert strict.rows("id", "user", "amount") == [(n, f"u{n % 5}", n) for n in range(1, 120)]
+
+
+def test_nanoseconds_of_landing_files_arrive_and_come_back_as_written(pipe: Pipe) -> None:
+    """JSON, CSV and Parquet; the event time is the same field; in format version 3, partitioned."""
+    kinds = {"id": "string", "ts": "timestamp_ns", "seen": "timestamptz_ns"}
+    pipe = pipe.with_source(
+        columns=tuple(Column(name, kind) for name, kind in kinds.items()),
+        event_time=EventTime("ts"),
+        natural_key=("id",),
+        bucket="id",
+        pattern="*",
+    )
+    base = "2026-06-02T10:00:00.12345678"
+    pipe.land("a.jsonl", [
+        json.dumps({"id": f"j{n}", "ts": f"{base}{n}", "seen": f"{base}{n}+02:00"}).encode()
+        for n in range(10)
+    ], modified=1_000_000_001)  # fmt: skip
+    lines = ["id,ts,seen", *(f"c{n},{base}{n},{base}{n}Z" for n in range(10))]
+    pipe.land("b.csv", [line.encode() for line in lines], modified=1_000_000_002)
+    at = pa.array([f"{base}{n}" for n in range(10)]).cast(pa.timestamp("ns"))
+    rows = {
+        "id": [f"p{n}" for n in range(10)],
+        "ts": at,
+        "seen": at.cast(pa.timestamp("ns", "UTC")),
+    }
+    pq.write_table(pa.table(rows), pipe.folder / "c.parquet")
+    os.utime(pipe.folder / "c.parquet", (1_000_000_003, 1_000_000_003))
+    pipe.index()
+    pipe.ingest(june(2))
+    assert pipe.quarantine() == []
+    table = pipe.lake.load_table(pipe.source.table)
+    assert table.metadata.format_version == 3
+    found = table.scan(select=["id", "ts", "seen"]).to_arrow().sort_by("id")
+    assert found["id"].to_pylist() == sorted(f"{kind}{n}" for kind in "cjp" for n in range(10))
+    wanted = [int(at.cast(pa.int64())[n].as_py()) for n in range(10)]
+    two_hours = 2 * 3600 * 10**9
+    assert found["ts"].cast(pa.int64()).to_pylist() == wanted * 3
+    assert found["seen"].cast(pa.int64()).to_pylist() == [
+        *wanted, *(one - two_hours for one in wanted), *wanted
+    ]  # fmt: skip
+    where = f"ts = TIMESTAMP '{base.replace('T', ' ')}7'"
+    assert sorted(table.scan(where=where).to_arrow()["id"].to_pylist()) == ["c7", "j7", "p7"]

@@ -19,6 +19,7 @@ from random import Random
 
 import cramjam
 import fastavro
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -770,3 +771,39 @@ def test_rows_of_one_day_with_conflicts_unknown_columns_and_null_keys() -> None:
         (3, "type conflict"),
         (4, "unexpected column"),
     ]
+
+
+@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1), min_size=1, max_size=8))
+@example([-1, 0, 1, 1_700_000_000_123_456_789])
+def test_nanoseconds_are_kept_whatever_they_come_as(values: list[int]) -> None:
+    """The judge: numpy, which writes them as text."""
+    texts = [str(np.datetime64(value, "ns")) for value in values]
+    wanted = pa.array(values, pa.timestamp("ns"))
+    for given_values in (texts, pa.array(texts), wanted, wanted.to_pylist()):
+        array, bad = typed_column(given_values, "timestamp_ns")
+        assert (array.equals(wanted), bad) == (True, {})
+    aware = wanted.cast(pa.timestamp("ns", "UTC"))
+    zoned = [f"{text}Z" for text in texts]
+    for given_values, from_text in ((zoned, True), (pa.array(zoned), False), (aware, False)):
+        array, bad = typed_column(given_values, "timestamptz_ns", from_text=from_text)
+        assert (array.equals(aware), bad) == (True, {})
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value", "why"),
+    [
+        ("timestamp_ns", "2026-06-01T10:00:00.1234567891", "finer than a nanosecond"),
+        ("timestamp_ns", "2026-06-01T10:00:00.123456789Z", "has an offset"),
+        ("timestamptz_ns", "2026-06-01T10:00:00.123456789", "has no offset"),
+        ("timestamp_ns", "2300-01-01T00:00:00", "out of the range"),
+        ("timestamp_ns", datetime.fromisoformat("1600-01-01"), "out of the range"),
+        ("timestamp_ns", 17, "int does not fit"),
+        ("timestamp_ns", "soon", "Invalid isoformat"),
+    ],
+)
+def test_what_is_no_time_in_nanoseconds_is_refused_by_value(column_type, value, why) -> None:
+    fitting = "2026-06-01T10:00:00.000000001" + ("Z" if column_type == "timestamptz_ns" else "")
+    array, bad = typed_column([fitting, value, None], column_type)
+    assert (array.is_valid().to_pylist(), list(bad)) == ([True, False, False], [1])
+    assert why in bad[1]
+    assert array.cast(pa.int64())[0].as_py() % 1000 == 1

@@ -12,6 +12,7 @@ from lakehouse.ingestion.read_options import ReadOptions
 from lakehouse.ingestion.reading.formats.record_chunks import Values
 from lakehouse.ingestion.reading.typing.time_patterns import TimePattern
 
+_STAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 _NUMERIC = re.compile(r"int|long|float|double|decimal\(.*")
 _OF_NUMBERS = frozenset({"decimal_separator", "thousands", "units", "accounting"})
 
@@ -54,7 +55,7 @@ class SpelledText:
         options = self.options
         if column_type == "date" and options.date_format is not None:
             return f"date_format={options.date_format!r}"
-        if column_type in ("timestamp", "timestamptz") and options.timestamp_format is not None:
+        if column_type in _STAMPS and options.timestamp_format is not None:
             return f"timestamp_format={options.timestamp_format!r}"
         if _NUMERIC.fullmatch(column_type) and self.spells_numbers:
             names = options.used.keys() & _OF_NUMBERS
@@ -96,7 +97,7 @@ class SpelledText:
         if column_type == "date":
             form = self.options.date_format or ""
             return TimePattern.parsed("date_format", form).iso(texts, as_date=True)
-        if column_type in ("timestamp", "timestamptz"):
+        if column_type in _STAMPS:
             form = self.options.timestamp_format or ""
             return TimePattern.parsed("timestamp_format", form).iso(texts)
         return self.numbers(texts)

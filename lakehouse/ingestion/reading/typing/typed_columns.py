@@ -44,6 +44,8 @@ GUESSED: Mapping[str, str] = {
         r"\+[\d.]+[eE][+-]?\d+)$"
     ),
 }
+_NANOSECOND_TYPES = frozenset({"timestamp_ns", "timestamptz_ns"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOLEANS = {"true": True, "false": False}
 _FAILURES = (ValueError, InvalidOperation, OverflowError, pa.ArrowException)
 
@@ -53,6 +55,7 @@ _ARROW: Mapping[str, pa.DataType] = {
     "string": pa.string(), "json": pa.string(), "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"), "time": pa.time64("us"), "binary": pa.binary(),
+    "timestamp_ns": pa.timestamp("ns"), "timestamptz_ns": pa.timestamp("ns", "UTC"),
 }  # fmt: skip
 # Python types whose values Arrow takes for the column as they are, or not at all
 _AS_THEY_ARE: Mapping[str, frozenset[type]] = {
@@ -64,6 +67,7 @@ _AS_THEY_ARE: Mapping[str, frozenset[type]] = {
     "binary": frozenset({bytes}),
 }
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
+_FINE_CLOCK = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
 _DAY = r"[12]\d{3}-\d{2}-\d{2}"
 # text of which Arrow's cast and Python make the same; text that does not match may still be a value
 _CERTAIN_TIMES: Mapping[str, str] = {
@@ -71,6 +75,8 @@ _CERTAIN_TIMES: Mapping[str, str] = {
     "time": f"^{_CLOCK}$",
     "timestamp": f"^{_DAY}[T ]{_CLOCK}$",
     "timestamptz": rf"^{_DAY}[T ]{_CLOCK}(Z|[+-]\d{{2}}:[0-5]\d)$",
+    "timestamp_ns": f"^{_DAY}[T ]{_FINE_CLOCK}$",
+    "timestamptz_ns": rf"^{_DAY}[T ]{_FINE_CLOCK}(Z|[+-]\d{{2}}:[0-5]\d)$",
 }
 _CERTAIN_TEXT: Mapping[str, str] = {
     **_CERTAIN_TIMES,
@@ -114,6 +120,11 @@ def typed_column(
     if certain is not None and certain.null_count == _null_count(values):
         return certain, {}
     given = python_values(values) if isinstance(values, pa.Array) else values
+    wanted, change = arrow_type(column_type), convert
+    kept_as = wanted
+    if column_type in _NANOSECOND_TYPES:  # which Python's times have not
+        kept_as, change = pa.int64(), _nanoseconds
+        certain = None if certain is None else certain.cast(kept_as)
     found = [None] * len(given) if certain is None else certain.to_pylist()
     bad: dict[int, str] = {}
     for position, value in enumerate(given):
@@ -121,10 +132,10 @@ def typed_column(
             continue
         try:
             meant = text_value(value, column_type) if from_text else value
-            found[position] = convert(meant, column_type)
+            found[position] = change(meant, column_type)
         except _FAILURES as error:
             bad[position] = str(error)
-    return pa.array(found, type=arrow_type(column_type)), bad
+    return pa.array(found, type=kept_as).cast(wanted), bad
 
 
 _NUMBERS = frozenset({"int", "long", "float", "double"})
@@ -211,7 +222,7 @@ def _from_arrow(values: pa.Array, column_type: str) -> pa.Array | None:
     if not any(same(given) for same in _SAME.get(column_type, ())):
         return None
     try:
-        if pa.types.is_timestamp(given) and given.unit == "ns":
+        if pa.types.is_timestamp(given) and (given.unit, wanted.unit) == ("ns", "us"):
             return whole_microseconds(values)
         return pc.cast(values, wanted)
     except pa.ArrowException:
@@ -250,6 +261,8 @@ _SAME: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "time": (pa.types.is_time,),
     "timestamp": (lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,),
     "timestamptz": (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,),
+    "timestamp_ns": (lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,),
+    "timestamptz_ns": (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,),
     "binary": (pa.types.is_binary, pa.types.is_large_binary),
 }
 
@@ -276,6 +289,26 @@ def convert(value: object, column_type: str) -> object:
     if column_type == "float" and math.isinf(made) and not math.isinf(float(str(value))):
         raise ValueError(f"{value} does not fit float")
     return made
+
+
+def _nanoseconds(value: object, column_type: str) -> int:
+    """Nanoseconds since the epoch: of text, of a time, of one of pandas'."""
+    fine = 0
+    if isinstance(value, str) and (found := _NANOSECONDS.search(value)):
+        digits = found[0].removeprefix(found[1])
+        if len(digits) > 3 and digits[3:].strip("0"):
+            raise ValueError(f"{value!r} is finer than a nanosecond, which a {column_type} is not")
+        fine = int(digits[:3].ljust(3, "0"))
+        value = _NANOSECONDS.sub(r"\1", value)
+    elif nanosecond := getattr(value, "nanosecond", 0):
+        fine, value = nanosecond, value.to_pydatetime(warn=False)  # type: ignore[attr-defined]
+    moment = convert(value, column_type.removesuffix("_ns"))
+    instant = moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # type: ignore[attr-defined]
+    since = instant - _EPOCH
+    whole = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if not -(2**63) <= whole * 1000 + fine < 2**63:
+        raise ValueError(f"{value} is out of the range of {column_type}: 1677 to 2262")
+    return int(whole * 1000 + fine)
 
 
 def _decimal(value: object, precision: int, scale: int) -> Decimal:

@@ -32,6 +32,8 @@ _FITS: Mapping[str, frozenset[str]] = {
     "date": frozenset({"date", "string"}),
     "timestamp": frozenset({"timestamp", "string"}),
     "timestamptz": frozenset({"timestamptz", "string"}),
+    "timestamp_ns": frozenset({"timestamp", "string"}),
+    "timestamptz_ns": frozenset({"timestamptz", "string"}),
     "time": frozenset({"time", "string"}),
     "binary": frozenset({"binary"}),
 }
