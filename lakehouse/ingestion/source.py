@@ -231,6 +231,11 @@ class Source:
                     f"{where}: column {column.name!r} has unknown type {column.type!r}; known: "
                     f"{', '.join(COLUMN_TYPES)}"
                 )
+            if self.transform is not None and column.type.endswith("_ns"):
+                raise InvalidInputError(
+                    f"{where}: Spark has no nanoseconds, so the transform would lose those of "
+                    f"{column.name!r}: declare it as {column.type.removesuffix('_ns')}"
+                )
             if column.name in self.bucketed and column.type in UNBUCKETED_TYPES:
                 raise InvalidInputError(
                     f"{where}: the bucket column {column.name!r} is {column.type}, whose values "

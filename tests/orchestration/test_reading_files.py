@@ -807,3 +807,9 @@ def test_what_is_no_time_in_nanoseconds_is_refused_by_value(column_type, value, 
     assert (array.is_valid().to_pylist(), list(bad)) == ([True, False, False], [1])
     assert why in bad[1]
     assert array.cast(pa.int64())[0].as_py() % 1000 == 1
+
+
+def test_a_transform_has_no_nanoseconds() -> None:
+    columns = (Column("at", "timestamp_ns"),)
+    with pytest.raises(InvalidInputError, match="Spark has no nanoseconds"):
+        replace(EVENTS, columns=columns, natural_key=(), bucket=None, transform=lambda rows: rows)

@@ -303,8 +303,9 @@ def _nanoseconds(value: object, column_type: str) -> int:
     elif nanosecond := getattr(value, "nanosecond", 0):
         fine, value = nanosecond, value.to_pydatetime(warn=False)  # type: ignore[attr-defined]
     moment = convert(value, column_type.removesuffix("_ns"))
-    instant = moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # type: ignore[attr-defined]
-    since = instant - _EPOCH
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{value!r} became {moment!r}, which is no time")
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     whole = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     if not -(2**63) <= whole * 1000 + fine < 2**63:
         raise ValueError(f"{value} is out of the range of {column_type}: 1677 to 2262")
