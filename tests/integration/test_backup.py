@@ -112,6 +112,7 @@ def check_whole(catalog: Catalog, gone: str) -> None:
             assert sorted(theirs.to_pylist(), key=str) == sorted(ours, key=str), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [of_files, of_sqlite])
 @pytest.mark.parametrize("restored_to", [of_files, of_sqlite])
 def test_what_is_restored_anywhere_is_what_was_backed_up(
@@ -146,6 +147,7 @@ def test_what_is_restored_anywhere_is_what_was_backed_up(
         assert table.scan(snapshot_id=table.history()[0].snapshot_id).count() > 0
 
 
+@pytest.mark.slow
 def test_the_same_warehouse_gets_its_files_back_where_they_were(tmp_path: Path) -> None:
     """The database is lost, and some of the files: nothing is rewritten, only these are copied."""
     lake = of_sqlite(tmp_path / "lake")
