@@ -334,3 +334,28 @@ def test_arguments_that_cannot_be_are_told(sql, table, call, told):
     with pytest.raises(PySparkException, match=f"InvalidInputError: .*{told}"):
         sql(f"CALL lake.system.{call}")
     assert len(table.refresh().snapshots()) == 3
+
+
+def test_a_table_is_staged_for_another_place(sql, table):
+    """The columns are Iceberg's; the list says of each file where it goes."""
+    call = "CALL lake.system.rewrite_table_path(table => 'raw.rows', "
+    call += f"source_prefix => '{table.location}', target_prefix => 's3://new/rows'"
+    ((latest, listed, manifests, deletes),) = sql(f"{call})")
+    assert latest == Path(table.metadata_location).name
+    lines = Path(local_path(listed)).read_text().splitlines()
+    assert all(",s3://new/rows/" in line for line in lines)
+    assert (manifests, deletes) == (3, 0)
+    assert sql(f"{call}, create_file_list => false)")[0][1] == "N/A"
+
+
+@pytest.mark.parametrize(
+    ("procedure", "argument"),
+    [
+        ("rewrite_manifests", "sort_by => array('id')"),
+        ("expire_snapshots", "clean_expired_metadata => true"),
+        ("remove_orphan_files", "file_list_view => 'files'"),
+    ],
+)
+def test_arguments_that_are_not_honoured_are_refused_by_name(sql, table, procedure, argument):
+    with pytest.raises(PySparkException, match=f"no {argument.partition(' ')[0]} here"):
+        sql(f"CALL lake.system.{procedure}(table => 'raw.rows', {argument})")
