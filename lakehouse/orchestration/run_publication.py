@@ -59,7 +59,7 @@ def run_branch(
         )
     if publish != "run":
         return None
-    while _goes_on(run):
+    while _goes_on(run, instance):
         parent = run.parent_run_id or run.tags.get(PARENT_RUN_ID_TAG)
         before = instance.get_run_by_id(parent) if instance and parent else None
         if before is None:
@@ -68,10 +68,15 @@ def run_branch(
     return f"{_PREFIX}{run.run_id}"
 
 
-def _goes_on(run: dg.DagsterRun) -> bool:
+def _goes_on(run: dg.DagsterRun, instance: dg.DagsterInstance | None) -> bool:
     """Whether a run does the rest of another one: its tags say so, or only some steps are run."""
-    tags = (RESUME_RETRY_TAG, ASSET_RESUME_RETRY_TAG)
-    return run.step_keys_to_execute is not None or any(run.tags.get(tag) == "true" for tag in tags)
+    if any(run.tags.get(tag) == "true" for tag in (RESUME_RETRY_TAG, ASSET_RESUME_RETRY_TAG)):
+        return True
+    if run.step_keys_to_execute is None:
+        return False
+    plan_id = run.execution_plan_snapshot_id  # Dagster's Python API names all steps, too
+    steps = instance.get_execution_plan_snapshot(plan_id).steps if instance and plan_id else ()
+    return set(run.step_keys_to_execute) != {step.key for step in steps}
 
 
 def has_succeeded(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:

@@ -21,6 +21,9 @@ from lakehouse.orchestration.lineage.undo import execute, plan
 from lakehouse.orchestration.run_publication import PUBLISH_TAG, VERSION_TAG
 from lakehouse.spark.data_source import open_table
 from lakehouse.spec.metadata.snapshot import RUN_ID
+from lakehouse.table import Table
+from tests.orchestration import killed_publications
+from tests.orchestration.light_dagster import light_instance
 
 IN_RUN = {PUBLISH_TAG: "run"}
 
@@ -280,6 +283,36 @@ def test_steps_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
         assert {one.step_key for one in again.all_events if one.is_step_success} == {"last"}
     for name, rows in (("left", [1]), ("right", [2])):
         assert lake.load_table(f"t.{name}").scan().to_arrow()["n"].to_pylist() == rows
+
+
+def test_a_run_of_all_steps_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the failed run has appended to its branch is not published beside it."""
+    monkeypatch.setenv("LAKEHOUSE_TEST_ROOT", str(tmp_path))
+    (tmp_path / "uri").write_text(f"sqlite:///{tmp_path}/c.db")
+    killed_publications.create_five()
+    tags = {killed_publications.TASK: json.dumps({"n": 1, "p": 0, "verb": "append"})}
+    job = dg.reconstructable(killed_publications.definitions)
+    append = Table.append
+    failing = iter([True])
+
+    def fails_once(table: Table, *given, **more):
+        if table.name == "t.d" and next(failing, False):
+            raise RuntimeError
+        return append(table, *given, **more)
+
+    monkeypatch.setattr(Table, "append", fails_once)
+    (tmp_path / "dagster").mkdir()
+    with light_instance(tmp_path / "dagster") as instance:
+        failed = dg.execute_job(job, instance, tags=tags)
+        assert not failed.success
+        options = dg.ReexecutionOptions(failed.run_id)
+        again = dg.execute_job(job, instance, tags=tags, reexecution_options=options)
+        assert again.success
+        assert dg.execute_job(job, instance, tags=tags).success
+    lake = lh.load_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh"))
+    assert {name: lake.load_table(name).scan().count() for name in lake.list_tables("t")} == (
+        dict.fromkeys(killed_publications.FIVE, 2)
+    )
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
