@@ -101,7 +101,7 @@ def _job() -> dg.JobDefinition:
             task = json.loads(context.run.tags[TASK])
             table = lakehouse.lake().load_table(f"t.{name}")
             rows = pa.table({"p": [task["p"]], "n": [task["n"]]}, schema=SCHEMA)
-            summary = {RUN_ID: context.run_id}
+            summary = {RUN_ID: context.run.run_id}
             if task["verb"] == "append":
                 table.append(rows, summary=summary)
             else:
