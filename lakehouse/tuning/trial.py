@@ -142,7 +142,7 @@ class Meter:
 
     @cached_property
     def _row_ns(self) -> float:
-        size = self._rows.nbytes / max(1, self._rows.num_rows)
+        size: float = self._rows.nbytes / max(1, self._rows.num_rows)
         return _row_ns(schema_to_arrow(self._metadata.schema())) + _BYTE_NS * size
 
     def decodes_slower(self, layout: Layout) -> bool:
