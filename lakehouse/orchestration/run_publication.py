@@ -9,8 +9,10 @@ its own, the executor is there from the first step to the last (`publishing_exec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import dagster as dg
+from dagster._core.events import AssetObservationData
 from dagster._core.execution.stats import StepEventStatus
 from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, PARENT_RUN_ID_TAG, RESUME_RETRY_TAG
 
@@ -19,6 +21,13 @@ from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchRefError
 from lakehouse.ingestion.run_log import Say
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.dagster_instance import open_instance
+from lakehouse.orchestration.lineage.materialization import (
+    PUBLICATION,
+    SNAPSHOT_ID,
+    materialized_tables,
+    undo_instructions,
+)
+from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.table.publication import Publication
 
@@ -115,7 +124,37 @@ def publish_run(
             f"Published together as version {done.version} of the lake: {names}{told}", run
         )
         instance.add_run_tags(run.run_id, {VERSION_TAG: str(done.version)})
+        _observe(done, run, instance)
     return done
+
+
+def _observe(done: Publication, run: dg.DagsterRun, instance: dg.DagsterInstance) -> None:
+    """On the page of each asset of the run, and on the run's: with which others, and when."""
+    assets = {name: key for key, name in materialized_tables(instance, run.run_id).items()}
+    names = [one.name for one in done.tables]
+    at = datetime.now(UTC)
+    told = f"as version {done.version} of the lake" if done.version else "to the lake's branch"
+    for table in done.tables:
+        # of a run that this one went on with
+        key = assets.get(table.name, dg.AssetKey(split_name(table.name)))
+        if not instance.has_asset_key(key):
+            continue
+        seen = dg.AssetObservation(
+            key,
+            description=f"Published together {told}: {', '.join(names)}",
+            metadata={
+                PUBLICATION: f"together {told}, {at:%Y-%m-%d %H:%M:%S} UTC",
+                "lakehouse/published_together": dg.MetadataValue.json(names),
+                SNAPSHOT_ID: str(table.snapshot_id),
+                **undo_instructions(run.run_id),
+            },
+        )
+        event = dg.DagsterEvent(
+            dg.DagsterEventType.ASSET_OBSERVATION.value,
+            run.job_name,
+            event_specific_data=AssetObservationData(seen),
+        )
+        instance.report_dagster_event(event, run.run_id)
 
 
 def checks_of(

@@ -17,6 +17,11 @@ from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
 from lakehouse.cli import app
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, publishing
+from lakehouse.orchestration.lineage.materialization import (
+    PUBLICATION,
+    SNAPSHOT_ID,
+    UNDO_WITH,
+)
 from lakehouse.orchestration.lineage.undo import execute, plan
 from lakehouse.orchestration.run_publication import PUBLISH_TAG, VERSION_TAG
 from lakehouse.spark.data_source import open_table
@@ -112,6 +117,38 @@ def test_all_at_the_end(world: World, instance: dg.DagsterInstance) -> None:
     assert told["table"].to_pylist() == ["t.a", "t.b", "t.c"]
     execute(world.lake, plan(world.lake, result.run_id, ["t.a", "t.b", "t.c"]))
     assert world.rows() == first
+
+
+def test_each_asset_says_with_which_others_it_was_published(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    world.fails = {"c"}
+    failed = world.run(instance)
+    assert not failed.success
+    made = instance.fetch_materializations(dg.AssetKey(["t", "a"]), limit=1).records[0]
+    metadata = made.asset_materialization.metadata
+    assert "once its last step has succeeded" in metadata[PUBLICATION].value
+    assert f"`lakehouse undo {failed.run_id}`" in metadata[UNDO_WITH].value
+    world.fails = set()
+    again = world.run(
+        instance,
+        selection="key:t/c",
+        tags={"dagster/is_resume_retry": "true", "dagster/parent_run_id": failed.run_id},
+    )
+    assert again.success
+    for name in "abc":
+        (seen,) = instance.fetch_observations(dg.AssetKey(["t", name]), limit=9).records
+        assert seen.run_id == again.run_id
+        told = seen.asset_observation.metadata
+        assert told["lakehouse/published_together"].value == ["t.a", "t.b", "t.c"]
+        assert told[PUBLICATION].value.startswith("together as version 1 of the lake, 20")
+        assert f"`lakehouse undo {again.run_id}`" in told[UNDO_WITH].value
+        head = world.lake.load_table(f"t.{name}").current_snapshot()
+        assert told[SNAPSHOT_ID].value == str(head.snapshot_id)
+    alone = world.run(instance, resources=world.resources("step"))
+    made = instance.fetch_materializations(dg.AssetKey(["t", "a"]), limit=1).records[0]
+    assert made.run_id == alone.run_id
+    assert made.asset_materialization.metadata[PUBLICATION].value.startswith("by itself, 20")
 
 
 def test_nothing_of_a_run_that_fails_and_all_of_its_retry(

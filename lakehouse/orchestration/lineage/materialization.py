@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import dagster as dg
 
+from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.curation.standard_fields import COMMENT
 from lakehouse.spec.identifier import split_name
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
 from lakehouse.table import Table
 
 SNAPSHOT_ID = "lakehouse/snapshot_id"
 PARENT_ID = "lakehouse/parent_snapshot_id"
 OPERATION = "lakehouse/operation"
 INPUTS = "lakehouse/input_snapshot_ids"
+PUBLICATION = "lakehouse/publication"
+UNDO_WITH = "lakehouse/undo_with"
 
 ColumnSources = Mapping[str, Sequence[tuple[str, str]]]
 
@@ -40,7 +44,8 @@ def materialization_metadata(
 
     Returns:
         Snapshot ids as text (64-bit integers do not survive GraphQL), the command that reads the
-        snapshot, counts and bytes as numbers, schema and lineage in Dagster's own keys.
+        snapshot, that which undoes its run, how and when it is published, counts and bytes as
+        numbers, schema and lineage in Dagster's own keys.
     """
     summary = snapshot.summary
     # pages show them in this order: what is in it, how to read it, what it came of, where it is
@@ -54,6 +59,8 @@ def materialization_metadata(
         "lakehouse/read_with": dg.MetadataValue.md(
             f"`lakehouse sql 'SELECT * FROM {table.name} FOR VERSION AS OF {snapshot.snapshot_id}'`"
         ),
+        PUBLICATION: dg.MetadataValue.text(_publication(table, snapshot)),
+        **undo_instructions(summary.get(RUN_ID)),
         SNAPSHOT_ID: dg.MetadataValue.text(str(snapshot.snapshot_id)),
         PARENT_ID: dg.MetadataValue.text(str(snapshot.parent_snapshot_id or "")),
         OPERATION: dg.MetadataValue.text(str(snapshot.operation)),
@@ -80,6 +87,39 @@ def materialization_metadata(
                 }
             )
         )
+    return found
+
+
+def undo_instructions(run_id: str | None) -> dict[str, dg.MetadataValue]:
+    """Metadata: the commands that undo a run; none of what no run wrote."""
+    if run_id is None:
+        return {}
+    told = f"`lakehouse undo {run_id}` (`--dry-run` says what it would do)"
+    return {UNDO_WITH: dg.MetadataValue.md(told)}
+
+
+def _publication(table: Table, snapshot: Snapshot) -> str:
+    """How others come to see a snapshot."""
+    at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+    branch = table.catalog.branch if isinstance(table.catalog, BranchCatalog) else None
+    if branch is None:
+        return f"by itself, {at:%Y-%m-%d %H:%M:%S} UTC"
+    if not branch.startswith("run-"):
+        return f"on the branch {branch}, {at:%Y-%m-%d %H:%M:%S} UTC"
+    return (
+        "together with all tables of the run, once its last step has succeeded: an observation of "
+        "this asset then says which they are, and when"
+    )
+
+
+def materialized_tables(instance: dg.DagsterInstance, run_id: str) -> dict[dg.AssetKey, str]:
+    """The tables that a run materialized, by asset."""
+    found: dict[dg.AssetKey, str] = {}
+    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        event = entry.dagster_event
+        made = None if event is None else event.step_materialization_data.materialization
+        if made is not None and SNAPSHOT_ID in made.metadata:
+            found[made.asset_key] = str(made.metadata["dagster/table_name"].value)
     return found
 
 

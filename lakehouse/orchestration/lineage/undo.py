@@ -34,7 +34,7 @@ from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.dagster_instance import open_instance
-from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
+from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID, materialized_tables
 from lakehouse.orchestration.lineage.undo_by_rows import Inverse, inverse_of
 from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -190,7 +190,7 @@ def undo(
                 f"run {found.run_id} has not ended, and would go on writing: terminate it first",
                 run=found.run_id,
             )
-        keys = _materialized(instance, found.run_id)
+        keys = materialized_tables(instance, found.run_id)
         names = list(tables) or _with_ledgers(lake, keys.values(), take_again=take_again)
         planned = plan(lake, found.run_id, names, by_rows=by_rows)
         if take_again:
@@ -412,17 +412,6 @@ def _run(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
         what = "no run" if not near else f"{len(near)} of the last 1,000 runs"
         raise NotFoundError(f"{what} of this instance has an id that begins with {run!r}")
     return near[0]
-
-
-def _materialized(instance: dg.DagsterInstance, run_id: str) -> dict[dg.AssetKey, str]:
-    """The tables that a run materialized, by asset."""
-    found: dict[dg.AssetKey, str] = {}
-    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
-        event = entry.dagster_event
-        made = None if event is None else event.step_materialization_data.materialization
-        if made is not None and SNAPSHOT_ID in made.metadata:
-            found[made.asset_key] = str(made.metadata["dagster/table_name"].value)
-    return found
 
 
 def _with_ledgers(lake: Lakehouse, names: Iterable[str], *, take_again: bool) -> list[str]:
