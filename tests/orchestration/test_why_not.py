@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.ingestion.landing_ledger import LEDGER_SCHEMA
 from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.lineage.impact import followed_rows
+from lakehouse.orchestration.lineage.why import explained_rows
 from lakehouse.orchestration.lineage.why_not import WhyNot, explained_absence
 from lakehouse.table import TableScan
 from tests.orchestration.test_why import RAW, chain, no_spark, rows, stored
@@ -141,12 +144,16 @@ def test_down_to_quarantine_and_the_ledger(chain: Any) -> None:
     bad = {
         "landing_file": "b.jsonl",
         "landing_line": 3,
+        "event_day": dt.date(2013, 1, 2),
         "reason": "type conflict",
         "record": record,
     }
     other = {**bad, "landing_line": 4, "record": '{"k": "y"}'}
+    of_another_day = {**bad, "landing_line": 5, "event_day": dt.date(2013, 1, 3)}
+    of_no_day = {**bad, "landing_line": 6, "event_day": None}
     quarantine = lake.create_table("raw.a_quarantine", REJECTS_SCHEMA)
-    quarantine.append(pa.Table.from_pylist([bad, other], REJECTS_SCHEMA))
+    rejects = [bad, other, of_another_day, of_no_day]
+    quarantine.append(pa.Table.from_pylist(rejects, REJECTS_SCHEMA))
     row = dict.fromkeys(LEDGER_SCHEMA.names, 0)
     row |= {"landing_file": "c.jsonl", "event_day": None, "lines": 8, "pending": True}
     row |= {"replaces": False, "duplicates": 2, "problem": None, "kinds": "{}"}
@@ -155,8 +162,58 @@ def test_down_to_quarantine_and_the_ledger(chain: Any) -> None:
     found = asked(lake, derived, "marts.a", "day = '2013-01-02' and k = 'z'")
     assert [one.table for one in found.stages] == ["marts.a", "clean.a"]
     assert "b.jsonl line 3 is in quarantine, type conflict" in found.reasons
-    assert "of the source, 8 lines are pending, of 1 files such as c.jsonl" in found.reasons
-    assert not any("line 4" in one for one in found.reasons)
+    told = "of the source on these days, 8 lines are pending, of 1 files such as c.jsonl"
+    assert told in found.reasons
+    assert "b.jsonl line 6, in quarantine, may be it: type conflict" in found.reasons
+    assert not any("line 4" in one or "line 5" in one for one in found.reasons)
+    # by the line itself, and by the name of a file
+    found = asked(lake, derived, "raw.a", "landing_file = 'b.jsonl' and landing_line = 5")
+    assert found.reasons[0] == "b.jsonl line 5 is in quarantine, type conflict"
+    found = asked(lake, derived, "raw.a", "landing_file = 'c.jsonl' and landing_line = 9")
+    assert found.reasons == (
+        "of c.jsonl, 8 lines landed",
+        "of c.jsonl, 8 lines are pending, of 1 files such as c.jsonl",
+        "of c.jsonl, 2 lines are duplicates of events that landed before",
+        "no line with these values is in raw.a or its quarantine: the file has no such line or it "
+        "is pending or it repeats an event",
+    )
+    found = asked(lake, derived, "raw.a", "landing_file = 'd.jsonl'")
+    assert found.reasons[0] == "raw.a_landing knows no landing file d.jsonl"
+    # a text behind a function of SQL, and what names no value of a record
+    found = asked(lake, derived, "raw.a", "trim(k) = 'Z'")
+    assert "b.jsonl line 3, in quarantine, may be it: type conflict" in found.reasons
+    found = asked(lake, derived, "raw.a", "v > 1000000")
+    assert "was not searched" in found.reasons[-1]
+
+
+def test_or_is_one_part_of_a_condition(chain: Any) -> None:
+    """`day = .. and (a or b)` is asked of the input as that, not as `day = .. and a or b`."""
+    lake, derived, _ = chain
+    found = asked(lake, derived, "marts.a", "day = '2013-01-02' and (k = 'y' or k = 'z')")
+    (told,) = [one for one in found.reasons if one.startswith("marts.a: clean.a has no row")]
+    assert told.endswith("and (a.k = 'y' OR a.k = 'z')")
+    day = "day = '2013-01-05' and (k = 'a' or k = 'b')"
+    assert [one.rows for one in asked(lake, derived, "marts.a", day).stages] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "told"),
+    [
+        ("marts.b", "k = 'a'", "there is no table marts.b: did you mean marts.a"),
+        ("no.where", "k = 'a'", "there is no table no.where: `lakehouse tables` lists them"),
+        ("marts.a", " ", "which rows of marts.a? Its --where is empty"),
+        ("marts.a", "kk = 'a'", "marts.a: cannot read the filter .* no column kk"),
+        ("marts.a", "day = 'monday'", "marts.a: .*'monday' cannot be compared with day"),
+    ],
+)
+def test_questions_that_cannot_be_answered(name: str, where: str, told: str, chain: Any) -> None:
+    lake, derived, _ = chain
+    with pytest.raises(LakehouseError, match=told.replace("?", "[?]")):
+        asked(lake, derived, name, where)
+    with pytest.raises(LakehouseError, match=told.replace("?", "[?]")):
+        explained_rows(lake, derived, name, where, session=no_spark)
+    with pytest.raises(LakehouseError, match=told.replace("?", "[?]")):
+        followed_rows(lake, derived, name, where=where, session=no_spark)
 
 
 def test_files_that_cannot_matter_are_not_read(chain: Any, monkeypatch: Any) -> None:

@@ -30,6 +30,7 @@ from lakehouse.orchestration.lineage.traced_query import UntracedError
 from lakehouse.orchestration.lineage.why import (
     MOST_LINES,
     Model,
+    asked_table,
     declared_keys,
     row_text,
     snapshot_at,
@@ -192,7 +193,7 @@ def followed_rows(
         raise InvalidInputError("say which rows: either --file, with or without --line, or --where")
     if lines and file is None:
         raise InvalidInputError("--line is of a landing file: name it with --file")
-    table = lake.load_table(name)
+    table = asked_table(lake, name, where)
     if file is None:
         asked: _Where = where or ""
         of = f"rows where {where}"
@@ -209,7 +210,8 @@ def followed_rows(
     rejected = _rejected(lake, name, asked) if file is not None else {}
     ledger = _in_ledger(lake, name, file) if file is not None else {}
     if not (found[0].rows or rejected):
-        raise NotFoundError(f"{of}: {_nowhere(name, ledger)}")
+        told = _nowhere(name, ledger) if file is not None else f"{name} has no such row"
+        raise NotFoundError(f"{of}: {told}")
     for one in following.downstream():
         if lake.table_exists(one):
             derived_table = lake.load_table(one)
@@ -456,7 +458,8 @@ def _nowhere(name: str, ledger: Mapping[str, int]) -> str:
     if not ledger:
         return f"no row of {name} or of its quarantine, and its ledger knows no such file"
     told = ", ".join(f"{count:,} {what}" for what, count in ledger.items())
+    more = "; a duplicate repeats an event that landed before, and is in no table"
     return (
-        f"no row of {name}, and not in quarantine. The ledger counts of the file {told}; a "
-        "duplicate repeats an event that landed before, and is in no table"
+        f"no row of {name}, and not in quarantine. The ledger counts of the file {told}"
+        f"{more if ledger.get('duplicates') else ': it has no such line'}"
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,13 @@ from rich.text import Text
 from sqlglot import exp
 
 from lakehouse.engines import to_schema
-from lakehouse.errors import InvalidInputError, LakehouseError, NotFoundError
+from lakehouse.errors import (
+    InvalidExpressionError,
+    InvalidInputError,
+    LakehouseError,
+    NoSuchTableError,
+    NotFoundError,
+)
 from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.ingestion.audit import CheckOutcome
@@ -50,7 +57,9 @@ from lakehouse.orchestration.lineage.traced_query import (
     traced,
 )
 from lakehouse.orchestration.resources import spark_when_asked
+from lakehouse.orchestration.run_publication import checks_of
 from lakehouse.spec.metadata.snapshot import (
+    ASSET_KEY,
     OPERATION_REPLACE,
     REFRESH_STATE,
     RUN_ID,
@@ -91,6 +100,8 @@ class Origin:
         notes: what the answer does not follow exactly, and why.
         computed: these rows, computed again from the inputs' alone; of what landed themselves.
         keys: columns that tell the rows apart, where the query says so.
+        asset: key of the asset that last changed rows of the table by then.
+        definition: digest of the code that computed the table; empty: none was recorded.
     """
 
     table: str
@@ -103,6 +114,8 @@ class Origin:
     notes: tuple[str, ...] = ()
     computed: pa.Table | None = None
     keys: tuple[str, ...] | None = None
+    asset: str | None = None
+    definition: str = ""
 
     def all(self) -> Iterator[Origin]:
         """Itself and what it comes from, depth first."""
@@ -129,6 +142,7 @@ class Why:
         equal: whether the tables, computed again from these lines alone, have the same rows; None:
             it could not be tried.
         difference: how it is not so, or why it could not be tried.
+        checks: table -> check -> whether it passed, in the run that last changed rows of the table.
     """
 
     where: str
@@ -138,6 +152,7 @@ class Why:
     quarantined: Mapping[str, Mapping[str, int]]
     equal: bool | None
     difference: str = ""
+    checks: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: ids as text."""
@@ -152,6 +167,8 @@ class Why:
                     "snapshot_id": str(one.snapshot_id),
                     "committed_at": one.committed_at.isoformat(),
                     "run_id": one.run_id,
+                    "definition": one.definition or None,
+                    "checks": dict(self.checks.get(one.table, {})),
                     "rows": one.count,
                     "notes": list(one.notes),
                 }
@@ -174,7 +191,7 @@ class Why:
         if rows.num_rows > _SHOWN_ROWS:
             yield Text(f"and {rows.num_rows - _SHOWN_ROWS:,} more rows")
         yield Text("")
-        yield from _told(self.origin)
+        yield from _told(self.origin, self.checks)
         yield Text("")
         files = Lines(
             "landing file", "lines", "which", box=None, pad_edge=False, header_style="bold"
@@ -209,8 +226,10 @@ def row_text(row: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {'null' if one is None else one}" for name, one in row.items())
 
 
-def _told(origin: Origin, depth: int = 0) -> Iterator[Text]:
-    """A line for each table, and for each note, indented."""
+def _told(
+    origin: Origin, checks: Mapping[str, Mapping[str, bool]], depth: int = 0
+) -> Iterator[Text]:
+    """A line for each table, for its code and checks, and for each note, indented."""
     by = "" if origin.run_id is None else f" by run {origin.run_id[:8]}"
     count = origin.count
     yield Text.assemble(
@@ -219,10 +238,17 @@ def _told(origin: Origin, depth: int = 0) -> Iterator[Text]:
         f": {count:,} {'row' if count == 1 else 'rows'} at snapshot {origin.snapshot_id}, "
         f"{origin.committed_at:%Y-%m-%d %H:%M:%S} UTC{by}",
     )
+    told = [f"code {origin.definition[:8]}"] if origin.definition else []
+    found = checks.get(origin.table, {})
+    passed, failed = sum(found.values()), [name for name, is_well in found.items() if not is_well]
+    told += [f"{passed} {'check' if passed == 1 else 'checks'} passed"] if passed else []
+    told += [f"failed: {', '.join(failed)}"] if failed else []
+    if told:
+        yield Text("  " * (depth + 1) + "; ".join(told), style="dim")
     for note in origin.notes:
         yield Text("  " * (depth + 1) + note, style="yellow")
     for one in origin.inputs:
-        yield from _told(one, depth + 1)
+        yield from _told(one, checks, depth + 1)
 
 
 def _ranges(lines: Sequence[int]) -> str:
@@ -265,7 +291,7 @@ def why(
     checkout: Any = load_module("definitions", Path.cwd())
     derived = {one.name: one for one in checkout.pipeline.derived}
     with spark_when_asked("lakehouse-why") as session:
-        return explained_rows(
+        found = explained_rows(
             lake,
             derived,
             table,
@@ -276,6 +302,15 @@ def why(
             keys=declared_keys(checkout),
             session=session,
         )
+    writers = {
+        one.table: [(one.run_id, one.asset)]
+        for one in found.origin.all()
+        if one.run_id and one.asset
+    }
+    try:
+        return replace(found, checks=checks_of(writers))
+    except NotFoundError:  # no instance of Dagster is here
+        return found
 
 
 def offending(
@@ -336,7 +371,7 @@ def explained_rows(
 
     `keys` are columns that rows of tables of functions have from their inputs' rows.
     """
-    table = lake.load_table(name)
+    table = asked_table(lake, name)
     if run is not None:
         if snapshot_id is not None:
             raise InvalidInputError("say which snapshot: either its id, or the run that wrote it")
@@ -345,6 +380,7 @@ def explained_rows(
     if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
         known = ", ".join(table.metadata.schema_for(snapshot).column_names)
         raise InvalidInputError(f"{name} has no column {column!r}; columns: {known}")
+    check_condition(name, where, table.metadata.schema_for(snapshot))
     scan = table.scan(where, snapshot_id=snapshot.snapshot_id)
     count = scan.count()
     if count > MOST_ROWS:
@@ -766,6 +802,34 @@ def _subquery(query: exp.Query, name: str) -> exp.Subquery:
     return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
 
 
+def asked_table(lake: Lakehouse, name: str, where: str | None = None) -> Table:
+    """A table that somebody named, and perhaps a condition on its rows.
+
+    Raises:
+        NotFoundError: there is none; with names that are like it.
+        InvalidInputError: the condition is empty, or cannot be read.
+    """
+    try:
+        table = lake.load_table(name)
+    except NoSuchTableError as error:
+        near = get_close_matches(name, lake.list_tables(), 3)
+        told = f"did you mean {' or '.join(near)}?" if near else "`lakehouse tables` lists them"
+        raise NotFoundError(f"there is no table {name}: {told}") from error
+    if where is not None:
+        check_condition(name, where, table.schema())
+    return table
+
+
+def check_condition(name: str, where: str, schema: Schema) -> None:
+    """Raises InvalidInputError: a condition on a table's rows is empty, or cannot be read."""
+    if not where.strip():
+        raise InvalidInputError(f"which rows of {name}? Its --where is empty; true means all")
+    try:
+        bind(where, schema)
+    except InvalidExpressionError as error:
+        raise InvalidInputError(f"{name}: {error.message}") from error
+
+
 def snapshot_at(table: Table, snapshot_id: int | None) -> Snapshot:
     """A snapshot by its id, or the current one. Raises NotFoundError: there is none."""
     if snapshot_id is not None:
@@ -806,6 +870,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 def _origin(table: Table, snapshot: Snapshot, rows: pa.Table, count: int) -> Origin:
     line = table.metadata.ancestors(snapshot.snapshot_id)
     changed = next((one for one in line if one.operation != OPERATION_REPLACE), snapshot)
+    state = changed.summary.get(REFRESH_STATE)
     return Origin(
         table.name,
         snapshot.snapshot_id,
@@ -814,6 +879,8 @@ def _origin(table: Table, snapshot: Snapshot, rows: pa.Table, count: int) -> Ori
         changed.summary.get(RUN_ID),
         datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
         computed=rows,
+        asset=changed.summary.get(ASSET_KEY),
+        definition="" if state is None else RefreshState.from_json(state).definition,
     )
 
 

@@ -9,11 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import orjson
 import pyarrow as pa
-from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
+from pyiceberg.expressions import And as And_
+from pyiceberg.expressions import (
+    BooleanExpression,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThanOrEqual,
+    Or,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, IcebergType, StringType, TimestampType, TimestamptzType
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from sqlglot import exp, parse_one
@@ -22,17 +35,24 @@ from sqlglot.errors import SqlglotError
 from lakehouse.delta_queries import inlined
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.expressions.bound_filter import And, Bound, Leaf, Op
+from lakehouse.expressions.bound_filter import Or as AnyOf
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
+from lakehouse.ingestion.landing_ledger import LedgerRow
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import refresh_state
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.value_traces import Key
-from lakehouse.orchestration.lineage.why import Model, snapshot_at, tables_at
+from lakehouse.orchestration.lineage.why import Model, asked_table, snapshot_at, tables_at
 from lakehouse.orchestration.resources import spark_when_asked
-from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
+from lakehouse.spec.metadata.snapshot import (
+    OPERATION_APPEND,
+    OPERATION_REPLACE,
+    RUN_ID,
+    Snapshot,
+)
 from lakehouse.spec.types.internal_values import typed_array
 from lakehouse.table import Table
 
@@ -42,6 +62,19 @@ if TYPE_CHECKING:
 _LOOKED_BACK = 50
 """Snapshots of a table that are asked whether they had the row."""
 _SHOWN = 5
+_DAY, _DAY_US = "event_day", 86_400_000_000
+_ENDS = {
+    Op.GT: (True,),
+    Op.GTE: (True,),
+    Op.LT: (False,),
+    Op.LTE: (False,),
+    Op.EQ: (True, False),
+}
+"""Comparisons of a time, and whether they say which day is the first, or the last."""
+_PLAIN = (
+    exp.Trim, exp.Nullif, exp.Upper, exp.Lower, exp.Coalesce, exp.Cast, exp.DataType, exp.Paren,
+    exp.Column, exp.Identifier, exp.Literal,
+)  # fmt: skip
 _TIMES = (DateType, TimestampType, TimestamptzType)
 
 
@@ -121,7 +154,7 @@ def explained_absence(
     session: Callable[[], SparkSession],
 ) -> WhyNot:
     """As `why_not`, by these definitions."""
-    table = lake.load_table(name)
+    table = asked_table(lake, name, where)
     count = table.scan(where).count()
     if count:
         raise InvalidInputError(
@@ -154,12 +187,16 @@ class _Asking:
         """Why a table has no such row at a snapshot."""
         self.reasons += _elsewhere(table, snapshot, where)
         definition = self.derived.get(table.name)
-        if definition is None:
+        state = refresh_state(table)
+        if definition is None and state is None:
             self._landed(table, where)
             return
-        state = refresh_state(table)
-        if definition.query is None:
-            self.reasons.append(f"{table.name} is computed by a function, which is not followed")
+        if definition is None or definition.query is None:
+            inputs = ", ".join(definition.inputs if definition else state.inputs if state else ())
+            self.reasons.append(
+                f"{table.name} is computed by a function, which is not followed: ask about its "
+                f"inputs, {inputs}"
+            )
             return
         tables, notes = tables_at(self.lake, definition.inputs, state.inputs if state else {})
         self.reasons += notes
@@ -227,40 +264,192 @@ class _Asking:
         if not self.lake.table_exists(ledger) and not self.lake.table_exists(quarantine):
             self.reasons.append(f"{table.name} has no such row, and no definition computes it")
             return
-        keys = [one for one in _keys(bind(where, table.schema())) if one.texts]
+        asked = _of_lines(where, table.schema())
         found = []
-        if keys and self.lake.table_exists(quarantine):
-            found = list(_quarantined(self.lake.load_table(quarantine), keys))
-        for row in found[:_SHOWN]:
-            detail = f": {row['detail']}" if row["detail"] else ""
-            self.reasons.append(
-                f"{row[LANDING_FILE]} line {row[LANDING_LINE]} is in quarantine, {row['reason']}"
-                f"{detail}"
-            )
+        if self.lake.table_exists(quarantine) and asked.names_something:
+            found = list(asked.quarantined(self.lake.load_table(quarantine)))
+        self.reasons += [asked.told(row) for row in found[:_SHOWN]]
         if len(found) > _SHOWN:
             self.reasons.append(f"and {len(found) - _SHOWN:,} more lines in {quarantine}")
+        may_be = ["it never landed"]
         if self.lake.table_exists(ledger):
-            self._counted(self.lake.load_table(ledger))
-        if not found:
+            may_be = self._counted(self.lake.load_table(ledger), asked)
+        if found:
+            return
+        if asked.names_something:
+            of = f"no line with these values is in {table.name} or its quarantine"
+            self.reasons.append(f"{of}: {' or '.join(may_be)}")
+        else:
             self.reasons.append(
-                f"no line with these values is in {table.name} or its quarantine: it never landed, "
-                "it is pending, or it repeats an event"
+                f"no row of {table.name} is so. {quarantine} was not searched: the condition names "
+                "no value that a record has as it is"
             )
 
-    def _counted(self, ledger: Table) -> None:
-        rows = read_ledger(ledger)
+    def _counted(self, ledger: Table, asked: _OfLines) -> list[str]:
+        """Tell what the ledger counts; returns what may have become of a line."""
+        rows = [row for row in read_ledger(ledger) if asked.may_be_of(row)]
+        unknown = sorted(set(asked.files) - {row.landing_file for row in rows})
+        if unknown:
+            self.reasons.append(f"{ledger.name} knows no landing file {', '.join(unknown)}")
         pending = sum(row.lines for row in rows if row.pending)
         duplicates = sum(row.duplicates for row in rows)
+        of = "the source"
+        if asked.files:
+            of = ", ".join(asked.files)
+            if rows:
+                lines = sum(row.lines for row in rows)
+                self.reasons.append(f"of {of}, {lines:,} lines landed")
+        elif asked.first or asked.last:
+            of = "the source on these days"
         if pending:
             files = sorted({row.landing_file for row in rows if row.pending})
             self.reasons.append(
-                f"of the source, {pending:,} lines are pending, of {len(files):,} files such as "
+                f"of {of}, {pending:,} lines are pending, of {len(files):,} files such as "
                 f"{files[0]}"
             )
         if duplicates:
             self.reasons.append(
-                f"of the source, {duplicates:,} lines are duplicates of events that landed before"
+                f"of {of}, {duplicates:,} lines are duplicates of events that landed before"
             )
+        return [
+            *(["it never landed"] if unknown or not asked.files else ["the file has no such line"]),
+            *(["it is pending"] if pending else []),
+            *(["it repeats an event"] if duplicates else []),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfLines:
+    """What a condition on raw rows says of lines that became none.
+
+    Attributes:
+        keys: fields of the record with the values that they have to have.
+        files: landing files; none: any.
+        lines: numbers of them; none: any.
+        first: day of UTC; None: any before `last`.
+        last: day of UTC; None: any after `first`.
+        is_all: whether that is all that the condition says.
+    """
+
+    keys: tuple[Key, ...]
+    files: tuple[str, ...]
+    lines: tuple[int, ...]
+    first: date | None
+    last: date | None
+    is_all: bool
+
+    @property
+    def names_something(self) -> bool:
+        """Whether lines can be told by it."""
+        return bool(self.keys or self.files)
+
+    def may_be_of(self, row: LedgerRow) -> bool:
+        """Whether such a line may be of a file's day."""
+        day = row.event_day
+        return (not self.files or row.landing_file in self.files) and (
+            day is None
+            or ((not self.first or self.first <= day) and (not self.last or day <= self.last))
+        )
+
+    def quarantined(self, table: Table) -> Iterator[dict[str, Any]]:
+        """Such lines in quarantine; of lines without a usable day all."""
+        parts: list[BooleanExpression] = []
+        if self.files:
+            parts.append(In(term=LANDING_FILE, literals=set(self.files)))
+        if self.lines:
+            parts.append(In(term=LANDING_LINE, literals=set(self.lines)))
+        for day, after in ((self.first, True), (self.last, False)):
+            if day is not None:
+                side = GreaterThanOrEqual if after else LessThanOrEqual
+                parts.append(Or(IsNull(term=_DAY), side(term=_DAY, value=day.isoformat())))
+        names = [_DAY, LANDING_FILE, LANDING_LINE, "reason", "detail", "record"]
+        where = reduce(And_, parts) if parts else None
+        for batch in table.scan(where, names).to_batches():
+            some = batch.filter(self.keys[0].may_be_in(batch["record"])) if self.keys else batch
+            yield from (
+                row
+                for row in some.to_pylist()
+                if all(one.in_text(row["record"]) for one in self.keys)
+            )
+
+    def told(self, row: Mapping[str, Any]) -> str:
+        """Of a line in quarantine, and whether it is certain that it is meant."""
+        line = "" if row[LANDING_LINE] is None else f" line {row[LANDING_LINE]}"
+        detail = f": {row['detail']}" if row["detail"] else ""
+        is_day_known = row[_DAY] is not None or not (self.first or self.last)
+        if self.is_all and is_day_known and (not self.keys or _is_json(row["record"])):
+            return f"{row[LANDING_FILE]}{line} is in quarantine, {row['reason']}{detail}"
+        return f"{row[LANDING_FILE]}{line}, in quarantine, may be it: {row['reason']}{detail}"
+
+
+def _is_json(record: str | None) -> bool:
+    try:
+        orjson.loads(record or "")
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _of_lines(where: str, schema: Schema) -> _OfLines:
+    """What a condition on raw rows says of lines."""
+    keys: list[Key] = []
+    places: dict[str, tuple[Any, ...]] = {}
+    days: dict[bool, date] = {}
+    is_all = True
+    bound = bind(where, schema)
+    for part in map(_as_one, bound.parts if isinstance(bound, And) else (bound,)):
+        if not isinstance(part, Leaf) or len(part.path) > 1:
+            is_all = False
+            continue
+        values = part.value if part.op is Op.IN else (part.value,)
+        (name,) = part.path
+        if part.op in (Op.EQ, Op.IN) and name in (LANDING_FILE, LANDING_LINE):
+            places[name] = tuple(values)
+        elif name == EVENT_TS and part.op in _ENDS:
+            is_all &= values[0] % _DAY_US == 0 and part.op in (Op.GTE, Op.LT)
+            for after in _ENDS[part.op]:
+                # what is before midnight is of the day before
+                ends = values[0] - (part.op is Op.LT)
+                days[after] = date(1970, 1, 1) + timedelta(days=ends // _DAY_US)
+        elif part.op in (Op.EQ, Op.IN) and not isinstance(part.type, _TIMES):
+            key = Key(name, 0, part.type, tuple(values))
+            keys += [key] if key.texts else []
+            is_all &= bool(key.texts)
+        else:
+            is_all = False
+    keys += _as_written(where, schema)
+    return _OfLines(
+        tuple(keys),
+        places.get(LANDING_FILE, ()),
+        places.get(LANDING_LINE, ()),
+        days.get(True),
+        days.get(False),
+        is_all,
+    )
+
+
+def _as_one(part: Bound) -> Bound:
+    """`x = 1 or x = 2` as `x in (1, 2)`."""
+    sides = [one for one in part.parts if isinstance(one, Leaf)] if isinstance(part, AnyOf) else []
+    if not sides or len(sides) < len(part.parts) or {one.path for one in sides} != {sides[0].path}:
+        return part
+    if any(one.op not in (Op.EQ, Op.IN) for one in sides):
+        return part
+    values = [one.value if one.op is Op.IN else (one.value,) for one in sides]
+    return sides[0].asking(Op.IN, tuple(value for some in values for value in some))
+
+
+def _as_written(where: str, schema: Schema) -> Iterator[Key]:
+    """Texts that a column has but for its case and what surrounds it, as by `trim(x) = 'y'`."""
+    kinds = {one.name: one.field_type for one in schema.fields}
+    for part in _conjuncts(parse_one(where)):
+        if isinstance(part, exp.EQ) and not isinstance(part.left, exp.Column):
+            columns = {one.name for one in part.left.find_all(exp.Column)}
+            is_plain = all(isinstance(one, _PLAIN) for one in part.left.walk())
+            if is_plain and len(columns) == 1 and part.right.is_string:
+                (name,) = columns
+                if isinstance(kinds.get(name), StringType) and part.right.this:
+                    yield Key(name, 0, StringType(), (part.right.this,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +587,7 @@ class _Staged:
             yield from self.of(source, own)
             return
         name = self.names.get(source.name)
-        where = " AND ".join(_by_range(one).sql() for one in own) or "true"
+        where = " AND ".join(_grouped(_by_range(one)).sql() for one in own) or "true"
         told = f"{name or text} has no row{self._asked(known)}"
         yield _Lost(told, name, where)
 
@@ -449,7 +638,8 @@ class _Staged:
         return int(self.model.run(query, self.rows).column(0)[0].as_py())
 
     def _asked(self, known: Sequence[exp.Expr]) -> str:
-        return f" where {' and '.join(map(self._said, known))}" if known else ""
+        told = " and ".join(self._said(_grouped(one)) for one in known)
+        return f" where {told}" if known else ""
 
     def _said(self, part: exp.Expr) -> str:
         """A part of the query as it was written, about."""
@@ -492,6 +682,11 @@ def _conjuncts(part: exp.Expr | None) -> list[exp.Expr]:
         if isinstance(inner, exp.And)
         else [inner]
     )
+
+
+def _grouped(part: exp.Expr) -> exp.Expr:
+    """As a part of what AND joins."""
+    return exp.paren(part) if isinstance(part, exp.Or) else part
 
 
 def _tables(part: exp.Expr) -> set[str]:
@@ -593,23 +788,6 @@ def _leaves(condition: Bound) -> Iterator[Leaf]:
         yield from [condition] if len(condition.path) == 1 else []
 
 
-def _keys(condition: Bound) -> list[Key]:
-    """The values of columns, to be looked for in records; times are spelled in too many ways."""
-    return [
-        Key(one.path[0], 0, one.type, one.value if one.op is Op.IN else (one.value,))
-        for one in _leaves(condition)
-        if not isinstance(one.type, _TIMES)
-    ]
-
-
-def _quarantined(table: Table, keys: Sequence[Key]) -> Iterator[dict[str, Any]]:
-    """Lines in quarantine whose records have all the values."""
-    names = [LANDING_FILE, LANDING_LINE, "reason", "detail", "record"]
-    for batch in table.scan(select=names).to_batches():
-        some = batch.filter(keys[0].may_be_in(batch["record"]))
-        yield from (row for row in some.to_pylist() if all(o.in_text(row["record"]) for o in keys))
-
-
 def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
     """Branches that have the row, and the snapshot that removed it."""
     for name in table.refs():
@@ -622,7 +800,10 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
         except LakehouseError:
             continue  # it has not the columns
     after = snapshot
-    for one in list(table.metadata.ancestors(snapshot.snapshot_id))[1:_LOOKED_BACK]:
+    for one in islice(table.metadata.ancestors(snapshot.snapshot_id), 1, _LOOKED_BACK):
+        if after.operation in (OPERATION_APPEND, OPERATION_REPLACE):
+            after = one  # it removed nothing
+            continue
         try:
             there = table.scan(where, snapshot_id=one.snapshot_id).count()
         except LakehouseError:
