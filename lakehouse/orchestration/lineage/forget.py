@@ -22,12 +22,18 @@ from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, 
 from rich.console import Group, RenderableType
 from rich.text import Text
 from sqlglot import exp
+from sqlglot.tokens import Tokenizer, TokenType
 
 from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.curation.statement_store import NAMESPACE
 from lakehouse.delta_log.delta_actions import LOG_FOLDER
 from lakehouse.delta_log.delta_log import DeltaLog, cut_log
-from lakehouse.errors import InvalidInputError, MaintenanceRefusedError, NotFoundError
+from lakehouse.errors import (
+    InvalidInputError,
+    MaintenanceRefusedError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from lakehouse.expressions.bound_filter import Leaf, Op, disjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.sql.sql_grammar import parsed
@@ -44,7 +50,9 @@ from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, plan_
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.lineage.traced_query import same_columns
 from lakehouse.orchestration.lineage.value_traces import Key, Traces
+from lakehouse.orchestration.lineage.why import Model, tables_at
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
@@ -252,7 +260,10 @@ def forgotten(
     key = _key(lake.load_table(tables[0]), where)
     key = replace(key, aliases=(aliases or {}).get(key.column, ()))
     names, follow = _names(lake, derived or {}, key.column, tables)
-    planned = [_planned(lake, name, where, key) for name in names]
+    planned = [
+        _planned(lake, name, _of_column(where, key.column, column), replace(key, column=column))
+        for name, column in names
+    ]
     found = Forgetting(key.column, tuple(planned), follow, derived_known=derived is not None)
     if not apply:
         return found
@@ -271,6 +282,9 @@ def forgotten(
     for one in planned:
         count, reached, others = _searched(lake, one, before[one.name])
         searched, left, unreachable = searched + count, left | reached, unreachable | others
+    for name in filter(lake.table_exists, follow):  # such as a list of persons
+        count, reached, others = traces_in(lake.load_table(name), replace(key, field_id=0))
+        searched, left, unreachable = searched + count, left | reached, unreachable | others
     done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
     _recorded(lake, done)
     return done
@@ -278,9 +292,9 @@ def forgotten(
 
 def _names(
     lake: Lakehouse, derived: Mapping[str, DerivedTable], column: str, tables: Sequence[str]
-) -> tuple[list[str], tuple[str, ...]]:
-    """Tables with rows of the person, and derived ones that only count them."""
-    found, follow = [*tables], list[str]()
+) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """Tables with rows of the person and what each calls the column, and derived ones without."""
+    found, follow = [(name, column) for name in tables], list[str]()
     reached = set(tables)
     while True:
         more = [n for n, o in derived.items() if n not in reached and reached & set(o.inputs)]
@@ -289,10 +303,42 @@ def _names(
         reached |= set(more)
         for name in more:
             if lake.table_exists(name):
-                has = column in lake.load_table(name).schema().column_names
-                (found if has else follow).append(name)
-    beside = [one for name in found for one in _beside(lake, name, column)]
+                columns = lake.load_table(name).schema().column_names
+                called = set(_called(lake, derived[name], found)) | {column}
+                has = [(name, one) for one in columns if one in called]
+                found += has
+                follow += [] if has else [name]
+    beside = [(one, column) for name, _ in found for one in _beside(lake, name, column)]
     return list(dict.fromkeys((*found, *beside))), tuple(follow)
+
+
+def _called(
+    lake: Lakehouse, definition: DerivedTable, known: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """Columns of a derived table that are, value by value, these columns of its inputs."""
+    tables, _ = tables_at(lake, definition.inputs, {})
+    query = definition.query
+    if query is None or len(tables) < len(definition.inputs):
+        return
+
+    def no_session() -> Any:
+        raise UnsupportedFeatureError("no SQL is run here")
+
+    typed = Model(query, tables, definition.name, no_session).query
+    same_as = same_columns(typed, typed.named_selects)
+    for name, column in known:
+        for one in same_as.get(query.views.get(name, ""), ()):
+            if one.column == column and not one.days:
+                yield one.output
+
+
+def _of_column(where: str, column: str, name: str) -> str:
+    """A condition on a column that is called otherwise."""
+    texts = (TokenType.STRING, TokenType.NUMBER, TokenType.HEX_STRING)
+    for token in reversed(Tokenizer().tokenize(where) if name != column else ()):
+        if token.token_type not in texts and token.text.lower() == column.lower():
+            where = f'{where[: token.start]}"{name}"{where[token.end + 1 :]}'
+    return where
 
 
 def _beside(lake: Lakehouse, name: str, column: str) -> Iterator[str]:

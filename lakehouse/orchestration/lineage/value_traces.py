@@ -6,6 +6,7 @@ As text it is looked for everywhere else, where its text is long enough to be no
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -16,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import cached_property, reduce
 from typing import Any, cast
-from urllib.parse import quote_plus, unquote
+from urllib.parse import quote_plus, unquote, unquote_plus
 from uuid import UUID
 
 import fastavro
@@ -193,7 +194,10 @@ def _alone(text: str) -> re.Pattern[str]:
 
 
 def _spelled(value: Any, kind: IcebergType) -> Iterator[str]:
-    """Texts of an internal value."""
+    """Texts of an internal value; records that are kept as JSON have bytes as base64."""
+    if isinstance(value, (str, bytes)):
+        data = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+        yield base64.b64encode(data).decode()
     if isinstance(value, bytes):
         yield value.hex()
         if value.isascii():
@@ -209,7 +213,7 @@ def _spelled(value: Any, kind: IcebergType) -> Iterator[str]:
         for text in (moment.isoformat(), moment.isoformat(timespec="microseconds"), str(moment)):
             yield from (text, f"{text}Z")
     elif isinstance(value, str):
-        yield from (value, quote_plus(value))
+        yield from (value, quote_plus(value), value.replace('"', '""'))
         for text in (orjson.dumps(value).decode()[1:-1], json.dumps(value)[1:-1]):
             yield from (text, text.replace("/", "\\/"))
     elif isinstance(value, float) and value.is_integer():
@@ -307,7 +311,8 @@ class Traces:
                         yield f"beginning of {side}"
 
     def _in_delta(self, add: Mapping[str, Any] | None) -> Iterator[str]:
-        """Bounds in Delta's log, where they are JSON in JSON."""
+        """An action on a file in Delta's log: its path is a URL, its bounds are JSON in JSON."""
+        yield from self._in_path(unquote((add or {}).get("path") or ""))
         said = orjson.loads((add or {}).get("stats") or "{}")
         for side in ("minValues", "maxValues"):
             bound = said.get(side, {}).get(self.key.column)
@@ -318,7 +323,7 @@ class Traces:
 
     def _in_path(self, location: str) -> Iterator[str]:
         """Partitions that the path of a file names."""
-        folders = [unquote(one).lower() for one in location.split("/")]
+        folders = [unquote_plus(one).lower() for one in location.split("/")]
         for name in self._partitions():
             if any(f"{name}={text}".lower() in folders for text in self.key.texts):
                 yield f"path by {name}"
@@ -418,7 +423,8 @@ class Traces:
         plain = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         if f"/{LOG_FOLDER}/" in location:
             for line in filter(None, plain.split(b"\n")):
-                yield from self._in_delta(orjson.loads(line).get("add"))
+                for kind in ("add", "remove"):
+                    yield from self._in_delta(orjson.loads(line).get(kind))
         if any(text in plain.lower() for text in self.key.long_texts):
             yield "metadata"
         # a summary of partitions
