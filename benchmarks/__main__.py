@@ -36,6 +36,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
     "delta_log": ("--files", "500", "--commits", "3"),
     "undo": ("--files", "500", "--runs", "3"),
+    "why": ("--rows", "100000", "--days", "40", "--repeat", "1"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
@@ -157,6 +158,11 @@ def delta_log(kept: dict[str, Any]) -> Iterator[Ratio]:
 def undo(kept: dict[str, Any]) -> Iterator[Ratio]:
     for how, seconds in kept["seconds"].items():
         yield Ratio(f"{kept['files']:,} files, {how}", "a second", 1 / seconds["p99"])
+
+
+def why(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for how in ("cold", "warm"):
+        yield Ratio(f"{kept['rows']:,} rows, {how}", "a second", 1 / kept["seconds"][how])
 
 
 def race(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -316,6 +322,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "commit": commit,
     "delta_log": delta_log,
     "undo": undo,
+    "why": why,
     "race": race,
     "lookup": lookup,
     "arrow_read": arrow_read,

@@ -196,7 +196,8 @@ class World:
         connection.execute(f"CREATE TABLE {self.source.table} AS {self.typed}")
         for name, sql in self.sql.items():
             if name == mart.name:
-                return connection.execute(sql).to_arrow_table().to_pylist()
+                rows: list[dict[str, Any]] = connection.execute(sql).to_arrow_table().to_pylist()
+                return rows
             if name.startswith("clean."):
                 connection.execute(f"CREATE TABLE {name} AS {sql}")
         raise AssertionError(mart)

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, In, IsNull, Or
 from rich.console import Group, RenderableType
 from rich.text import Text
-from sqlglot import exp
-from sqlglot.tokens import Tokenizer, TokenType
+from sqlglot import Tokenizer, TokenType, exp
 
 from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.curation.statement_store import NAMESPACE

@@ -430,10 +430,10 @@ def _of_lines(where: str, schema: Schema) -> _OfLines:
 
 def _as_one(part: Bound) -> Bound:
     """`x = 1 or x = 2` as `x in (1, 2)`."""
-    sides = [one for one in part.parts if isinstance(one, Leaf)] if isinstance(part, AnyOf) else []
-    if not sides or len(sides) < len(part.parts) or {one.path for one in sides} != {sides[0].path}:
+    if not isinstance(part, AnyOf):
         return part
-    if any(one.op not in (Op.EQ, Op.IN) for one in sides):
+    sides = [one for one in part.parts if isinstance(one, Leaf) and one.op in (Op.EQ, Op.IN)]
+    if len(sides) < len(part.parts) or {one.path for one in sides} != {sides[0].path}:
         return part
     values = [one.value if one.op is Op.IN else (one.value,) for one in sides]
     return sides[0].asking(Op.IN, tuple(value for some in values for value in some))
