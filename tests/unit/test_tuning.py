@@ -177,24 +177,20 @@ def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
     assert rows(table, snapshot_id=head) == before
 
 
-def test_whole_files_may_refuse_what_a_sample_proposed(lake):
+def test_whole_files_refuse_what_a_sample_proposed_in_vain(lake):
     """Of one file that is sorted and compressed well nothing can be gained."""
     best = {"write.parquet.compression-level": "15", "write.parquet.row-group-limit": "4096"}
     data = lake.load_table("a.keys").scan().to_arrow().sort_by([("key", "ascending")])
     table = lake.create_table("a.best", data.schema, sort_by=["key"], properties=best)
     table.append(data)
     asked = check_queries(QUERIES[:1], table.schema())
-    trial = tune(table, asked)
-    if not trial.verdict.adopt:
-        trial = replace(trial, verdict=replace(trial.verdict, adopt=True))
+    trial = forced(tune(table, asked))
     files, properties = paths(table), dict(table.properties)
     confirmed = adoption.adopt(table, trial)
     table.refresh()
-    if confirmed.verdict.adopt:
-        assert confirmed.proposed.bytes < trial.live_bytes
-        assert max(confirmed.proposed.times()) <= 1.05 * max(trial.today.times())
-    else:
-        assert (paths(table), table.properties) == (files, properties)
+    assert not confirmed.verdict.adopt
+    assert confirmed.verdict.why.startswith("whole files ")
+    assert (paths(table), table.properties) == (files, properties)
 
 
 def test_a_column_whose_first_page_is_too_large_is_not_sampled(tmp_path):
