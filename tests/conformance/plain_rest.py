@@ -235,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
 def plain_rest(folder: Path) -> Iterator[PlainCatalog]:
     """A running catalog with one namespace, `m`."""
     with PlainCatalog(folder) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield server

@@ -17,6 +17,7 @@ from tests.server.conftest import open_lake, serve
 
 CANDIDATES = ["-1", "nonsense", "1.5", "", "7", "0", "1", "true", "0.5", "none", "zstd", "gzip"]
 CANDIDATES += ["merge-on-read", "serializable", "hash", "file", "full", "22-6", "parquet", "off"]
+CANDIDATES += ["v1"]
 METRICS = "write.metadata.metrics.column.id"
 
 

@@ -153,7 +153,7 @@ def test_what_is_adopted_keeps_rows_answers_and_time_travel(lake):
         adoption.undo(table)
 
 
-@pytest.mark.parametrize("meanwhile", [0, 1])
+@pytest.mark.parametrize("meanwhile", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
     """And its files are those of before, unless rows came meanwhile."""
     table = lake.load_table("a.keys")

@@ -71,7 +71,7 @@ class Endpoint:
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
     def __enter__(self):
-        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
         return self
 
