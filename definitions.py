@@ -57,6 +57,7 @@ defs = dg.Definitions(
         maintain.expire,
         maintain.remove_orphans,
         maintain.tuning,
+        maintain.undo,
         maintain.lakehouse_state,
         maintain.check_statements,
     ],

@@ -125,6 +125,9 @@ def why(
     run: Annotated[
         str | None, typer.Option("--run", help="The last snapshot that this run of Dagster wrote.")
     ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="Rows of each table on the way that are shown.")
+    ] = 0,
 ) -> None:
     """Show the landing files and lines that rows of a table were computed from, and prove it.
 
@@ -133,7 +136,9 @@ def why(
     Example: lakehouse why marts.carrier_day --where "day = DATE '2013-02-09' and carrier = 'UA'"
     """
     module: Any = load_module("lakehouse.orchestration.lineage.why", "dagster")
-    found = module.why(session.lake, table, where, column=column, snapshot_id=snapshot, run=run)
+    found = module.why(
+        session.lake, table, where, column=column, snapshot_id=snapshot, run=run, sample=sample
+    )
     session.show(found.to_dict(), found)
     if found.equal is False:
         raise typer.Exit(1)

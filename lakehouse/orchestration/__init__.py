@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
     from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
     from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
-    from lakehouse.orchestration.automation.maintenance_jobs import maintenance_jobs, state_job
+    from lakehouse.orchestration.automation.maintenance_jobs import (
+        maintenance_jobs,
+        state_job,
+        undo_job,
+    )
     from lakehouse.orchestration.automation.maintenance_sensors import (
         maintenance_schedules,
         maintenance_sensors,
@@ -81,6 +85,7 @@ __all__ = [
     "statement_job",
     "statement_sensor",
     "suite_checks",
+    "undo_job",
     "with_code_versions",
 ]
 
@@ -122,6 +127,7 @@ _HOMES = {
     "statement_job": "orchestration.checks.statement_checks",
     "statement_sensor": "orchestration.checks.statement_checks",
     "suite_checks": "orchestration.assets.blocking_checks",
+    "undo_job": "orchestration.automation.maintenance_jobs",
     "with_code_versions": "orchestration.assets.asset_table",
 }
 

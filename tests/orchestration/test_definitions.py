@@ -42,7 +42,7 @@ def test_the_definitions_load_and_are_these() -> None:
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact",
         "expire",
         "rewrite_manifests", "remove_orphans", "tuning", "lakehouse_state", "check_statements",
-        "refresh_marts", "retry_quarantine", "fill_columns",
+        "refresh_marts", "retry_quarantine", "fill_columns", "undo",
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
@@ -106,7 +106,9 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
         "expire__raw__flights",
     } <= writers[pool("raw.flights")]
     jobs = ("compact", "rewrite_manifests", "expire", "remove_orphans", "tuning")
-    assert writers[None] == {f"{job}__choose_tables" for job in jobs}, "these write nothing"
+    writes_nothing = {f"{job}__choose_tables" for job in jobs}
+    # which tables the run wrote nobody knows before; who commits meanwhile makes it fail
+    assert writers[None] == writes_nothing | {"undo__run"}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from lakehouse.cli import app
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError, ValidationConflictError
 from lakehouse.ingestion.definition_changes import as_property
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
+from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, undo_job
 from lakehouse.orchestration.lineage.undo import UNDONE_TAG, execute, plan, undo
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from tests.orchestration.conftest import Pipe, event, june
@@ -251,6 +251,43 @@ def test_from_dagster_to_the_command_line(
         assert seen.asset_observation.metadata["lakehouse/undone_run"].value == second
     run_cli(["undo", "ffffffff", *options], code=1)
     assert "no run of this instance" in capsys.readouterr().err
+
+
+def test_the_job_undoes_a_run_from_the_ui(tmp_path: Path) -> None:
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    resource = LakehouseResource(catalog=catalog, warehouse=(tmp_path / "warehouse").as_uri())
+
+    @dg.asset(key_prefix="marts")
+    def users(context) -> pa.Table:
+        return pa.table({"run": [context.run.run_id]})
+
+    def rows() -> list[str]:
+        return resource.lake().load_table("marts.users").scan().to_arrow()["run"].to_pylist()
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+
+        def undone(**config: object) -> dg.ExecuteInProcessResult:
+            return undo_job().execute_in_process(
+                {"ops": {"undo__run": {"config": config}}},
+                instance=instance,
+                resources={"lakehouse": resource},
+                raise_on_error=False,
+            )
+
+        io = {"io_manager": LakehouseIOManager(lakehouse=resource)}
+        first, second = (
+            dg.materialize([users], instance=instance, resources=io).run_id for _ in range(2)
+        )
+        assert undone(run=second[:8], dry_run=True).success
+        assert rows() == [second]
+        assert undone(run=second[:8]).success
+        assert rows() == [first]
+        assert UNDONE_TAG in instance.get_run_by_id(second).tags
+        refused = undone(run=second)
+        assert not refused.success
+        (failed,) = [one for one in refused.all_events if one.is_step_failure]
+        assert "nothing to undo" in failed.step_failure_data.user_failure_data.description
+        assert rows() == [first]
 
 
 def test_what_a_stream_has_read_does_not_come_again_and_undo_says_so(

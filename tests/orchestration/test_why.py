@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError, NotFoundError
@@ -23,7 +26,7 @@ from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
 from lakehouse.orchestration.lineage import why as lineage_why
-from lakehouse.orchestration.lineage.why import Why, explained_rows, offending
+from lakehouse.orchestration.lineage.why import Why, explained_rows, offending, row_text
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE, RUN_ID
 from lakehouse.table import TableScan
 from tests.orchestration import why_cells
@@ -239,6 +242,23 @@ def test_what_counts_for_a_column_through_two_tables(
     assert found.equal, found.difference
     assert set(found.lines) == {("raw.a", "2013/a.jsonl")}
     assert set(found.lines["raw.a", "2013/a.jsonl"]) == behind(given, keep)
+
+
+def test_some_rows_of_each_table_on_the_way_are_shown(chain: Any) -> None:
+    lake, derived, given = chain
+    plain = asked(lake, derived, "marts.a", WHERE)
+    found = replace(plain, sample=2)
+    steps = found.to_dict()["steps"]
+    assert [one["table"] for one in steps] == ["marts.a", "clean.a", "raw.a"]
+    landed = given.to_pylist()
+    assert len(steps[-1]["sample"]) == 2
+    assert all(row in landed for row in steps[-1]["sample"])
+    console = Console(record=True, width=400, file=io.StringIO())
+    console.print(found)
+    shown = console.export_text()
+    for row in steps[-1]["sample"]:
+        assert row_text(row) in shown
+    assert not any(one["sample"] for one in plain.to_dict()["steps"])
 
 
 def test_the_greatest_value_has_its_witnesses(chain: Any) -> None:

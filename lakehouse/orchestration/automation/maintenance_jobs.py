@@ -1,4 +1,7 @@
-"""Jobs that maintain tables: one step for each, in its table's pool, to disturb no writer."""
+"""Jobs that maintain tables: one step for each, in its table's pool, to disturb no writer.
+
+And the one that undoes a run.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import orjson
+from pydantic import Field
 
 from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.ingestion.run_log import as_text, progress_lines
@@ -32,8 +36,10 @@ from lakehouse.orchestration.automation.run_requests import (
     STATE_JOB,
     TABLES_TAG,
     TUNING_JOB,
+    UNDO_JOB,
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
+from lakehouse.orchestration.lineage.undo import undo
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state.state_asset import OF_NO_ASSET, STATE_KEY
 from lakehouse.spec.identifier import split_name
@@ -190,6 +196,47 @@ def state_job() -> AssetJob:
     return dg.define_asset_job(
         STATE_JOB, dg.AssetSelection.assets(STATE_KEY), description=state_job.__doc__
     )
+
+
+class UndoConfig(dg.Config):
+    """What is undone: as the options of `lakehouse undo`.
+
+    Attributes:
+        run: id of the run, or its first characters.
+        tables: only these; empty: all that it wrote.
+        take_again: whether the landing files that it ingested are pending again.
+        by_rows: where others have changed a table since, take back the run's rows alone.
+        dry_run: log what would be done, change nothing.
+    """
+
+    run: str
+    tables: list[str] = Field(default_factory=list)
+    take_again: bool = True
+    by_rows: bool = False
+    dry_run: bool = False
+
+
+def undo_job() -> dg.JobDefinition:
+    """The job that returns every table that a run wrote to what it was before the run."""
+
+    @dg.op(name=f"{UNDO_JOB}__run", description=UndoConfig.__doc__)
+    def step(
+        context: dg.OpExecutionContext, config: UndoConfig, lakehouse: LakehouseResource
+    ) -> None:
+        with _refused():
+            asked = config.model_dump()
+            done = undo(lakehouse.shared_lake(), instance=context.instance, **asked)
+        context.log.info(as_text(done))
+
+    @dg.job(
+        name=UNDO_JOB,
+        description=f"{undo_job.__doc__} Name it in the configuration of the launchpad: "
+        f"`ops: {{{UNDO_JOB}__run: {{config: {{run: ..., dry_run: true}}}}}}`.",
+    )
+    def job() -> None:
+        step()
+
+    return job
 
 
 def chosen_tables(tables: Sequence[str], tags: Mapping[str, str]) -> list[str]:

@@ -18,7 +18,7 @@ from lakehouse.orchestration.source_assets import IngestMode
 
 COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
 CLUSTER_JOB, ORPHANS_JOB = "rewrite_manifests", "remove_orphans"
-TUNING_JOB = "tuning"
+TUNING_JOB, UNDO_JOB = "tuning", "undo"
 STATE_JOB = "lakehouse_state"
 # run tag: the tables to work on, comma-separated; without it all of them
 TABLES_TAG = "lakehouse/tables"

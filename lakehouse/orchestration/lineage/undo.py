@@ -7,7 +7,7 @@ time, gets the rows back that the run changed, so that the landing files are tak
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import TypeAlias
@@ -160,6 +160,7 @@ def undo(
     take_again: bool = True,
     by_rows: bool = False,
     dry_run: bool = False,
+    instance: dg.DagsterInstance | None = None,
 ) -> Undo:
     """Return every table that a run wrote to what it was.
 
@@ -174,6 +175,7 @@ def undo(
             stream has read its checkpoint says, which is not ours.
         by_rows: where others have changed a table since, take back the run's rows alone.
         dry_run: say what would be done, change nothing.
+        instance: of Dagster; None: this project's.
 
     Raises:
         NotFoundError: no such run, or no instance of Dagster.
@@ -183,7 +185,7 @@ def undo(
             the same rows; nothing was done.
         NoSuchSnapshotError: what one of the tables was before has expired; nothing was done.
     """
-    with open_instance() as instance:
+    with open_instance() if instance is None else nullcontext(instance) as instance:
         found = _run(instance, run)
         if not found.is_finished:
             raise InvalidInputError(

@@ -143,6 +143,7 @@ class Why:
             it could not be tried.
         difference: how it is not so, or why it could not be tried.
         checks: table -> check -> whether it passed, in the run that last changed rows of the table.
+        sample: so many rows of each table on the way are shown.
     """
 
     where: str
@@ -153,6 +154,7 @@ class Why:
     equal: bool | None
     difference: str = ""
     checks: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    sample: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: ids as text."""
@@ -171,6 +173,7 @@ class Why:
                     "checks": dict(self.checks.get(one.table, {})),
                     "rows": one.count,
                     "notes": list(one.notes),
+                    "sample": one.rows.slice(0, self.sample).to_pylist(),
                 }
                 for one in self.origin.all()
             ],
@@ -191,7 +194,7 @@ class Why:
         if rows.num_rows > _SHOWN_ROWS:
             yield Text(f"and {rows.num_rows - _SHOWN_ROWS:,} more rows")
         yield Text("")
-        yield from _told(self.origin, self.checks)
+        yield from _told(self.origin, self.checks, self.sample)
         yield Text("")
         files = Lines(
             "landing file", "lines", "which", box=None, pad_edge=False, header_style="bold"
@@ -227,9 +230,9 @@ def row_text(row: Mapping[str, Any]) -> str:
 
 
 def _told(
-    origin: Origin, checks: Mapping[str, Mapping[str, bool]], depth: int = 0
+    origin: Origin, checks: Mapping[str, Mapping[str, bool]], sample: int, depth: int = 0
 ) -> Iterator[Text]:
-    """A line for each table, for its code and checks, and for each note, indented."""
+    """A line for each table, for its code and checks, for each note and some rows, indented."""
     by = "" if origin.run_id is None else f" by run {origin.run_id[:8]}"
     count = origin.count
     yield Text.assemble(
@@ -247,8 +250,10 @@ def _told(
         yield Text("  " * (depth + 1) + "; ".join(told), style="dim")
     for note in origin.notes:
         yield Text("  " * (depth + 1) + note, style="yellow")
+    for row in origin.rows.slice(0, sample).to_pylist() if depth else ():
+        yield Text("  " * (depth + 1) + row_text(row))
     for one in origin.inputs:
-        yield from _told(one, checks, depth + 1)
+        yield from _told(one, checks, sample, depth + 1)
 
 
 def _ranges(lines: Sequence[int]) -> str:
@@ -272,6 +277,7 @@ def why(
     column: str | None = None,
     snapshot_id: int | None = None,
     run: str | None = None,
+    sample: int = 0,
 ) -> Why:
     """What rows of a table were computed from, by the checkout's definitions.
 
@@ -283,6 +289,7 @@ def why(
             left out.
         snapshot_id: of the table; None: the current one.
         run: of Dagster, whose last snapshot of the table is meant.
+        sample: so many rows of each table on the way are shown.
 
     Raises:
         NotFoundError: no rows, or no checkout.
@@ -302,6 +309,7 @@ def why(
             keys=declared_keys(checkout),
             session=session,
         )
+    found = replace(found, sample=sample)
     writers = {
         one.table: [(one.run_id, one.asset)]
         for one in found.origin.all()
