@@ -119,6 +119,8 @@ def arguments(name, table, folder):
         "fields": "array('id')",
         "metadata_file": f"'{table.metadata_location}'",
         "source_table": f"'parquet.`{folder}`'",
+        "source_prefix": f"'{table.location}'",
+        "target_prefix": "'file:///elsewhere'",
     }
     own = {
         "set_current_snapshot": {"ref": "'b'"},
