@@ -15,7 +15,6 @@ from typing import Any, cast
 from pyspark.sql import SparkSession
 from rich.console import RenderableType
 
-from lakehouse.delta_queries import Refusal
 from lakehouse.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -23,6 +22,7 @@ from lakehouse.errors import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from lakehouse.incremental_queries import Refusal
 from lakehouse.ingestion.stamp import AUDIT_BRANCH, RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report, listing

@@ -406,7 +406,7 @@ def round_of(seed: int, folder: Path, *_: object) -> None:
         raise AssertionError(f"{world.sql} on {world.engine}, {world.done}: {error!r}") from error
 
 
-_QUERIES, _FOLLOWER = "delta_queries", "orchestration.assets.incremental:Follower"
+_QUERIES, _FOLLOWER = "incremental_queries", "orchestration.assets.incremental:Follower"
 MUTANTS = [
     Mutant(
         "34: rows that went from an input are forgotten",

@@ -1,8 +1,8 @@
 """A derived table that follows its inputs by what changed in them since it was computed.
 
 What follows is decided here: whether it can, whether that pays, and what rows of the table go and
-come. How a query follows is compiled by `delta_queries`; the table's refresh state says what it was
-computed from, and is written by the same commit as the rows.
+come. How a query follows is compiled by `incremental_queries`; the table's refresh state says what
+it was computed from, and is written by the same commit as the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from sqlglot import exp
 from lakehouse.data.conversion.row_codes import row_codes, surplus
 from lakehouse.data.reading.changelog_rows import CHANGE_COLUMNS, DELETE
 from lakehouse.data.writing.input_columns import coerce
-from lakehouse.delta_queries import DeltaPlan, Refusal
 from lakehouse.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -40,6 +39,7 @@ from lakehouse.expressions.bound_filter import (
     disjunction,
 )
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.incremental_queries import DeltaPlan, Refusal
 from lakehouse.ingestion.landing_ledger import day_ranges
 from lakehouse.orchestration.assets.asset_write import AssetWrite
 from lakehouse.orchestration.assets.frames import (

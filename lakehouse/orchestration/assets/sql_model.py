@@ -13,8 +13,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import Node, lineage
 
-from lakehouse.delta_queries import DeltaPlan, Refusal, compile_deltas
 from lakehouse.errors import InvalidInputError
+from lakehouse.incremental_queries import DeltaPlan, Refusal, compile_deltas
 from lakehouse.orchestration.assets.derived_table import ComputedTable, DerivedTable
 from lakehouse.orchestration.assets.frames import EngineName, Frames, engine_name
 from lakehouse.orchestration.assets.incremental import FollowedQuery

@@ -15,7 +15,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.optimizer.scope import find_all_in_scope
 
-from lakehouse.delta_queries import inlined
+from lakehouse.incremental_queries import inlined
 
 ROW = "__row"
 _NOT_TRACED = ("limit", "offset", "laterals", "pivots", "match", "connect", "sample", "with_")

@@ -32,11 +32,11 @@ from rich.text import Text
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from lakehouse.delta_queries import inlined
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.expressions.bound_filter import And, Bound, Leaf, Op
 from lakehouse.expressions.bound_filter import Or as AnyOf
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.incremental_queries import inlined
 from lakehouse.ingestion.landing_ledger import LedgerRow
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import read_ledger

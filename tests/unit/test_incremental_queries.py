@@ -8,7 +8,7 @@ from sqlglot import parse_one
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
-from lakehouse.delta_queries import DeltaPlan, Refusal, compile_deltas
+from lakehouse.incremental_queries import DeltaPlan, Refusal, compile_deltas
 
 SCHEMA = {
     "t": {"a": "bigint", "b": "string", "ts": "timestamp", "x": "double", "i": "int"},
