@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pyarrow as pa
 import pytest
 
@@ -79,8 +81,32 @@ def test_of_a_table_with_deletes_rows_are_not_claimed(lake, session, costed):
     assert frame.count() == 40
 
 
-def test_without_cost_based_optimization_the_size_counts(table, session):
-    frame = session.table("e.events").where("day = 1")
+def size_in_bytes(frame) -> int:
     leaf = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head()
-    (file,) = table.scan("day = 1").plan().files
-    assert int(str(leaf.stats().sizeInBytes())) == file.file_size_in_bytes
+    return int(str(leaf.stats().sizeInBytes()))
+
+
+def test_the_size_is_that_of_rows_or_of_files_whichever_is_more(lake, table, session):
+    frame = session.table("e.events").where("day = 1")
+    assert size_in_bytes(frame) == 200 * (8 + 3 * 8)
+    assert size_in_bytes(frame.select("user")) == 200 * (8 + 8)
+    long = lake.create_table("e.long", pa.schema([("text", pa.string())]))
+    long.append(pa.table({"text": [secrets.token_hex(500) for _ in range(100)]}))
+    (file,) = long.scan().plan().files
+    assert file.file_size_in_bytes > 100 * (8 + 20)
+    assert size_in_bytes(session.table("e.long")) == file.file_size_in_bytes
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_many_rows_in_a_small_file_are_not_broadcast(lake, session, deleted):
+    properties = {"write.delete.mode": "merge-on-read"}
+    made = lake.create_table("e.many", pa.schema([("id", pa.int64())]), properties=properties)
+    made.append(pa.table({"id": pa.array([7] * 1_000_000, pa.int64())}))
+    made.append(pa.table({"id": [1, 2]}))
+    if deleted:
+        made.refresh().delete("id = 1")
+    many, few = session.table("e.many"), session.table("e.many").where("id < 3")
+    threshold = 10 * 1024 * 1024  # spark.sql.autoBroadcastJoinThreshold
+    assert sum(file.file_size_in_bytes for file in made.refresh().scan().plan().files) < threshold
+    assert size_in_bytes(many) == 1_000_002 * (8 + 8) > threshold
+    assert 0 < size_in_bytes(few) < threshold

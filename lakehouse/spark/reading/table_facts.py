@@ -101,6 +101,7 @@ def table_facts(
         "metadata_columns": _metadata_columns(metadata, by_workers=by_workers),
         "bytes": total_bytes(snapshot),
         "rows": -1 if _may_have_deletes(snapshot) else total_rows(snapshot),
+        "records": total_rows(snapshot),
         "distinct": _distinct(metadata, snapshot, schema),
         "misleading": sorted(misleading_columns(schema, metadata)),
         "by_workers": by_workers,

@@ -126,16 +126,23 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
             plan());
     }
 
+    /**
+     * Rows take at least their width in memory, however well files are compressed: Spark broadcasts
+     * what it believes to be small.
+     */
     public Statistics estimateStatistics() {
         long all = table.number("bytes");
         long rows = table.number("rows");
+        long records = table.number("records");
         if (!filters.equals("[]")) {
             all = plan().bytes;
             rows = plan().deletes || rows < 0L ? -1L : plan().rows;
+            records = plan().rows;
         }
         double share = (double) required.defaultSize() / Math.max(1, table.schema().defaultSize());
-        return new Estimate(
-            share >= 1.0 ? all : (long) Math.ceil(all * share), rows,
+        double inFiles = Math.ceil(all * Math.min(1.0, share));
+        double inMemory = (double) records * (8 + required.defaultSize());
+        return new Estimate((long) Math.max(inFiles, inMemory), rows,
             (Map) table.facts.get("distinct"));
     }
 
