@@ -13,9 +13,9 @@ from typing import Protocol, cast
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from lakehouse.data.group_rewriting import GroupExecutor
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
-from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
 from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.manifests.data_file import DataFile

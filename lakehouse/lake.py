@@ -24,7 +24,7 @@ from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError
 from lakehouse.maintenance.reachability.neighbours import check_not_shared
-from lakehouse.scan.reports.listeners import CatalogReports, Listeners, PlanListener
+from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier, dotted, split_name
 from lakehouse.spec.metadata.table_metadata import check_writable_version, new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
@@ -38,6 +38,7 @@ from lakehouse.table.html_view import html_table
 from lakehouse.table.joint_transaction import JointTransaction
 from lakehouse.table.lake_version import LakeVersion
 from lakehouse.table.publication import BranchOfLake
+from lakehouse.table.scan_reports import CatalogReports
 from lakehouse.table.times import Moment
 from lakehouse.view import Sql, View, first_version
 

@@ -15,6 +15,7 @@ from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.scan_commands import EngineName
+from lakehouse.data.group_rewriting import GroupExecutor
 from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.backup import backup as backed_up
@@ -22,7 +23,6 @@ from lakehouse.maintenance.backup import restore as restored
 from lakehouse.maintenance.compaction.compaction import execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,

@@ -34,12 +34,12 @@ from lakehouse.scan.planner import (
 )
 from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.scan.served_plan import plan_at_server
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.table.served_plan import plan_at_server
 from lakehouse.table.times import Moment, to_ms
 
 

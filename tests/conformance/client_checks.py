@@ -23,9 +23,9 @@ import lakehouse as lh
 from lakehouse.catalog.rest.server_side import commit_report
 from lakehouse.errors import CommitConflictError, NoSuchTableError, TableAlreadyExistsError
 from lakehouse.lake import Lakehouse
-from lakehouse.scan.reports.listeners import scan_report
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId
+from lakehouse.table.scan_reports import report_to_json
 from tests.guarded_s3 import GuardedStore
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -285,7 +285,7 @@ def reported(peer: Peer) -> None:
     made.append(ROWS)
     reports = [
         commit_report(made.current_snapshot(), 3),
-        scan_report(made.scan(where="id = 1").plan().report),
+        report_to_json(made.scan(where="id = 1").plan().report),
     ]
     for report in reports:
         answer = requests.post(

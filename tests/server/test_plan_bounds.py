@@ -19,7 +19,6 @@ from pyiceberg.expressions import In
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.scan import served_plan
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
@@ -29,6 +28,7 @@ from lakehouse.server.operations.plans_under_way import PlansUnderWay
 from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.rest_app import rest_app
 from lakehouse.spec.identifier import Identifier
+from lakehouse.table import served_plan
 from tests.server.conftest import Rest, open_lake
 from tests.server.guarded import guarded, rules_file
 from tests.server.test_rest_protocol import error

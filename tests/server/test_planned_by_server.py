@@ -13,8 +13,8 @@ from pyiceberg.partitioning import PartitionSpec
 import lakehouse as lh
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import TRUE
-from lakehouse.scan.served_plan import tasks_from_json
 from lakehouse.server.operations import scan_operations
+from lakehouse.table.served_plan import tasks_from_json
 from tests.conformance.managed_rest import CLIENT, NAME, SECRET, managed_rest
 from tests.server.conftest import open_lake, serve
 

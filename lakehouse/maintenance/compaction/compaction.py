@@ -18,6 +18,11 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.confinement import check_table
+from lakehouse.data.group_rewriting import (
+    GroupExecutor,
+    GroupRewrite,
+    ThreadExecutor,
+)
 from lakehouse.data.reading.scan_reader import ReadRequest
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.environment import Environment
@@ -37,11 +42,6 @@ from lakehouse.maintenance.compaction.file_groups import (
     DeleteKey,
     FileGroup,
     delete_key,
-)
-from lakehouse.maintenance.compaction.group_rewriting import (
-    GroupExecutor,
-    GroupRewrite,
-    ThreadExecutor,
 )
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, no_progress
 from lakehouse.scan.scan_tasks import FileScanTask

@@ -1,4 +1,4 @@
-"""Scan reports: who wants to know what each scan planned; a catalog's server may (ScanReport).
+"""Scan reports: who wants to know what each scan planned.
 
 A listener is told of every plan made through the facade (`TableScan`) or by Spark, after it was
 made. Planning never fails because of a listener: what it raises is logged. Scans that a listener
@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
 
-from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.scan.reports.plan_report import PlanReport
-from lakehouse.spec.identifier import Identifier
 
 _LOG = logging.getLogger(__name__)
 _silent: ContextVar[bool] = ContextVar("lakehouse_scan_reports_silent", default=False)
@@ -129,60 +127,3 @@ def silenced() -> Iterator[None]:
         yield
     finally:
         _silent.reset(token)
-
-
-class CatalogReports:
-    """A listener that tells the catalog.
-
-    Args:
-        catalog: takes reports.
-    """
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def scan_planned(self, report: ScanReport) -> None:
-        """Tell of a plan that was made here."""
-        if report.engine != ENGINE_REST and report.plan.snapshot_id is not None:
-            self._catalog.report(Identifier.parse(report.table), scan_report(report.plan))
-
-
-def scan_report(plan: PlanReport) -> dict[str, Any]:
-    """A plan as servers know it.
-
-    Without its filter, whose literals may be nobody's business: it says that all rows were wanted.
-    """
-    counts = {
-        "result-data-files": plan.data_files.planned,
-        "result-delete-files": plan.delete_files.planned,
-        "total-data-manifests": plan.data_manifests.total,
-        "total-delete-manifests": plan.delete_manifests.total,
-        "scanned-data-manifests": plan.data_manifests.read,
-        "scanned-delete-manifests": plan.delete_manifests.read,
-        "skipped-data-manifests": plan.data_manifests.skipped_by_partition,
-        "skipped-delete-manifests": plan.delete_manifests.skipped_by_partition,
-        "skipped-data-files": plan.data_files.skipped_by_partition
-        + plan.data_files.skipped_by_metrics,
-    }
-    sizes = {
-        "total-file-size-in-bytes": plan.data_files.bytes_planned,
-        "total-delete-file-size-in-bytes": plan.delete_files.bytes_planned,
-    }
-    metrics: dict[str, Any] = {
-        "total-planning-duration": {
-            "count": 1,
-            "time-unit": "nanoseconds",
-            "total-duration": int(plan.total_ms * 1e6),
-        }
-    }
-    metrics |= {name: {"unit": "count", "value": value} for name, value in counts.items()}
-    metrics |= {name: {"unit": "bytes", "value": value} for name, value in sizes.items()}
-    return {
-        "report-type": "scan-report",
-        "snapshot-id": plan.snapshot_id,
-        "filter": True,
-        "schema-id": plan.schema_id,
-        "projected-field-ids": list(plan.projected_ids),
-        "projected-field-names": list(plan.projected_columns),
-        "metrics": metrics,
-    }

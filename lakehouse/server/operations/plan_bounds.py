@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.scan.served_plan import LEAVES_MAX, VALUES_MAX
 from lakehouse.server.error_answers import HttpError
+from lakehouse.table.served_plan import LEAVES_MAX, VALUES_MAX
 
 _DEPTH_MAX = 200
 """Deeper ones would have what reads them run out of stack."""

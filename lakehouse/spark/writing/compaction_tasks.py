@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
+from lakehouse.data.group_rewriting import GroupRewrite
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.data.writing.zorder import ZOrder
-from lakehouse.maintenance.compaction.group_rewriting import GroupRewrite
 from lakehouse.scan.scan_tasks import SplitOptions, combine
 from lakehouse.spark.jvm.failures import marking, unmarking
 from lakehouse.spark.reading.worker_reader import read_groups

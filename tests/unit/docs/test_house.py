@@ -1,11 +1,23 @@
-"""The tree as a reader finds it: packages only export, and the drawings show the code."""
+"""The tree as a reader finds it: packages only export, and the pages show the code."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import itertools
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pyarrow as pa
+
+import lakehouse as lh
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -19,8 +31,70 @@ def test_packages_only_export():
             assert isinstance(node, (ast.Expr, ast.ImportFrom, ast.Import, ast.Assign)), package
 
 
-def test_the_drawings_of_the_architecture_are_those_of_the_code():
+def test_the_rooms_of_the_architecture_are_those_of_the_code():
     done = subprocess.run(
         [sys.executable, "docs/draw_architecture.py"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _code_of(module: str, name: str) -> CodeType:
+    """The code of a function that a page names, such as a property of a class."""
+    value: Any = importlib.import_module(f"lakehouse.{module.replace('/', '.')}")
+    for part in name.split("."):
+        value = inspect.getattr_static(value, part)
+    value = getattr(value, "__func__", getattr(value, "fget", getattr(value, "func", value)))
+    return inspect.unwrap(value).__code__
+
+
+def _entered(call: Callable[[], object]) -> list[CodeType]:
+    """The functions that a call enters, in the order in which it enters each first."""
+    entered: dict[CodeType, None] = {}
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            entered.setdefault(frame.f_code)
+
+    threading.setprofile(watch)
+    sys.setprofile(watch)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return list(entered)
+
+
+def test_the_journeys_of_the_architecture_are_taken(tmp_path):
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    section = page.partition("## Three journeys")[2].partition("\n## ")[0]
+    tables = [
+        [
+            (module, name)
+            for line in part.splitlines()
+            for module, *names in [re.findall("`([^`]+)`", "".join(line.split("|")[:3]))]
+            for name in names
+        ]
+        for part in re.findall(r"\|---\|---\|---\|\n((?:\|.*\n)+)", section)
+    ]
+    assert all(tables)
+    append, in_folder, in_database, plan, merge = tables
+    rows = pa.table({"day": pa.array([1, 2, 2], pa.date32()), "user_id": [7, 7, 8]})
+    lakes = [
+        lh.load_catalog(tmp_path / "files"),
+        lh.load_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/sql"),
+    ]
+    events = [lake.create_table("raw.e", rows.schema, partition_by=["day"]) for lake in lakes]
+    for table in events:
+        table.append(rows)
+    where = "day = DATE '1970-01-03'"
+    for named, call in (
+        (append + in_folder, lambda: events[0].append(rows)),
+        (append + in_database, lambda: events[1].append(rows)),
+        (plan, lambda: events[0].scan(where=where).plan().files[0]),
+        (merge, lambda: events[1].upsert(rows.slice(0, 1), keys=["day", "user_id"])),
+    ):
+        order = _entered(call)
+        places = [(order.index(_code_of(*function)), function) for function in named]
+        for before, after in itertools.pairwise(places):
+            assert before <= after, f"{after[1]} comes before {before[1]}"
