@@ -318,6 +318,7 @@ class Machine:
             assert table.metadata.snapshot_or_none(ref.snapshot_id) is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(STEPS, min_size=4, max_size=14))
 def test_census_over_random_histories(steps):

@@ -148,6 +148,7 @@ def forged(draw):
     return encode_columnar(dataclasses.replace(entries_of(TABLE), table=table)).data
 
 
+@pytest.mark.slow
 @settings(max_examples=max(200, settings.default.max_examples))
 @given(forged(), st.sampled_from(WHERES))
 def test_a_forged_twin_changes_no_plan(raw, where):

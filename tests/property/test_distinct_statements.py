@@ -63,6 +63,7 @@ def lake():
     return made
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     kind=st.sampled_from(list(TYPES)),

@@ -7,6 +7,7 @@ import sqlite3
 import uuid
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -162,6 +163,7 @@ MODES = [("copy-on-write", "file"), ("merge-on-read", "file"), ("merge-on-read",
 NOTHING = (None, None, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @example(  # the first handle finds nothing where it looks; the other has added a row since
     first=[NOTHING],

@@ -395,6 +395,7 @@ PARTITIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES)
 @given(
     rows=ROWS,

@@ -312,6 +312,7 @@ def test_an_update_does_what_it_does_in_duckdb(data):
         world.check()
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_an_upsert_does_what_it_does_in_duckdb(data):

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ class Overtaken(Table):
         return super().write_request(version)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_a_merge_that_others_overtake(data):

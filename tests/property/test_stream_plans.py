@@ -115,6 +115,7 @@ def same(one, other):
     return {row: n for row, n in one.items() if n} == {row: n for row, n in other.items() if n}
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(COMMIT, min_size=3, max_size=10), LIMITS, LAYOUT, MODE)
 def test_changes_applied_batch_by_batch_make_the_table(commits, limits, by, mode):

@@ -158,8 +158,9 @@ def imported_too():
     gc.freeze()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("imported_too")
-@pytest.mark.parametrize("kind", ["filesystem", pytest.param("sqlite", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
 def test_nothing_grows_with_the_tables_that_there_were(tmp_path, kind):
     lake = open_lake(kind, tmp_path / "lake")
     lake.create_namespace("ann")

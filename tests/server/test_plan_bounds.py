@@ -291,6 +291,7 @@ def test_others_are_served_while_a_reader_plans(tmp_path, monkeypatch):
         assert sorted(answer.status_code for answer in answers) == [200] * 36 + [429] * 24
 
 
+@pytest.mark.slow
 def test_our_client_asks_for_no_more_than_servers_read(tmp_path, monkeypatch):
     where = [
         f"id in ({', '.join(map(str, range(1, 12_000)))})",

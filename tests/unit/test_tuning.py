@@ -153,7 +153,8 @@ def test_what_is_adopted_keeps_rows_answers_and_time_travel(lake):
         adoption.undo(table)
 
 
-@pytest.mark.parametrize("meanwhile", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("meanwhile", [0, 1])
 def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
     """And its files are those of before, unless rows came meanwhile."""
     table = lake.load_table("a.keys")
@@ -254,9 +255,8 @@ app()
 """
 
 
-@pytest.mark.parametrize(
-    "within", ["trial", pytest.param("pilot", marks=pytest.mark.slow), "adoption"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("within", ["trial", "pilot", "adoption"])
 def test_a_killed_trial_leaves_nothing_and_a_killed_adoption_goes_on(lake, tmp_path, within):
     table = lake.load_table("a.keys")
     before, files = rows(table), sorted(tmp_path.rglob("*"))

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from lakehouse.catalog.filesystem import machine_turns
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
 from tests.waiting import PATIENCE_SECONDS, reaped
@@ -95,6 +97,7 @@ for _ in range(30):
 """
 
 
+@pytest.mark.slow
 def test_turns_leave_no_files_and_are_one_at_a_time(tmp_path):
     """Also of a name whose file was there before, and whose holder was killed."""
     folder = tmp_path / f"lakehouse-turns-{os.getuid()}"

@@ -171,6 +171,7 @@ def test_sorted_input_is_not_cut_at_the_buffer():
     assert len(one.split_offsets) > 3
 
 
+@pytest.mark.slow
 def test_more_partitions_than_open_files_and_a_small_buffer():
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
     storage = CountingStorage()

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from vulture import Vulture
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["vulture"]
 

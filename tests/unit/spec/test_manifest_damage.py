@@ -240,6 +240,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_a_bomb_costs_bounded_memory(tmp_path):
     """A gigabyte of zeros in a megabyte: refused within 400 MiB, in both ways of decoding."""
     path = tmp_path / "m.avro"

@@ -70,7 +70,9 @@ def check(scan, everything: pa.Table, name: str = "key", lookups: int = 12) -> N
             assert in_order(scan(where=condition).to_arrow()) == wanted
 
 
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize(
+    "mode", ["copy-on-write", pytest.param("merge-on-read", marks=pytest.mark.slow)]
+)
 def test_after_commits_deletes_and_evolution(lake, mode):
     table = created(lake, **{"write.delete.mode": mode, "write.update.mode": mode})
     earlier = {}
@@ -157,6 +159,7 @@ def test_structs_of_other_names_are_other_columns(lake, tmp_path):
         assert rows == [{"x": value}]
 
 
+@pytest.mark.slow
 def test_threads_read_while_another_commits(lake):
     table = created(lake)
     table.append(rows(0)), table.append(rows(1))
@@ -197,6 +200,7 @@ def test_threads_read_while_another_commits(lake):
         assert all(reader.result() >= 30 for reader in readers)
 
 
+@pytest.mark.slow
 def test_what_is_kept_stays_within_its_bounds(lake, monkeypatch):
     table = created(lake)
     for seed in range(6):

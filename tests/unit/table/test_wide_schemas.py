@@ -117,10 +117,8 @@ def union(table: lh.Table, kind: str, width: int) -> None:
         update.union_by_name(wide(kind, 2 * width).schema)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["columns", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("struct", "list"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["columns", "struct", "list"])
 def test_twice_the_columns_take_twice_the_work(kind, tmp_path, monkeypatch):
     lake = lh.load_catalog(tmp_path.as_uri())
     monkeypatch.setattr(pa, "cpu_count", lambda: 1)  # threads that start together share less
