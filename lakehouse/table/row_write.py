@@ -26,8 +26,9 @@ from lakehouse.errors import (
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.maintenance.compaction.tail import Tail
 from lakehouse.row_changes.add_files import AddedFiles, describe_hive, describe_paths
-from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
 from lakehouse.row_changes.row_change import Command, RowChange, RowWriter, refuse_other_rows
+from lakehouse.row_changes.row_verbs import delete_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties

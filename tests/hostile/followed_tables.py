@@ -470,7 +470,7 @@ MUTANTS = [
     ),
     Mutant(
         "34: a row that was there twice goes as a whole",
-        "row_changes.merge.target_rows:replace_rows",
+        "row_changes.row_verbs:replace_rows",
         "leaves = ~surplus(old, asked)",
         "leaves = np.isin(old, asked)",
     ),

@@ -19,8 +19,9 @@ import lakehouse as lh
 from lakehouse.data.reading.changelog_rows import DELETE, read_changelog
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.lake import load_catalog
-from lakehouse.row_changes.merge.target_rows import TargetRows, replace_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.row_verbs import replace_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.scan.changelog_plan import ChangelogStep
 from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.stream_plan import Limits, Position, StreamPlan

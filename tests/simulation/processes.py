@@ -18,8 +18,9 @@ from lakehouse.expressions.filter_binding import bind
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
 from lakehouse.row_changes.row_change import RowWriter
+from lakehouse.row_changes.row_verbs import delete_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,

@@ -55,8 +55,9 @@ from lakehouse.orchestration.assets.staleness import (
     Staleness,
     refresh_state,
 )
-from lakehouse.row_changes.merge.target_rows import TargetRows, replace_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.row_verbs import replace_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.spec.types.internal_values import internal_values

@@ -32,7 +32,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import columns
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.row_changes.change_data.unchanged_values import left_out
-from lakehouse.row_changes.merge.target_rows import PairedRows
+from lakehouse.row_changes.target_rows import PairedRows
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 _ORDERED = (

@@ -17,18 +17,14 @@ from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.row_changes.change_data.change_batch import ChangeBatch
+from lakehouse.row_changes.merge.key_matching import KeyColumns, SourcePart
+from lakehouse.row_changes.merge.key_pruning import KeyRange, KeysInOrder
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
-from lakehouse.row_changes.merge.source_match import (
-    KeyColumns,
-    KeyRange,
-    KeysInOrder,
-    SourcePart,
-    SourceRows,
-)
-from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows
+from lakehouse.row_changes.merge.source_rows import SourceRows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.target_rows import PairedRows, TargetRows
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.spec.types.arrow_types import schema_to_arrow
@@ -94,7 +90,8 @@ def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.boo
     limits = KeyRange(merge)
     limits.add(part.values)
     in_order = KeysInOrder(merge, part.values)
-    for task in remembered.tasks(limits.filter(), in_order.tasks):
+    plan = remembered.plan(limits.filter())
+    for task in () if plan is None else in_order.tasks(plan):
         for target_batch in remembered.batches(task, columns):
             rows = pa.Table.from_batches([target_batch])
             pairs = part.pairs(remembered.beside_nothing(rows, columns, merge.source))

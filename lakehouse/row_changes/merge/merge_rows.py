@@ -12,35 +12,28 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from lakehouse.data.statistics.key_filters import key_hashes, keys_as
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.row_changes.merge.merge_binding import BoundClause, BoundMerge
-from lakehouse.row_changes.merge.source_match import (
-    Hashes,
+from lakehouse.row_changes.merge.key_matching import (
     KeyColumns,
-    KeyFilter,
-    KeyRange,
-    KeysInOrder,
+    KeyMarks,
     Pairs,
     Rows,
     SourcePart,
-    SourceRows,
-    SpillFile,
-    SpillFolder,
-    compared_columns,
     hashes,
-    key_test,
 )
-from lakehouse.row_changes.merge.target_rows import PairedRows, TargetRows, empty_rows
+from lakehouse.row_changes.merge.key_pruning import KeyRange, files_with_keys, key_test
+from lakehouse.row_changes.merge.merge_binding import BoundClause, BoundMerge
+from lakehouse.row_changes.merge.source_rows import KeySplit, SourceRows, SpillFile
 from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
-from lakehouse.scan.planner import ScanPlan
+from lakehouse.row_changes.target_rows import PairedRows, TargetRows, empty_rows
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.transaction.decided_rows import KeyTest, Positions
 
 # beside columns of the table, which may have any name; the number is none of Iceberg's
 _FILE = NestedField(2_147_000_000, "number of the file", IntegerType(), required=True)
 _DECIDED_TOGETHER = 1 << 18
+_MOST_PARTS = 256
 Noted = dict[int, list[Positions]]
 """Positions by the number of a file."""
 
@@ -116,26 +109,26 @@ class _Merging:
         rows = pa.Table.from_batches(self._source.batches(), schema=self._source.rows.schema)
         part = SourcePart(self._keys, rows.combine_chunks())
         self._check_unique(part)
-        limits, known = KeyRange(self._merge), KeyFilter(rows.num_rows, self._source.filter_bytes)
+        limits, known = KeyRange(self._merge), KeyMarks(rows.num_rows, self._source.filter_bytes)
         limits.add(part.values)
         known.add(hashes(part.keys))
         if rows.num_rows or self._whole:
             self._conflict(limits, part)
-            choose = (
-                None if self._whole else partial(files_with_keys, self._target, self._merge, part)
-            )
-            tasks = self._target.tasks(self._where, choose)
-            for together in _together(self._found(tasks, known)):
+            plan = self._target.plan(self._where)
+            tasks: Iterable[FileScanTask] = () if plan is None else plan.tasks
+            if plan is not None and not self._whole:
+                tasks = files_with_keys(self._target, self._merge, part, plan)
+            for together in _together(self._found(iter(tasks), known)):
                 self._decide(part, together)
         self._insert(part)
 
     def _in_parts(self) -> None:
-        files, known, limits = split_source(self._source, self._keys)
+        files, known, limits = self._split_source()
         self._conflict(limits, known)
         schema = empty_rows(self._found_columns).schema
         split = KeySplit(self._source.folder, "target", schema, len(files))
         for rows in self._found(self._target.tasks(self._where), known):
-            numbers, _ = row_numbers(self._keys, self._keys.of_target(self._alone(rows)))
+            numbers, _ = self._keys.row_numbers(self._keys.of_target(self._alone(rows)))
             split.add(rows, numbers)
         for own, theirs in zip(files, split.close(), strict=True):
             part = SourcePart(self._keys, own.table().combine_chunks())
@@ -145,13 +138,29 @@ class _Merging:
                 self._decide(part, together)
             self._insert(part)
 
-    def _conflict(self, limits: KeyRange, known: SourcePart | KeyFilter) -> None:
+    def _split_source(self) -> tuple[list[SpillFile], KeyMarks, KeyRange]:
+        """The source in files of rows that fit in memory, marks of its keys, and their range."""
+        source = self._source
+        parts = min(source.parts + 1, _MOST_PARTS)
+        split = KeySplit(source.folder, "source", source.rows.schema, parts)
+        known = KeyMarks(source.num_rows, source.filter_bytes)
+        limits = KeyRange(self._merge)
+        for batch in source.batches():
+            rows = pa.Table.from_batches([batch])
+            keys = self._keys.of_source(rows)
+            numbers, hashed = self._keys.row_numbers(keys)
+            known.add(hashed)
+            limits.add(keys)
+            split.add(rows, numbers)
+        return split.close(), known, limits
+
+    def _conflict(self, limits: KeyRange, known: SourcePart | KeyMarks) -> None:
         """Say which rows of others would have changed the outcome."""
         if not self._whole:
             self._where = limits.filter()
             self._key_test = key_test(self._keys, known)
 
-    def _found(self, tasks: Iterator[FileScanTask], known: KeyFilter) -> Iterator[pa.Table]:
+    def _found(self, tasks: Iterator[FileScanTask], known: KeyMarks) -> Iterator[pa.Table]:
         """Rows of the target that may match, or all of them where the clauses are about all."""
         threads = pa.cpu_count()
         with ThreadPoolExecutor(threads, thread_name_prefix="merge") as pool:
@@ -170,7 +179,7 @@ class _Merging:
                         yield self._numbered(batches, number)
 
     def _candidates(
-        self, task: FileScanTask, known: KeyFilter, threads: int
+        self, task: FileScanTask, known: KeyMarks, threads: int
     ) -> list[pa.RecordBatch]:
         """Rows of a file whose keys may be those of source rows."""
         found: list[pa.RecordBatch] = []
@@ -329,119 +338,3 @@ def _noted(noted: Noted) -> Iterator[tuple[int, Positions]]:
     """The positions of each file, ascending and distinct, by the number of the file."""
     for number in sorted(noted):
         yield number, np.unique(np.concatenate(noted[number]))
-
-
-_MOST_PARTS = 256
-_WAITING_BYTES = 16 << 20
-
-
-# Rows that do not fit in memory, in files by their keys: rows of equal keys are in one of them.
-
-
-class KeySplit:
-    """Rows of one schema in as many files as there are parts.
-
-    Args:
-        folder: where.
-        name: of the files.
-        schema: of the rows.
-        parts: how many.
-    """
-
-    def __init__(self, folder: SpillFolder, name: str, schema: pa.Schema, parts: int) -> None:
-        self._files = [
-            SpillFile(folder.file(f"{name}-{number}.arrows"), schema) for number in range(parts)
-        ]
-        self._waiting: list[tuple[pa.Table, Hashes]] = []
-        self._bytes = 0
-
-    def add(self, rows: pa.Table, numbers: Hashes) -> None:
-        """Take in rows with a number each: equal for equal keys."""
-        self._waiting.append((rows, numbers))
-        self._bytes += rows.nbytes
-        if self._bytes > _WAITING_BYTES:
-            self._write()
-
-    def close(self) -> list[SpillFile]:
-        """The files, which can be read now."""
-        self._write()
-        for file in self._files:
-            file.close()
-        return self._files
-
-    def _write(self) -> None:
-        if not self._waiting:
-            return
-        rows = pa.concat_tables([one for one, _ in self._waiting])
-        parts = np.concatenate([one for _, one in self._waiting]) % np.uint64(len(self._files))
-        self._waiting, self._bytes = [], 0
-        order = np.argsort(parts, kind="stable")
-        ordered = rows.take(pa.array(order))
-        edges = np.searchsorted(parts[order], np.arange(len(self._files) + 1))
-        for file, start, end in zip(self._files, edges[:-1], edges[1:], strict=True):
-            if end > start:
-                file.write(ordered.slice(start, end - start).combine_chunks())
-
-
-def row_numbers(columns: KeyColumns, keys: list[pa.Array]) -> tuple[Hashes, Hashes]:
-    """A number for each row, equal for equal keys, and those of the keys that can match alone."""
-    frame = columns.frame(keys)
-    hashed = hashes(frame)
-    numbers = np.arange(len(keys[0]), dtype=np.uint64)  # any part will do
-    numbers[frame["row"].to_numpy()] = hashed
-    return numbers, hashed
-
-
-def split_source(
-    source: SourceRows, columns: KeyColumns
-) -> tuple[list[SpillFile], KeyFilter, KeyRange]:
-    """The source in files of rows that fit in memory, what its keys are not, and their range."""
-    parts = min(source.parts + 1, _MOST_PARTS)
-    schema = source.rows.schema
-    split = KeySplit(source.folder, "source", schema, parts)
-    known = KeyFilter(source.num_rows, source.filter_bytes)
-    limits = KeyRange(columns.merge)
-    for batch in source.batches():
-        rows = pa.Table.from_batches([batch])
-        keys = columns.of_source(rows)
-        numbers, hashed = row_numbers(columns, keys)
-        known.add(hashed)
-        limits.add(keys)
-        split.add(rows, numbers)
-    return split.close(), known, limits
-
-
-_MOST_KEYS = 1_000
-"""Of more keys a filter takes one for another in most files, and rules out none."""
-_OPENING_BYTES = 1 << 14
-"""Opening a file, to read its footer, takes as long as reading so much."""
-
-
-# Which data files of a MERGE's target may hold a key of its source.
-
-
-def files_with_keys(
-    target: TargetRows, merge: BoundMerge, source: SourcePart, plan: ScanPlan
-) -> Sequence[FileScanTask]:
-    """The tasks of a plan whose files may hold a key: by their bounds, then by key filters.
-
-    Filters are read where that is less than what they may save to read.
-    """
-    tasks = KeysInOrder(merge, source.values).tasks(plan)
-    if len(source.keys) > _MOST_KEYS:
-        return tasks
-    for column, keys in compared_columns(merge, source.values):
-        if keys_as(column.type) is None or len(tasks) <= 1:
-            continue
-        filters = target.key_filters(column, _bytes_of(column.field_id, tasks))
-        if filters.by_file:
-            hashes = key_hashes(keys, column.type)
-            tasks = [task for task in tasks if filters.may_hold(task.data_file.file_path, hashes)]
-    return tasks
-
-
-def _bytes_of(field_id: int, tasks: Sequence[FileScanTask]) -> int:
-    """What reading a column of files takes; whole files where the column's size is not known."""
-    files = [task.data_file for task in tasks]
-    sizes = (file.column_sizes.get(field_id, file.file_size_in_bytes) for file in files)
-    return sum(sizes) + len(files) * _OPENING_BYTES

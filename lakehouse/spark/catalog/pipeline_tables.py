@@ -19,8 +19,9 @@ from pyspark.sql import SparkSession
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.expressions.bound_filter import TRUE
-from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.row_verbs import delete_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spark.catalog.alter_table import altered
 from lakehouse.spark.jvm.answers import Arguments
 from lakehouse.spark.writing.writable_table import WritableTableAnswers

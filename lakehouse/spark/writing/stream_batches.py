@@ -21,9 +21,9 @@ from lakehouse.maintenance.compaction.tail import Tail
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement
-from lakehouse.row_changes.merge.source_match import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
-from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.jvm.answers import Arguments
 from lakehouse.spark.spark_types import refuse_unwritable

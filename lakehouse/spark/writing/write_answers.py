@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from lakehouse.data.writing.data_file_writer import PartitionSplitter, WriteRequest
 from lakehouse.errors import InvalidInputError, ValidationConflictError
 from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.row_changes.merge.target_rows import TargetRows, delete_rows
 from lakehouse.row_changes.row_change import RowChange, RowWriter, positions_of
+from lakehouse.row_changes.row_verbs import delete_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.merged_columns import GivenColumns
 from lakehouse.spark.writing.row_order import row_order

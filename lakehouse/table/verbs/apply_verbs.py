@@ -10,9 +10,9 @@ from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.row_changes.change_data.change_batch import ChangeBatch, last_changes
 from lakehouse.row_changes.change_data.change_merge import merge_changes, room_for
-from lakehouse.row_changes.merge.source_match import whole_source
-from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.merge.source_rows import whole_source
 from lakehouse.row_changes.row_change import RowChange, RowWriter
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.table.row_write import RowWrite, arrow_rows

@@ -12,9 +12,10 @@ from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.row_changes.merge.merge_binding import bind_merge, bind_update
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement, read_clause
-from lakehouse.row_changes.merge.source_match import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
-from lakehouse.row_changes.merge.target_rows import TargetRows, update_rows
+from lakehouse.row_changes.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
 from lakehouse.row_changes.row_change import Command, RowChange, RowWriter
+from lakehouse.row_changes.row_verbs import update_rows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.table.row_write import Changed, Decide, RowsAgain, RowWrite, WriteVerbs, layout
 from lakehouse.table.write_result import MergePlan, MergeResult
 from lakehouse.transaction.operations.branches_and_tags import SetRef

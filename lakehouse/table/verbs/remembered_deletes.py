@@ -19,7 +19,7 @@ from pyiceberg.types import NestedField, TimestamptzType
 from lakehouse.errors import InvalidInputError, TableAlreadyExistsError, ValidationConflictError
 from lakehouse.row_changes.change_data.change_batch import ChangeBatch
 from lakehouse.row_changes.change_data.change_merge import older_than
-from lakehouse.row_changes.merge.target_rows import TargetRows
+from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, refuse_v1
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order

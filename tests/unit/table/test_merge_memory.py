@@ -15,7 +15,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, StorageError
-from lakehouse.row_changes.merge import source_match
+from lakehouse.row_changes.merge import source_rows
 from tests.table_census import take_census
 
 FORMS = [("copy-on-write", 2), ("merge-on-read", 2), ("merge-on-read", 3), ("copy-on-write", 3)]
@@ -48,9 +48,9 @@ def spilled_to(tmp_path, monkeypatch):
 @pytest.fixture
 def count_spills(monkeypatch):
     files = []
-    made = source_match.SpillFolder.file
+    made = source_rows.SpillFolder.file
     monkeypatch.setattr(
-        source_match.SpillFolder, "file", lambda self, name: files.append(name) or made(self, name)
+        source_rows.SpillFolder, "file", lambda self, name: files.append(name) or made(self, name)
     )
     return files
 
