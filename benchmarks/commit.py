@@ -97,7 +97,7 @@ def ours(folder: Path, uri: str, commits: int) -> list[float]:
     seconds = []
     for file in files:
         started = time.perf_counter()
-        version = Transaction(catalog, TABLE, base=version).append([file]).commit().version
+        version = Transaction(catalog, TABLE, decided_on=version).append([file]).commit().version
         seconds.append(time.perf_counter() - started)
     return seconds
 

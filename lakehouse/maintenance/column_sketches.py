@@ -180,7 +180,7 @@ def compute_statistics(
         NewBlob(THETA_SKETCH, field_id, sketch.to_bytes(), {"ndv": str(sketch.estimate)})
         for field_id, sketch in sketches.items()
     ]
-    transaction = Transaction(catalog, table, base=version, environment=env)
+    transaction = Transaction(catalog, table, decided_on=version, environment=env)
     written = attach_statistics(transaction, snapshot, blobs, storage, env)
     names = {field.field_id: field.name for field in fields}
     distinct = {names[field_id]: sketch.estimate for field_id, sketch in sketches.items()}

@@ -185,7 +185,7 @@ def compute_key_filters(
     storage = catalog.storage(version.metadata.location)
     work = _work(version.metadata, table, columns, snapshot_id, storage)
     blobs = [_blob(work, field, version.metadata, storage) for field in work.fields]
-    transaction = Transaction(catalog, table, base=version, environment=env)
+    transaction = Transaction(catalog, table, decided_on=version, environment=env)
     written = attach_statistics(transaction, work.snapshot, blobs, storage, env)
     plan = work.plan(table)
     return KeyFilterResult(

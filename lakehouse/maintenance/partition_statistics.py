@@ -180,7 +180,7 @@ def compute_partition_statistics(
         "statistics-path": location,
         "file-size-in-bytes": size,
     }
-    transaction = Transaction(catalog, table, base=version, environment=env)
+    transaction = Transaction(catalog, table, decided_on=version, environment=env)
     update = SetPartitionStatistics(record)
     commit_file(transaction, update, location, sink.getvalue(), storage)
     return _result(table, snapshot, location, size, rows.num_rows)

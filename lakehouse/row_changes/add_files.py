@@ -36,7 +36,7 @@ class AddedFiles:
     files: tuple[DataFile, ...]
     properties: Mapping[str, str]
 
-    def stage(self, transaction: Transaction) -> Transaction:
+    def add_to(self, transaction: Transaction) -> Transaction:
         """Add properties and files to a transaction: one commit."""
         if self.properties:
             transaction.set_properties(self.properties)

@@ -58,7 +58,7 @@ class RowChange:
 
     Attributes:
         command: the verb.
-        base: the version decided on.
+        decided_on: the version.
         mode: `copy-on-write` rewrites files without the rows that go, `merge-on-read` leaves files
             and writes deletes beside them.
         added: new data files: new rows, new versions of rows, and rows that stay of rewritten
@@ -83,7 +83,7 @@ class RowChange:
     """
 
     command: Command
-    base: TableMetadata
+    decided_on: TableMetadata
     mode: Mode
     added: tuple[DataFile, ...] = ()
     written: tuple[DataFile, ...] = ()
@@ -110,7 +110,7 @@ class RowChange:
         """How many data files have rows that go or are replaced."""
         return len(self.removed) + sum(1 for rows in self.rows if len(rows.gone))
 
-    def stage(self, transaction: Transaction) -> None:
+    def add_to(self, transaction: Transaction) -> None:
         """Add the change to a transaction: one snapshot, or two that become visible together.
 
         Two are made where merge on read removes files whole and deletes rows of others. A change
@@ -200,7 +200,7 @@ class RowWriter:
         storage: Storage,
         command: Command,
     ) -> None:
-        self._base = metadata
+        self._decided_on = metadata
         self._storage = storage
         self._command = command
         self._mode = change_mode(metadata, command)
@@ -308,7 +308,7 @@ class RowWriter:
             self._write_deletes([row for row in rows if len(row.gone)], self._request)
         return RowChange(
             command=self._command,
-            base=self._base,
+            decided_on=self._decided_on,
             mode=self._mode,
             added=(*self._taken, *self._added),
             written=(*self._added, *self._deletes),
@@ -317,7 +317,7 @@ class RowWriter:
             rows=rows,
             where=where,
             keys=keys,
-            isolation=change_isolation(self._base, self._command),
+            isolation=change_isolation(self._decided_on, self._command),
             **counts,
         )
 

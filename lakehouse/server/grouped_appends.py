@@ -217,7 +217,7 @@ class GroupedAppends:
         ]
         with before_the_swap():
             catalog = self._catalog.during(*requests)
-        change = TableChange(base=base, branch=branch, operations=operations)
+        change = TableChange(decided_on=base, branch=branch, operations=operations)
         done = commit(change, catalog, self._environment)
         for _ in range(done.retries):
             self._meters.lost_race()

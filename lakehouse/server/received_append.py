@@ -13,13 +13,13 @@ from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.snapshot_producer import (
     PARTITIONS,
-    SnapshotBase,
+    NewSnapshot,
+    SnapshotManifests,
     SnapshotPlan,
     SnapshotProducer,
     SummaryBuilder,
-    Written,
 )
-from lakehouse.transaction.table_change import Operation, Staged, Step
+from lakehouse.transaction.table_change import Attempt, Operation, Step
 
 _SIZE = "added-files-size"
 _OWN = frozenset({"operation", "added-data-files", "added-records", _SIZE, APPENDS})
@@ -46,7 +46,7 @@ class ReceivedAppend(Operation):
         """Of the snapshot."""
         return self.parts[0].append_id
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """One snapshot with the new manifests before the old.
 
         Raises:
@@ -54,20 +54,20 @@ class ReceivedAppend(Operation):
                 cannot take.
         """
         for one in self.parts:
-            check_append(staged.metadata, one)
-            if staged.metadata.snapshot_or_none(one.append_id) is not None:
+            check_append(attempt.metadata, one)
+            if attempt.metadata.snapshot_or_none(one.append_id) is not None:
                 raise ValidationConflictError(
-                    f"Table {staged.table} has a snapshot {one.append_id} already: give the append "
-                    "another append-id.",
-                    table=staged.table,
+                    f"Table {attempt.table} has a snapshot {one.append_id} already: give the "
+                    "append another append-id.",
+                    table=attempt.table,
                     snapshot_id=one.append_id,
                 )
-        taken = {manifest.manifest_path for manifest in staged.producer.manifests(staged.head())}
+        taken = {manifest.manifest_path for manifest in attempt.producer.manifests(attempt.head())}
         for manifest in (manifest for part in self.parts for manifest in part.manifests):
             if manifest.manifest_path in taken:
                 raise InvalidInputError(
-                    f"Table {staged.table} has the manifest {manifest.manifest_path} already.",
-                    table=staged.table,
+                    f"Table {attempt.table} has the manifest {manifest.manifest_path} already.",
+                    table=attempt.table,
                 )
             taken.add(manifest.manifest_path)
         return Step(snapshot=_Received(self.parts, self.is_readable, self.snapshot_id))
@@ -82,19 +82,19 @@ class _Received(SnapshotPlan):
     snapshot_id: int
     operation = OPERATION_APPEND
 
-    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written:
+    def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests:
         """See SnapshotPlan."""
-        kept = producer.manifests(base.head)
+        kept = producer.manifests(new.parent)
         files = checked((file for part in self.parts for file in part.files), "Appends")
         added = [
-            *producer.manifests_of_added(base, files),
+            *producer.manifests_of_added(new, files),
             *(
-                replace(manifest, added_snapshot_id=base.snapshot_id)
+                replace(manifest, added_snapshot_id=new.snapshot_id)
                 for part in self.parts
                 for manifest in part.manifests
             ),
         ]
-        return Written(
+        return SnapshotManifests(
             manifests=[*added, *kept],
             summary=self._counts(),
             extra=self._summary(),

@@ -115,7 +115,7 @@ def take_over(table: Table, delta: DeltaTable) -> None:
     Raises what `describe_files` raises, which needs at least one file.
     """
     added = describe_files(delta.files, table.metadata, None, table.storage, table.name)
-    transaction = added.stage(table.transaction())
+    transaction = added.add_to(table.transaction())
     losing = [
         DecidedRows(file, delta.deleted[file.file_path])
         for file in added.files

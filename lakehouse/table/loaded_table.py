@@ -191,7 +191,7 @@ class LoadedTable:
         return Transaction(
             self.catalog,
             self.identifier,
-            base=self._version,
+            decided_on=self._version,
             branch=branch,
             environment=self.environment,
         )

@@ -146,8 +146,8 @@ class RowWrite:
     The table moves once: to the version that the write made, or to the newest, where it found
     nothing to do in it.
 
-    A `staged` write makes a snapshot on top of `main` that no ref names, to be published later
-    (`cherry_pick`); `branch` is then a name that nobody has.
+    An `unpublished` write makes a snapshot on top of `main` that no ref names, to be published
+    later (`cherry_pick`); `branch` is then a name that nobody has.
 
     Attributes:
         files: data files that the verb wrote and commits, whatever it decides.
@@ -160,11 +160,11 @@ class RowWrite:
         summary: Mapping[str, str] | None,
         commit_id: str | None,
         *,
-        staged: bool = False,
+        unpublished: bool = False,
     ) -> None:
         self.files: list[DataFile] = []
         self._of_decision: Sequence[DataFile] = ()
-        self._staged = staged
+        self._unpublished = unpublished
         self._table = table
         self._branch = branch
         self._summary = summary
@@ -207,7 +207,7 @@ class RowWrite:
         rows_deleted: int | None = None,
     ) -> WriteResult:
         """Commit, and move the table to the version made. Raises CommitError."""
-        if self._staged:
+        if self._unpublished:
             transaction.remove_ref(self._branch)
         committed = transaction.commit(self._summary, commit_id=self._commit_id)
         self._table.move_to(committed.version)
@@ -277,11 +277,11 @@ class RowWrite:
         transaction = Transaction(
             self._table.catalog,
             self._table.identifier,
-            base=version or self._table.version,
+            decided_on=version or self._table.version,
             branch=self._branch,
             environment=self._table.environment,
         )
-        change.stage(transaction)
+        change.add_to(transaction)
         return self.commit(transaction, rows_inserted=change.inserted, rows_deleted=change.deleted)
 
     def writer(self, command: Command, version: TableVersion | None = None) -> RowWriter:
@@ -633,7 +633,7 @@ class WriteVerbs(LoadedTable):
             lambda: describe(self.metadata, self._head(branch), self.storage, self.name), branch
         )
         return write.commit(
-            added.stage(self.transaction(branch=branch)),
+            added.add_to(self.transaction(branch=branch)),
             rows_inserted=rows_of(added.files),
             rows_deleted=0,
         )

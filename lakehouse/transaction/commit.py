@@ -40,11 +40,10 @@ from lakehouse.transaction.commit_names import (
     check_commit_id,
     snapshots_of_commit,
 )
-from lakehouse.transaction.conflict_rules import missing_files
 from lakehouse.transaction.operations.file_changes import Append
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer, SummaryBuilder
-from lakehouse.transaction.table_change import FilesPlan, Staged, Step, TableChange, head_of
+from lakehouse.transaction.table_change import Attempt, FilesPlan, Step, TableChange, head_of
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +78,11 @@ class Landed:
 
     Attributes:
         version: of the table, with it.
-        staged: the attempt.
+        attempt: that one.
     """
 
     version: TableVersion
-    staged: Staged
+    attempt: Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,10 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
     """
     if change.commit_id is not None:
         check_commit_id(change.commit_id)
-    if (replayed := committed_before(change, change.base)) is not None:
+    if (replayed := committed_before(change, change.decided_on)) is not None:
         return replayed
-    producer = producer_of(change.base, catalog, environment)
-    sent: list[Staged] = []
+    producer = producer_of(change.decided_on, catalog, environment)
+    sent: list[Attempt] = []
     try:
         _write_ahead(change, catalog, producer)
         return _attempts(change, catalog, producer, sent)
@@ -138,16 +137,16 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
 def _expired(
     change: TableChange, catalog: Catalog, error: LakehouseError
 ) -> SnapshotExpiredError | None:
-    """Whether something was missing because the base's snapshot, or one asked for, has expired."""
+    """Whether something was missing because the snapshot decided on, or one asked for, expired."""
     if isinstance(error, SnapshotExpiredError) or not isinstance(
         error, NoSuchFileError | NoSuchSnapshotError
     ):
         return None
-    head = head_of(change.base.metadata, change.branch)
+    head = head_of(change.decided_on.metadata, change.branch)
     asked = error.context.get("snapshot_id")
     ids = (None if head is None else head.snapshot_id, asked if isinstance(asked, int) else None)
     try:
-        return HeldVersion(catalog, change.base).expired(ids)
+        return HeldVersion(catalog, change.decided_on).expired(ids)
     except LakehouseError:  # nobody can tell
         return None
 
@@ -167,8 +166,8 @@ def _write_ahead(change: TableChange, catalog: Catalog, producer: SnapshotProduc
     What appends and changes of metadata need is the same whatever the table is by now; where files
     go, the newest version is looked at first.
     """
-    version = change.base
-    plans = [operation.ahead for operation in change.operations]
+    version = change.decided_on
+    plans = [operation.plan for operation in change.operations]
     if any(isinstance(plan, FilesPlan) and plan.is_about_files for plan in plans):
         newest = catalog.refresh(version)
         if newest.metadata.table_uuid == version.metadata.table_uuid:
@@ -177,15 +176,15 @@ def _write_ahead(change: TableChange, catalog: Catalog, producer: SnapshotProduc
     for number, (operation, plan) in enumerate(zip(change.operations, plans, strict=True)):
         if plan is not None:
             head = head_of(metadata, change.branch)
-            plan.write_ahead(producer, producer.base_of(number, plan, metadata, head))
+            plan.write_ahead(producer, producer.new_snapshot(number, plan, metadata, head))
         if isinstance(operation, MetadataChange):
             metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
-    if version is not change.base:
+    if version is not change.decided_on:
         producer.flush()
 
 
 def _attempts(
-    change: TableChange, catalog: Catalog, producer: SnapshotProducer, sent: list[Staged]
+    change: TableChange, catalog: Catalog, producer: SnapshotProducer, sent: list[Attempt]
 ) -> Committed:
     """Attempts until one lands; `sent` collects what was handed to the catalog."""
     properties = _properties_of(change)
@@ -197,7 +196,7 @@ def _attempts(
     started_ms = environment.now_ms()
     retries = 0
     while True:
-        with catalog.turn(change.base.identifier):
+        with catalog.turn(change.decided_on.identifier):
             done = _attempt(change, catalog, producer, sent, retries)
         if isinstance(done, Committed):
             return done
@@ -218,14 +217,14 @@ def _attempt(
     change: TableChange,
     catalog: Catalog,
     producer: SnapshotProducer,
-    sent: list[Staged],
+    sent: list[Attempt],
     retries: int,
 ) -> Committed | Refused:
     """One attempt; refused when somebody was faster.
 
     Raises what staging raises: what the newest version cannot take, it does not take later.
     """
-    base = catalog.refresh(change.base)
+    base = catalog.refresh(change.decided_on)
     _check_same_table(change, base)
     landed = _landed_among(sent, base)
     if landed is not None:  # what looked like a lost race was our own success
@@ -233,12 +232,12 @@ def _attempt(
     if (replayed := committed_before(change, base)) is not None:
         producer.delete_all()
         return replayed
-    staged = _stage(change, base, producer, retries)
-    if not staged.updates:
+    attempt = _stage(change, base, producer, retries)
+    if not attempt.updates:
         return Committed(base, None, retries=retries)
-    producer.send(staged.manifest_lists)
-    sent.append(staged)
-    match _swap(catalog, staged):
+    producer.send(attempt.manifest_lists)
+    sent.append(attempt)
+    match _swap(catalog, attempt):
         case Landed() as landed:
             return _committed(producer, landed)
         case Refused(error) as refused:
@@ -252,10 +251,10 @@ def _attempt(
 
 def _stage(
     change: TableChange, base: TableVersion, producer: SnapshotProducer, retries: int
-) -> Staged:
+) -> Attempt:
     """The operations applied to one base; raises ValidationConflictError, SnapshotExpiredError."""
     named = {} if change.commit_id is None else {COMMIT_ID: str(change.commit_id)}
-    staged = Staged(
+    attempt = Attempt(
         change=change,
         base=base,
         producer=producer,
@@ -264,22 +263,19 @@ def _stage(
         now_ms=producer.environment.now_ms(),
     )
     for operation in change.operations:
-        step = operation.plan(staged)
-        missing = staged.add(step)
-        if missing and step.subject is not None:
-            raise missing_files(step.subject, missing, step.changes)
-    if isinstance(change.commit_id, StreamBatch) and staged.snapshots:
-        mark = change.commit_id.mark(staged.snapshots[-1], change.branch)
-        staged.add(Step(updates=(mark,)))
-    return staged
+        attempt.add(operation.step(attempt))
+    if isinstance(change.commit_id, StreamBatch) and attempt.snapshots:
+        mark = change.commit_id.mark(attempt.snapshots[-1], change.branch)
+        attempt.add(Step(updates=(mark,)))
+    return attempt
 
 
-def _swap(catalog: Catalog, staged: Staged) -> Landed | Refused | Unknown:
+def _swap(catalog: Catalog, attempt: Attempt) -> Landed | Refused | Unknown:
     """Hand an attempt to the catalog; what it answered."""
-    base = staged.base
+    base = attempt.base
     try:
         version = catalog.commit(
-            base.identifier, base, tuple(staged.requirements), tuple(staged.updates)
+            base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates)
         )
     except CommitStateUnknownError as error:
         return Unknown(error)
@@ -288,38 +284,38 @@ def _swap(catalog: Catalog, staged: Staged) -> Landed | Refused | Unknown:
             return Refused(error)
         # out of memory, a bug, an error from behind the swap: the outcome is open
         unclear = CommitStateUnknownError(
-            f"Table {staged.table}: the commit was interrupted ({type(error).__name__}: "
+            f"Table {attempt.table}: the commit was interrupted ({type(error).__name__}: "
             f"{error}). It may have been committed; nothing was deleted. Refresh the table and "
             "look for the snapshot id.",
-            table=staged.table,
-            snapshot_ids=[snapshot.snapshot_id for snapshot in staged.snapshots],
+            table=attempt.table,
+            snapshot_ids=[snapshot.snapshot_id for snapshot in attempt.snapshots],
         )
         return Unknown(unclear, error)
-    return Landed(version, staged)
+    return Landed(version, attempt)
 
 
 def _settle_unknown(
     change: TableChange,
     catalog: Catalog,
     producer: SnapshotProducer,
-    sent: Sequence[Staged],
+    sent: Sequence[Attempt],
     unknown: Unknown,
 ) -> Landed:
     """Which attempt is part of the table, of those sent; raises the error when none is.
 
     That none is there proves nothing: the request may still be under way.
     """
-    staged = sent[-1]
+    attempt = sent[-1]
     landed = look_up(
         change,
         catalog,
         producer.environment,
         lambda version: _landed_among(sent, version),
-        repeatedly=bool(staged.snapshots),
+        repeatedly=bool(attempt.snapshots),
     )
     if landed is None:
         error = unknown.error
-        error.context["snapshot_ids"] = [made.snapshot_id for made in staged.snapshots]
+        error.context["snapshot_ids"] = [made.snapshot_id for made in attempt.snapshots]
         raise error from unknown.cause or error.__cause__
     return landed
 
@@ -344,7 +340,7 @@ def look_up(
     backoff = _status_backoff(_properties_of(change))
     started_ms, retry = environment.now_ms(), 0
     while True:
-        version = _refreshed_or_none(catalog, change.base)
+        version = _refreshed_or_none(catalog, change.decided_on)
         landed = None if version is None else find(version)
         retry += 1
         if landed is not None or not repeatedly:
@@ -354,7 +350,7 @@ def look_up(
 
 
 def _settle_refused(
-    change: TableChange, catalog: Catalog, sent: Sequence[Staged], error: LakehouseError
+    change: TableChange, catalog: Catalog, sent: Sequence[Attempt], error: LakehouseError
 ) -> Landed | None:
     """What became of a commit that ends in an error: an attempt landed, or None did.
 
@@ -365,21 +361,21 @@ def _settle_refused(
     Raises:
         CommitStateUnknownError: an attempt may still land.
     """
-    made = [staged for staged in sent if staged.snapshots]
-    version = _refreshed_or_none(catalog, change.base) if made else None
+    made = [attempt for attempt in sent if attempt.snapshots]
+    version = _refreshed_or_none(catalog, change.decided_on) if made else None
     landed = None if version is None else _landed_among(made, version)
-    if landed is None and any(_may_land(catalog, version, staged) for staged in made):
+    if landed is None and any(_may_land(catalog, version, attempt) for attempt in made):
         raise CommitStateUnknownError(
             f"{error.message} But an attempt that the catalog refused could still be applied to "
             "the table: the outcome is open. Nothing was deleted. Refresh the table and look for "
             "the snapshot id.",
-            table=str(change.base.identifier),
+            table=str(change.decided_on.identifier),
             snapshot_ids=[snapshot.snapshot_id for snapshot in made[-1].snapshots],
         ) from error
     return landed
 
 
-def _may_land(catalog: Catalog, version: TableVersion | None, refused: Staged) -> bool:
+def _may_land(catalog: Catalog, version: TableVersion | None, refused: Attempt) -> bool:
     """Whether an attempt that was refused could still be applied to the table."""
     if not catalog.commits_to_newest:
         return False  # one compare-and-swap: what lost is lost
@@ -392,34 +388,34 @@ def _may_land(catalog: Catalog, version: TableVersion | None, refused: Staged) -
     return True
 
 
-def _landed_among(sent: Sequence[Staged], version: TableVersion) -> Landed | None:
+def _landed_among(sent: Sequence[Attempt], version: TableVersion) -> Landed | None:
     """Which of the attempts sent is part of a version, however it was answered.
 
     All attempts make the same snapshot ids, but each writes manifest lists of its own.
     """
-    for staged in sent:
-        there = [version.metadata.snapshot_or_none(made.snapshot_id) for made in staged.snapshots]
+    for attempt in sent:
+        there = [version.metadata.snapshot_or_none(made.snapshot_id) for made in attempt.snapshots]
         if there and all(
             snapshot is not None and snapshot.manifest_list == made.manifest_list
-            for snapshot, made in zip(there, staged.snapshots, strict=True)
+            for snapshot, made in zip(there, attempt.snapshots, strict=True)
         ):
-            return Landed(version, staged)
+            return Landed(version, attempt)
     return None
 
 
 def _committed(producer: SnapshotProducer, landed: Landed) -> Committed:
     """The outcome of an attempt that succeeded; files left by earlier attempts are deleted."""
-    version, staged = landed.version, landed.staged
+    version, attempt = landed.version, landed.attempt
     snapshots = tuple(
-        version.metadata.snapshot_or_none(made.snapshot_id) or made for made in staged.snapshots
+        version.metadata.snapshot_or_none(made.snapshot_id) or made for made in attempt.snapshots
     )
-    producer.keep_only(staged.snapshots, staged.vectors)
-    return Committed(version, snapshots[-1] if snapshots else None, snapshots, staged.retries)
+    producer.keep_only(attempt.snapshots, attempt.vectors)
+    return Committed(version, snapshots[-1] if snapshots else None, snapshots, attempt.retries)
 
 
 def _check_same_table(change: TableChange, base: TableVersion) -> None:
     """Raise ValidationConflictError if the name now belongs to another table."""
-    before, now = change.base.metadata.table_uuid, base.metadata.table_uuid
+    before, now = change.decided_on.metadata.table_uuid, base.metadata.table_uuid
     if before and before.lower() != now.lower():
         raise ValidationConflictError(
             f"Table {base.identifier} was dropped, and another table has its name now (uuid "
@@ -491,7 +487,7 @@ class Backoff:
 
 def _properties_of(change: TableChange) -> TableProperties:
     """How to commit; a change of metadata alone may be what mends a property."""
-    properties = TableProperties(change.base.metadata.properties)
+    properties = TableProperties(change.decided_on.metadata.properties)
     alone = all(isinstance(operation, MetadataChange) for operation in change.operations)
     return properties.usable() if alone else properties
 
@@ -536,12 +532,12 @@ def commit_by_server(
         LakehouseError: as Transaction.commit has them.
     """
     append = _plain_append(change)
-    appender = None if append is None else catalog.appender(change.base.identifier)
+    appender = None if append is None else catalog.appender(change.decided_on.identifier)
     if append is None or appender is None:
         return None
-    producer = producer_of(change.base, catalog, environment)
+    producer = producer_of(change.decided_on, catalog, environment)
     try:
-        metadata = change.base.metadata
+        metadata = change.decided_on.metadata
         append_id = environment.new_snapshot_id()  # the server looks whether it is taken
         shares = appender.shares and not change.summary
         sends_files = shares and _may_be_named(append.files, metadata)
@@ -563,7 +559,7 @@ def commit_by_server(
         )
         producer.send()
         try:
-            version, snapshot = appender.append(change.base, asked)
+            version, snapshot = appender.append(change.decided_on, asked)
         except LakehouseError as error:
             # that it is not there proves nothing, where the outcome is unknown
             is_unknown = isinstance(error, CommitStateUnknownError)
@@ -596,7 +592,7 @@ def _plain_append(change: TableChange) -> Append | None:
     only = change.operations[0]
     if not isinstance(only, Append) or only.must_be_new or not only.files:
         return None
-    is_there = change.branch == MAIN_BRANCH or change.branch in change.base.metadata.refs
+    is_there = change.branch == MAIN_BRANCH or change.branch in change.decided_on.metadata.refs
     return only if is_there else None
 
 

@@ -1,6 +1,7 @@
 """The rules that decide whether a concurrent change breaks an operation.
 
-Pure: they look at entries, not at storage.
+They look at the entries of others, which a `ConcurrentChange` reads when it is asked, and at no
+data file: which of these do hold rows that matter (`holding`) the operation finds out.
 
 | rule | broken by |
 |---|---|
@@ -35,11 +36,26 @@ from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
 from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
 from lakehouse.spec.schema.iceberg_types import FieldTypes
 from lakehouse.storage.location import canonical
+from lakehouse.transaction.concurrent_change import ConcurrentChange
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, decided_alike
-from lakehouse.transaction.table_change import ConcurrentChange, Staged, Subject, head_of
 
 Mask = npt.NDArray[np.bool_]
 _SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The operation that refuses, as named in its errors.
+
+    Attributes:
+        table: its name.
+        action: the verb, for messages.
+        base_snapshot_id: what the operation was based on.
+    """
+
+    table: str
+    action: str
+    base_snapshot_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +105,6 @@ class Targets:
             frozenset(file.file_path for file in listed),
             frozenset(file.partition_key for file in listed),
         )
-
-
-def subject_of(staged: Staged, action: str) -> Subject:
-    """How errors name an operation."""
-    head = head_of(staged.started.metadata, staged.branch)
-    return Subject(staged.table, action, None if head is None else head.snapshot_id)
 
 
 def no_added_data(

@@ -1,7 +1,7 @@
 """Rows that an operation decided on, by position or by key, and what others may not do to them.
 
-Pure. `(theirs & mine) - base`: rows that two writers changed. The base drops out of it, because an
-operation decides on rows that are live in its base: none of them is deleted there.
+Pure. `(theirs & mine) - before`: rows that two writers changed. What was deleted before drops out
+of it, because an operation decides on live rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DecidedRows:
         gone: ascending distinct positions of the rows that it deletes, or replaces.
         seen: positions of rows that stay as they are, but must not go: another decision hangs on
             them, such as not to insert a row that is there.
-        deletes: position deletes, or the deletion vector, of the file in the operation's base.
+        deletes: position deletes, or the deletion vector, of the file in the version decided on.
     """
 
     data_file: DataFile
@@ -62,7 +62,7 @@ def decided_alike(rows: DecidedRows, deleted: Positions) -> Positions:
 
     Args:
         rows: of the operation.
-        deleted: positions of the file that are deleted by now, or those deleted since the base.
+        deleted: positions of the file that are deleted by now, or those deleted since.
     """
     return common(union(rows.gone, rows.seen), deleted)
 

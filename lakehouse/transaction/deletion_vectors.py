@@ -17,7 +17,7 @@ from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, Mani
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.decided_rows import DecidedRows, Positions, about, all_deleted
-from lakehouse.transaction.snapshot_producer import SnapshotBase, SnapshotProducer
+from lakehouse.transaction.snapshot_producer import NewSnapshot, SnapshotProducer
 
 VECTORS_SINCE = 3
 
@@ -52,7 +52,7 @@ def position_deletes_of(
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Deletion vectors of an operation, as a base of it needs them.
+    """Deletion vectors of an operation, as the newest version needs them.
 
     Attributes:
         location: of the file with the vectors; None where there are none.
@@ -78,7 +78,7 @@ def deleted_since(
 
     Args:
         producer: reads manifests and deletes.
-        metadata: of the base of the staged.
+        metadata: of the attempt.
         head: the snapshot looked at.
         rows: each of another file.
         snapshot_ids: what others committed. A vector of theirs tells what was deleted before, too.
@@ -88,7 +88,7 @@ def deleted_since(
 
 
 def write_vectors(
-    producer: SnapshotProducer, base: SnapshotBase, rows: Sequence[DecidedRows]
+    producer: SnapshotProducer, new: NewSnapshot, rows: Sequence[DecidedRows]
 ) -> Vectors:
     """Write a deletion vector for each file with rows that go, with all that is deleted already.
 
@@ -97,20 +97,20 @@ def write_vectors(
 
     Args:
         producer: writes them.
-        base: of the snapshot whose vectors they are.
+        new: the snapshot whose vectors they are.
         rows: each of another file.
     """
-    metadata = base.metadata
+    metadata = new.metadata
     losing = [row for row in rows if len(row.gone)]
     if not losing:
         return Vectors()
     files = [row.data_file for row in losing]
-    there = producer.deletes_naming(metadata, producer.manifests(base.head), files)
+    there = producer.deletes_naming(metadata, producer.manifests(new.parent), files)
     vectors = {delete.named_file: delete for delete in there if delete.is_deletion_vector}
     before = [(row, [vectors[row.path]] if row.path in vectors else row.deletes) for row in losing]
     listed = [(row.path, *map(file_key, deletes)) for row, deletes in before]
     return producer.once(
-        ("vectors", base.snapshot_id, frozenset((*listed, *map(file_key, there)))),
+        ("vectors", new.snapshot_id, frozenset((*listed, *map(file_key, there)))),
         partial(_write, producer, metadata, before, tuple(there)),
     )
 

@@ -1,7 +1,7 @@
 """Makes snapshots: the only place where the files of a commit are written and deleted.
 
 An operation says as data what its snapshot is to be (`SnapshotPlan`); the producer writes the
-manifests and the manifest list, once for all attempts where they depend on no base, and deletes
+manifests and the manifest list, once for all attempts where they depend on no version, and deletes
 whatever the outcome of the commit leaves without a use.
 """
 
@@ -156,7 +156,7 @@ class SummaryBuilder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class SnapshotManifests:
     """The manifests of a snapshot, and what its summary says.
 
     Attributes:
@@ -179,24 +179,24 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotBase:
-    """What a snapshot is built on.
+class NewSnapshot:
+    """A snapshot that is to be made.
 
     Attributes:
         number: of the operation that makes it, in the change.
-        metadata: of the version.
-        head: its parent; None: it is the first.
-        draw: chooses its id, the same on every attempt.
+        metadata: of the table, with what earlier operations of the change did to it.
+        parent: None: it is the first.
+        draw: gives its id.
     """
 
     number: int
     metadata: TableMetadata
-    head: Snapshot | None
+    parent: Snapshot | None
     draw: Callable[[], int]
 
     @property
     def snapshot_id(self) -> int:
-        """Of the snapshot."""
+        """Its id, the same on every attempt; a plan with nothing to do asks for none."""
         return self.draw()
 
 
@@ -212,12 +212,12 @@ class SnapshotPlan(ABC):
     snapshot_id: int | None = None
 
     @abstractmethod
-    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
+    def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests | None:
         """Write the manifests, each once for all attempts; None where there is nothing to do."""
 
-    def write_ahead(self, producer: SnapshotProducer, base: SnapshotBase) -> None:
+    def write_ahead(self, producer: SnapshotProducer, new: NewSnapshot) -> None:
         """Write before the turn what a commit on this version needs."""
-        self.write(producer, base)
+        self.write(producer, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,26 +277,30 @@ class SnapshotProducer:
 
     # Snapshots
 
-    def base_of(
-        self, number: int, plan: SnapshotPlan, metadata: TableMetadata, head: Snapshot | None
-    ) -> SnapshotBase:
-        """What the snapshot of an operation, the `number`th of its change, is built on."""
+    def new_snapshot(
+        self, number: int, plan: SnapshotPlan, metadata: TableMetadata, parent: Snapshot | None
+    ) -> NewSnapshot:
+        """The snapshot that an operation is to make, the `number`th of its change."""
+        return NewSnapshot(
+            number, metadata, parent, partial(self._snapshot_id, number, plan, metadata)
+        )
 
-        def draw() -> int:
-            while True:
-                value = self.environment.new_snapshot_id()
-                if metadata.snapshot_or_none(value) is None:
-                    return value
+    def _snapshot_id(self, number: int, plan: SnapshotPlan, metadata: TableMetadata) -> int:
+        if plan.snapshot_id is not None:
+            return plan.snapshot_id
+        return self.once(("snapshot id", number), partial(self._unused_id, metadata))
 
-        chosen = plan.snapshot_id
-        draw_once = partial(self.once, ("snapshot-id", number), draw)
-        return SnapshotBase(number, metadata, head, draw_once if chosen is None else lambda: chosen)
+    def _unused_id(self, metadata: TableMetadata) -> int:
+        while True:
+            drawn = self.environment.new_snapshot_id()
+            if metadata.snapshot_or_none(drawn) is None:
+                return drawn
 
     def make_snapshot(
         self,
         operation: str,
-        written: Written,
-        base: SnapshotBase,
+        written: SnapshotManifests,
+        new: NewSnapshot,
         *,
         further: Mapping[str, str],
         now_ms: int,
@@ -306,7 +310,7 @@ class SnapshotProducer:
         Args:
             operation: append, replace, overwrite or delete.
             written: the manifests.
-            base: what it is built on.
+            new: its id and its parent.
             further: the last entries of its summary.
             now_ms: milliseconds since 1970.
 
@@ -314,7 +318,7 @@ class SnapshotProducer:
             UnsupportedFeatureError: a v1 table, for which no manifest lists are written, or an
                 encrypted one.
         """
-        metadata, parent, snapshot_id = base.metadata, base.head, base.snapshot_id
+        metadata, parent, snapshot_id = new.metadata, new.parent, new.snapshot_id
         refuse_v1(metadata)
         refuse_encrypted(metadata.location, metadata.properties, parent)
         parent_id = None if parent is None else parent.snapshot_id
@@ -383,7 +387,7 @@ class SnapshotProducer:
 
     def manifests_of_added(
         self,
-        base: SnapshotBase,
+        new: NewSnapshot,
         files: Sequence[DataFile],
         *,
         data_sequence_number: int | None = None,
@@ -391,31 +395,31 @@ class SnapshotProducer:
         """The manifests of the files that a snapshot adds, written once.
 
         Args:
-            base: of the snapshot, knows the files' partition specs.
+            new: of which table; knows the files' partition specs.
             files: data files, delete files or both.
             data_sequence_number: for data files that replace older ones; None: inherited from the
                 commit.
         """
         return self.once(
-            ("added", base.snapshot_id, tuple(map(file_key, files))),
+            ("added", new.snapshot_id, tuple(map(file_key, files))),
             lambda: self.manifest_writer.write_added(
-                base.metadata,
+                new.metadata,
                 files,
-                snapshot_id=base.snapshot_id,
+                snapshot_id=new.snapshot_id,
                 data_sequence_number=data_sequence_number,
             ),
         )
 
-    def without_files(
-        self, base: SnapshotBase, manifests: Sequence[ManifestFile], removed: Sequence[DataFile]
-    ) -> Filtered:
-        """Mark files as deleted, with deletes that are about removed data files alone.
+    def without_files(self, new: NewSnapshot, removed: Sequence[DataFile]) -> Filtered:
+        """The parent's manifests, with files marked as deleted that the snapshot removes.
+
+        With them go deletes that are about removed data files alone.
 
         A deletion vector must not outlive its data file (spec: Deletion Vectors). A manifest is
         rewritten once, also over several attempts; small ones of a spec become one. Large ones that
         are older than all of the files are looked at only if some were not found.
         """
-        metadata, snapshot_id = base.metadata, base.snapshot_id
+        metadata, snapshot_id, manifests = new.metadata, new.snapshot_id, self.manifests(new.parent)
         removed = (*removed, *self._deletes_about(metadata, manifests, removed))
         wanted = keys_by_kind(removed)
         partitions: dict[int, set[Partition]] = {}
@@ -470,7 +474,7 @@ class SnapshotProducer:
             paths = tuple(member.manifest_path for member in members)
             together, files = self.once(
                 ("filtered", snapshot_id, paths, frozenset(wanted[kind])),
-                partial(self._rewrite_small, base, members, wanted[kind], rewrite),
+                partial(self._rewrite_small, new, members, wanted[kind], rewrite),
             )
             kept.extend(together)
             gone.extend(files)
@@ -482,13 +486,13 @@ class SnapshotProducer:
 
     def _rewrite_small(
         self,
-        base: SnapshotBase,
+        new: NewSnapshot,
         members: list[ManifestFile],
         keys: set[FileKey],
         rewrite: Callable[[ManifestFile, set[FileKey]], tuple[ManifestFile, list[DataFile]]],
     ) -> tuple[list[ManifestFile], list[DataFile]]:
         """Small manifests of a spec without files: those that listed some become one."""
-        metadata, snapshot_id = base.metadata, base.snapshot_id
+        metadata, snapshot_id = new.metadata, new.snapshot_id
         parts = [live(part) for part in self.entries_of_all(members, metadata)]
         entries, files = mark_deleted(Entries.concat(parts), keys, snapshot_id)
         untouched, touched, at = [], [], 0

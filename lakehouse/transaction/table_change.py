@@ -9,27 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Literal
-
-import pyarrow.compute as pc
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, SnapshotExpiredError, ValidationConflictError
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
-    STATUS_ADDED,
-    STATUS_DELETED,
     DataFile,
 )
-from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import (
-    CONTENT_DATA_MANIFEST,
-    CONTENT_DELETE_MANIFEST,
     ManifestFile,
 )
 from lakehouse.spec.metadata.metadata_draft import apply_updates
-from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND, Snapshot, SnapshotRef
+from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,
@@ -40,15 +32,17 @@ from lakehouse.spec.metadata.table_updates import (
     SetSnapshotRef,
     Update,
 )
+from lakehouse.transaction.concurrent_change import ConcurrentChange, load_changes
+from lakehouse.transaction.conflict_rules import Subject, missing_files
 from lakehouse.transaction.decided_rows import DecidedRows
 from lakehouse.transaction.deletion_vectors import Vectors, write_vectors
 from lakehouse.transaction.snapshot_producer import (
     RETRIES,
-    SnapshotBase,
+    NewSnapshot,
+    SnapshotManifests,
     SnapshotPlan,
     SnapshotProducer,
     SummaryBuilder,
-    Written,
 )
 
 Isolation = Literal["serializable", "snapshot"]
@@ -59,33 +53,18 @@ class TableChange:
     """What a transaction asks for.
 
     Attributes:
-        base: the version that the caller decided on.
+        decided_on: the version that the caller read.
         branch: branch written to.
         operations: in order.
         summary: further entries for the summary of each snapshot.
         commit_id: the caller's name for this commit, None if it has none.
     """
 
-    base: TableVersion
+    decided_on: TableVersion
     branch: str
     operations: Sequence[Operation]
     summary: Mapping[str, str] = field(default_factory=dict)
     commit_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The operation that refuses, as named in its errors.
-
-    Attributes:
-        table: its name.
-        action: the verb, for messages.
-        base_snapshot_id: what the operation was based on.
-    """
-
-    table: str
-    action: str
-    base_snapshot_id: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +72,7 @@ class Step:
     """What an operation does to a version of the table; the commit carries it out in this order.
 
     Attributes:
-        requirements: on the base.
+        requirements: on the version that the swap replaces.
         updates: of the metadata.
         needs: a snapshot that must not expire before the commit.
         head: the snapshot that the branch is to point at.
@@ -121,12 +100,12 @@ class Operation(ABC):
     holds_on_every_base: ClassVar[bool] = False
 
     @property
-    def ahead(self) -> SnapshotPlan | None:
+    def plan(self) -> SnapshotPlan | None:
         """The snapshot as far as it is known before the turn; None: nothing is written ahead."""
         return None
 
     @abstractmethod
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Validate against commits made since, and decide; changes nothing.
 
         Raises:
@@ -159,25 +138,25 @@ class FilesPlan(SnapshotPlan):
         """Whether files of the table go, or lose rows."""
         return bool(self.removed or self.rows)
 
-    def write_ahead(self, producer: SnapshotProducer, base: SnapshotBase) -> None:
+    def write_ahead(self, producer: SnapshotProducer, new: NewSnapshot) -> None:
         """Of an append the manifests of its files: which others there are does not matter yet."""
         if self.is_about_files:
-            self.write(producer, base)
+            self.write(producer, new)
         else:
-            self._manifests_of(self.added, producer, base)
+            self._manifests_of(self.added, producer, new)
 
-    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written:
-        """Vectors, manifests of added files, and those of the base without the removed ones."""
+    def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests:
+        """Vectors, manifests of added files, and the parent's without the removed ones."""
         vectors = Vectors()
         if self.rows:
-            vectors = write_vectors(producer, base, self.rows)
-        new = (*self.added, *vectors.files)
-        added = self._manifests_of(new, producer, base)
+            vectors = write_vectors(producer, new, self.rows)
+        files = (*self.added, *vectors.files)
+        added = self._manifests_of(files, producer, new)
         removed = (*self.removed, *vectors.superseded, *vectors.emptied)
-        kept = producer.without_files(base, producer.manifests(base.head), removed)
-        return Written(
+        kept = producer.without_files(new, removed)
+        return SnapshotManifests(
             manifests=[*added, *kept.manifests],
-            summary=SummaryBuilder.of(added=new, removed=kept.removed),
+            summary=SummaryBuilder.of(added=files, removed=kept.removed),
             extra=self.extra,
             removed=[file for file in kept.removed if file.content == CONTENT_DATA],
             missing={path for path, _ in kept.missing},
@@ -185,24 +164,23 @@ class FilesPlan(SnapshotPlan):
         )
 
     def _manifests_of(
-        self, files: Sequence[DataFile], producer: SnapshotProducer, base: SnapshotBase
+        self, files: Sequence[DataFile], producer: SnapshotProducer, new: NewSnapshot
     ) -> list[ManifestFile]:
         number = self.data_sequence_number
-        return producer.manifests_of_added(base, files, data_sequence_number=number)
+        return producer.manifests_of_added(new, files, data_sequence_number=number)
 
 
 @dataclass(slots=True, kw_only=True)
-class Staged:
-    """A change on one base, ready to be swapped in. Operations read it; `add` alone changes it.
+class Attempt:
+    """A change on the newest version, ready for the swap. Operations read it; `add` changes it.
 
     Attributes:
-        change: what is staged; its assumptions are validated against every snapshot since the
-            version that the caller decided on.
+        change: its assumptions are validated against every snapshot since `decided_on`.
         base: what the swap replaces.
         producer: writes the files of the commit, and reads those of others.
         summary: further entries for each snapshot's summary.
         retries: attempts lost before.
-        now_ms: when it was staged.
+        now_ms: when it began.
         number: of the operation that is next.
         removed: data files that operations of the change have removed so far.
         vectors: files with deletion vectors that its snapshots name.
@@ -232,10 +210,11 @@ class Staged:
             self._folded = metadata, len(self.updates)
         return metadata
 
-    def add(self, step: Step) -> Collection[str]:
-        """Carry out a step; returns files that its snapshot was to remove, and that are not live.
+    def add(self, step: Step) -> None:
+        """Carry out a step.
 
         Raises:
+            ValidationConflictError: a file that its snapshot was to remove is not live.
             UnsupportedFeatureError: a v1 table, for which no manifest lists are written.
         """
         self._require(*step.requirements)
@@ -247,7 +226,9 @@ class Staged:
         if step.head is not None:
             self._point_branch(step.head)
         number, self.number = self.number, self.number + 1
-        return () if step.snapshot is None else self._add_snapshot(number, step.snapshot)
+        missing = () if step.snapshot is None else self._add_snapshot(number, step.snapshot)
+        if missing and step.subject is not None:
+            raise missing_files(step.subject, missing, step.changes)
 
     @property
     def table(self) -> str:
@@ -260,9 +241,9 @@ class Staged:
         return self.change.branch
 
     @property
-    def started(self) -> TableVersion:
-        """The version that the caller decided on."""
-        return self.change.base
+    def decided_on(self) -> TableVersion:
+        """The version that the caller read."""
+        return self.change.decided_on
 
     def _require(self, *requirements: Requirement) -> None:
         for requirement in requirements:
@@ -281,9 +262,12 @@ class Staged:
         self.updates += (SetSnapshotRef(name, snapshot_id, "tag"), RemoveSnapshotRef(name))
 
     def _add_snapshot(self, number: int, plan: SnapshotPlan) -> Collection[str]:
-        """Make a snapshot the head of the branch, if that has not moved."""
-        base = self.producer.base_of(number, plan, self.metadata, self.head())
-        written = plan.write(self.producer, base)
+        """Make a snapshot the head of the branch, if that has not moved.
+
+        Returns files that it was to remove, and that are not live: then it is not made.
+        """
+        new = self.producer.new_snapshot(number, plan, self.metadata, self.head())
+        written = plan.write(self.producer, new)
         if written is None:
             return ()
         if written.missing:
@@ -291,14 +275,14 @@ class Staged:
         retried = {RETRIES: str(self.retries)} if self.retries else {}
         further = {**self.summary, **retried}
         snapshot, data = self.producer.make_snapshot(
-            plan.operation, written, base, further=further, now_ms=self.now_ms
+            plan.operation, written, new, further=further, now_ms=self.now_ms
         )
         self.manifest_lists.append((snapshot.manifest_list, data))
         self.removed.update(file.file_path for file in written.removed)
         if written.vectors is not None:
             self.vectors.add(written.vectors)
-        if base.head is not None and self.branch not in base.metadata.refs:
-            self._need(base.head.snapshot_id)
+        if new.parent is not None and self.branch not in new.metadata.refs:
+            self._need(new.parent.snapshot_id)
         self._point_branch(snapshot.snapshot_id, AddSnapshot(snapshot))
         self.snapshots.append(snapshot)
         return ()
@@ -323,19 +307,28 @@ class Staged:
             ),
         )
 
+    def subject(self, action: str) -> Subject:
+        """How errors name the operation; `action` is its verb."""
+        head = head_of(self.decided_on.metadata, self.branch)
+        return Subject(self.table, action, None if head is None else head.snapshot_id)
+
+    def concurrent_changes(self) -> list[ConcurrentChange]:
+        """What others committed to the branch since the version that the caller decided on."""
+        return load_changes(self.producer, self.base.metadata, self.snapshots_since_start())
+
     def head(self) -> Snapshot | None:
         """The parent of the next snapshot: the branch's head, or `main`'s for a new branch."""
         return head_of(self.metadata, self.branch)
 
     def snapshots_since_start(self) -> list[Snapshot]:
-        """Other writers' snapshots on the branch after `started`, oldest first.
+        """Other writers' snapshots on the branch after `decided_on`, oldest first.
 
         Raises:
             SnapshotExpiredError: what the caller saw has expired.
             ValidationConflictError: the branch was rolled back or replaced, what the caller saw is
                 no part of its history.
         """
-        before = head_of(self.started.metadata, self.branch)
+        before = head_of(self.decided_on.metadata, self.branch)
         now = head_of(self.base.metadata, self.branch)
         since: list[Snapshot] = []
         for snapshot in self.base.metadata.ancestors(None if now is None else now.snapshot_id):
@@ -371,86 +364,3 @@ def head_of(metadata: TableMetadata, branch: str) -> Snapshot | None:
             f"{branch!r} is a tag of {metadata.location}: commits go to branches.", ref=branch
         )
     return metadata.snapshot(ref.snapshot_id)
-
-
-@dataclass(frozen=True)
-class ConcurrentChange:
-    """A snapshot committed since, and the entries that it added and removed, read on demand.
-
-    Attributes:
-        snapshot: the other writer's.
-        producer: reads its manifests.
-        metadata: of the table, with its schemas and specs.
-    """
-
-    snapshot: Snapshot
-    producer: SnapshotProducer = field(repr=False, compare=False)
-    metadata: TableMetadata = field(repr=False, compare=False)
-
-    @property
-    def added_data(self) -> list[Entries]:
-        """Data files it added."""
-        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_ADDED)
-
-    @property
-    def removed_data(self) -> list[Entries]:
-        """Data files it removed."""
-        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_DELETED)
-
-    @property
-    def added_deletes(self) -> list[Entries]:
-        """Delete files that it added.
-
-        An append has none (spec: Snapshots, operation), so rewrites need not read its manifests.
-        """
-        if self.snapshot.operation == OPERATION_APPEND:
-            return []
-        return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
-
-    @property
-    def removed_deletes(self) -> list[Entries]:
-        """Delete files that it removed."""
-        return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_DELETED)
-
-    def _own(self, content: int) -> list[Entries]:
-        """Entries of its own in manifests of one content, read once a transaction."""
-        return self.producer.once(
-            ("change", self.snapshot.snapshot_id, content), partial(self._read, content)
-        )
-
-    def _read(self, content: int) -> list[Entries]:
-        parts: list[Entries] = []
-        for manifest in self.producer.manifests(self.snapshot):
-            own = (
-                manifest.added_snapshot_id == self.snapshot.snapshot_id
-                and manifest.content == content
-            )
-            if own and _changed(manifest):
-                entries = self.producer.entries(manifest, self.metadata)
-                parts.append(
-                    entries.filter(
-                        pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
-                    )
-                )
-        return parts
-
-
-def load_changes(
-    producer: SnapshotProducer, metadata: TableMetadata, snapshots: Sequence[Snapshot]
-) -> list[ConcurrentChange]:
-    """The changes of each snapshot; each manifest is read at most once for all attempts."""
-    return [ConcurrentChange(snapshot, producer, metadata) for snapshot in snapshots]
-
-
-def concurrent_changes(staged: Staged) -> list[ConcurrentChange]:
-    """What others committed to the branch since the version that the caller decided on."""
-    return load_changes(staged.producer, staged.base.metadata, staged.snapshots_since_start())
-
-
-def _with_status(parts: Sequence[Entries], status: int) -> list[Entries]:
-    chosen = [entries.filter(pc.equal(entries.table["status"], status)) for entries in parts]
-    return [entries for entries in chosen if len(entries)]
-
-
-def _changed(manifest: ManifestFile) -> bool:
-    return manifest.added_files_count != 0 or manifest.deleted_files_count != 0

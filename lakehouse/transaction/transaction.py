@@ -62,7 +62,7 @@ class Transaction:
     Args:
         catalog: where the table's current version is swapped.
         identifier: the table.
-        base: the version the caller read and decided on; loaded now if None. Assumptions are
+        decided_on: the version that the caller read; loaded now if None. Assumptions are
             validated against every snapshot since.
         branch: the branch written to; a branch that does not exist is created from the current
             snapshot.
@@ -74,13 +74,13 @@ class Transaction:
         catalog: Catalog,
         identifier: Identifier | str,
         *,
-        base: TableVersion | None = None,
+        decided_on: TableVersion | None = None,
         branch: str = "main",
         environment: Environment | None = None,
     ) -> None:
         self.catalog = catalog
         self.identifier = Identifier.parse(identifier)
-        self.base = base if base is not None else catalog.load(self.identifier)
+        self.decided_on = decided_on if decided_on is not None else catalog.load(self.identifier)
         self.branch = branch
         self.environment = environment if environment is not None else Environment.system()
         self._operations: list[Operation] = []
@@ -96,9 +96,9 @@ class Transaction:
     def metadata(self) -> TableMetadata:
         """The metadata that new data files are written for.
 
-        The base's, with the pending changes of schema, spec and properties applied.
+        That of `decided_on`, with the pending changes of schema, spec and properties applied.
         """
-        metadata = self.base.metadata
+        metadata = self.decided_on.metadata
         for operation in self._operations:
             if isinstance(operation, MetadataChange):
                 metadata = operation.applied_to(metadata)
@@ -114,7 +114,7 @@ class Transaction:
         Args:
             files: written for this table.
             must_be_new: the files lie somewhere and others may add them too: the commit aborts when
-                somebody has, since the base (which the caller has looked through).
+                somebody has, since `decided_on` (which the caller has looked through).
         """
         return self._add(Append(self._allowed(files), must_be_new))
 
@@ -246,22 +246,22 @@ class Transaction:
     ) -> Self:
         """Compaction (operation `replace`): the same rows in other files.
 
-        Aborts with ValidationConflictError when an input file is gone or got new deletes since the
-        base.
+        Aborts with ValidationConflictError when an input file is gone or got new deletes since
+        `decided_on`.
 
         Args:
             removed: data files replaced.
             added: data files replacing them.
             removed_deletes: delete files that no longer apply to anything.
             added_deletes: rewritten delete files.
-            data_sequence_number: the sequence number given to `added`; None: the base snapshot's,
+            data_sequence_number: the sequence number given to `added`; None: that of `decided_on`,
                 so that equality deletes committed meanwhile still apply.
 
         Raises:
             InvalidInputError: at the commit, `data_sequence_number` is above the commit's.
         """
         if data_sequence_number is None:
-            head = head_of(self.base.metadata, self.branch)
+            head = head_of(self.decided_on.metadata, self.branch)
             data_sequence_number = 0 if head is None else head.sequence_number
         return self._add(
             RewriteFiles(
@@ -347,7 +347,7 @@ class Transaction:
         return self._add(MetadataChange(tuple(updates), tuple(requirements)))
 
     def assume(self, check: Callable[[], None]) -> Self:
-        """Call `check` in each attempt that finds commits of others since the base.
+        """Call `check` in each attempt that finds commits of others since `decided_on`.
 
         It raises ValidationConflictError when something outside the table, which the change was
         decided on, is not as it was.
@@ -397,7 +397,7 @@ class Transaction:
             )
         self._committed = True
         change = TableChange(
-            base=self.base,
+            decided_on=self.decided_on,
             branch=self.branch,
             operations=self.operations,
             summary=dict(summary or {}),
@@ -421,7 +421,7 @@ class Transaction:
     def _allowed(self, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
         """The files, if each may be one of the table's. Raises InvalidLocationError."""
         if self._own is None:
-            self._own = OwnFolders(self.catalog, self.base.metadata)
+            self._own = OwnFolders(self.catalog, self.decided_on.metadata)
         listed = tuple(files)
         check_files(self.catalog, self.identifier, self._own, [file.file_path for file in listed])
         return listed
@@ -432,5 +432,5 @@ class Transaction:
             not isinstance(operation, MetadataChange | SetRef) for operation in self._operations
         ):
             return snapshot_id
-        head = head_of(self.base.metadata, self.branch)
+        head = head_of(self.decided_on.metadata, self.branch)
         return None if head is None else head.snapshot_id

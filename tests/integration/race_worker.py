@@ -39,7 +39,9 @@ def main() -> None:
         try:
             storage.write_new({file.file_path: b"rows"})
             committed = (
-                Transaction(catalog, EVENTS, base=version).append([file]).commit(commit_id=name)
+                Transaction(catalog, EVENTS, decided_on=version)
+                .append([file])
+                .commit(commit_id=name)
             )
         except LakehouseError as error:
             failed.append(f"{name}: {type(error).__name__}: {error.message}")

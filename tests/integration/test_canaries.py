@@ -189,7 +189,9 @@ def test_table_properties(said, tmp_path):
     fails(said, lambda: table.append(pa.table({"other": [1]})))
     fails(
         said,
-        lambda: Transaction(table.catalog, table.identifier, base=base).rollback_to(1).commit(),
+        lambda: (
+            Transaction(table.catalog, table.identifier, decided_on=base).rollback_to(1).commit()
+        ),
     )
     for name, data in written(table).items():
         assert name.endswith(".metadata.json") or CANARY.encode() not in data

@@ -158,15 +158,17 @@ def test_a_lost_commit_leaves_no_metadata_file(catalog):
 
 def test_append_and_read_back(catalog):
     base = create_table(catalog)
-    Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit()
-    committed = Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
+    Transaction(catalog, EVENTS, decided_on=base).append([data_file("one")]).commit()
+    committed = Transaction(catalog, EVENTS, decided_on=base).append([data_file("two")]).commit()
     assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
     assert committed.snapshot.summary["total-records"] == "20"
 
 
 def test_drop_keeps_files_and_register_brings_them_back(catalog):
     base = create_table(catalog)
-    version = Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit().version
+    version = (
+        Transaction(catalog, EVENTS, decided_on=base).append([data_file("one")]).commit().version
+    )
     catalog.drop(EVENTS)
     assert not catalog.table_exists(EVENTS)
     assert catalog.list_tables(("raw",)) == []
@@ -183,7 +185,9 @@ def test_drop_keeps_files_and_register_brings_them_back(catalog):
 
 def test_purge_deletes_the_files_and_the_name_is_free(catalog):
     base = create_table(catalog)
-    version = Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit().version
+    version = (
+        Transaction(catalog, EVENTS, decided_on=base).append([data_file("one")]).commit().version
+    )
     catalog.drop(EVENTS, purge=True)
     storage = catalog.storage(base.metadata.location)
     assert not storage.exists(version.metadata_location)

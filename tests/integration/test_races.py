@@ -219,11 +219,11 @@ def test_two_compactions_of_the_same_files(tmp_path):
     create_table(catalog)
     old = [data_file("one"), data_file("two")]
     base = Transaction(catalog, EVENTS).append(old).commit().version
-    Transaction(catalog, EVENTS, base=base).rewrite_files(
+    Transaction(catalog, EVENTS, decided_on=base).rewrite_files(
         old, [data_file("first", rows=20)]
     ).commit()
     with pytest.raises(ValidationConflictError, match="removed 2 files in partition p=a") as caught:
-        Transaction(catalog, EVENTS, base=base).rewrite_files(
+        Transaction(catalog, EVENTS, decided_on=base).rewrite_files(
             old, [data_file("second", rows=20)]
         ).commit()
     assert caught.value.context["snapshot_id"] == catalog.load(EVENTS).metadata.current_snapshot_id
@@ -235,11 +235,11 @@ def test_a_compaction_keeps_a_concurrent_delete(tmp_path):
     create_table(catalog)
     old = [data_file("one"), data_file("two")]
     base = Transaction(catalog, EVENTS).append(old).commit().version
-    Transaction(catalog, EVENTS, base=base).row_delta(
+    Transaction(catalog, EVENTS, decided_on=base).row_delta(
         delete_files=[delete_file("x", old[0])]
     ).commit()
     with pytest.raises(ValidationConflictError, match="added deletes"):
-        Transaction(catalog, EVENTS, base=base).rewrite_files(
+        Transaction(catalog, EVENTS, decided_on=base).rewrite_files(
             old, [data_file("new", rows=20)]
         ).commit()
     assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]

@@ -74,8 +74,8 @@ def test_tables(catalog):
 
 def test_commits(catalog):
     base = create_table(catalog)
-    Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit()
-    Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
+    Transaction(catalog, EVENTS, decided_on=base).append([data_file("one")]).commit()
+    Transaction(catalog, EVENTS, decided_on=base).append([data_file("two")]).commit()
     Transaction(catalog, EVENTS).overwrite([data_file("new")], [data_file("one")]).set_properties(
         {"a": "b"}
     ).commit()
@@ -89,8 +89,8 @@ def test_commits(catalog):
 
 def test_a_stale_commit_conflicts(catalog):
     base = create_table(catalog)
-    staged = Transaction(catalog, EVENTS, base=base).append([data_file("one")])
-    Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
+    staged = Transaction(catalog, EVENTS, decided_on=base).append([data_file("one")])
+    Transaction(catalog, EVENTS, decided_on=base).append([data_file("two")]).commit()
     from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId
 
     with pytest.raises(CommitConflictError):

@@ -255,7 +255,7 @@ def by_hand(newer: int | None) -> Callable[[World], Commit]:
         added = table.write_files(rows.filter(pa.array(kept, pa.bool_())).drop_columns(["_file"]))
         head = table.current_snapshot().sequence_number
         number = None if newer is None else head + newer
-        rewrite = Transaction(table.catalog, table.identifier, base=version)
+        rewrite = Transaction(table.catalog, table.identifier, decided_on=version)
         removed = [task.data_file for task in chosen]
         rewrite.rewrite_files(removed, added, data_sequence_number=number)
         return rewrite.commit

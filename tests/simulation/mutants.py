@@ -33,7 +33,7 @@ from lakehouse.transaction import conflict_rules, decided_rows, deletion_vectors
 from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.operations.metadata_changes import Expire
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
-from lakehouse.transaction.table_change import Staged, Step
+from lakehouse.transaction.table_change import Attempt, Step
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
 from tests.simulation.plans import Plan, plan_of
@@ -169,22 +169,22 @@ def refusals_believed_whatever_the_table_says(patch: Patch) -> None:
     "I16",
 )
 def expiry_without_ref_requirement(patch: Patch) -> None:
-    def blind(self, staged):
+    def blind(self, attempt):
         present = tuple(
-            one for one in self.snapshot_ids if staged.metadata.snapshot_or_none(one) is not None
+            one for one in self.snapshot_ids if attempt.metadata.snapshot_or_none(one) is not None
         )
         return Step(updates=[RemoveSnapshots(present)] if present else [])
 
     def unchecked(self, ids):
         self._set(snapshots=self._m.snapshots.without(set(ids)))
 
-    patch.setattr(Expire, "plan", blind)
+    patch.setattr(Expire, "step", blind)
     patch.setattr(metadata_draft._MetadataDraft, "remove_snapshots", unchecked)
 
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "overwrite", "row_delta", "compact")))
 def retry_without_validation(patch: Patch) -> None:
-    patch.setattr(Staged, "snapshots_since_start", lambda self: [])
+    patch.setattr(Attempt, "snapshots_since_start", lambda self: [])
 
 
 @mutant(

@@ -223,7 +223,7 @@ class Actor:
             note_rewrite(intent, found.name, found.live, done)
         transaction = self._transaction(base)
         if done:
-            done.stage(transaction)
+            done.add_to(transaction)
         self._commit(op, transaction, intent)
 
     def update(self, op: str, base: TableVersion) -> None:
@@ -323,7 +323,7 @@ class Actor:
 
     def _transaction(self, base: TableVersion, branch: str = "main") -> Transaction:
         return Transaction(
-            self.catalog, TABLE, base=base, branch=branch, environment=self.environment
+            self.catalog, TABLE, decided_on=base, branch=branch, environment=self.environment
         )
 
     def _commit(

@@ -217,7 +217,7 @@ class _Rewriter:
         transaction = Transaction(
             self._catalog,
             plan.identifier,
-            base=plan.version,
+            decided_on=plan.version,
             branch=plan.options.branch,
             environment=self._environment,
         )
@@ -304,7 +304,7 @@ def _with_specs(
     if not adding:
         return specs
     base = plan.version
-    transaction = Transaction(catalog, plan.identifier, base=base, environment=environment)
+    transaction = Transaction(catalog, plan.identifier, decided_on=base, environment=environment)
     transaction.update(
         tuple(AddPartitionSpec(spec) for spec in adding),
         (AssertCurrentSchemaId(base.metadata.current_schema_id),),

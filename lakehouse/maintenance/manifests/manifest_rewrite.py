@@ -207,7 +207,9 @@ def execute_manifest_rewrite(
             kept_manifests=len(plan.manifests),
         )
     progress("rewrite manifests", 0, len(plan.manifests))
-    transaction = Transaction(catalog, plan.identifier, base=plan.version, environment=environment)
+    transaction = Transaction(
+        catalog, plan.identifier, decided_on=plan.version, environment=environment
+    )
     committed = transaction.rewrite_manifests(target_size_bytes=plan.target_bytes).commit(
         {"lakehouse.maintenance": "rewrite-manifests"}
     )

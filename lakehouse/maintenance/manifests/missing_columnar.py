@@ -128,7 +128,7 @@ def execute_columnar(
     committed = None
     if plan.missing:
         transaction = Transaction(
-            catalog, plan.identifier, base=plan.version, environment=environment
+            catalog, plan.identifier, decided_on=plan.version, environment=environment
         )
         committed = (
             transaction.add_columnar_manifests()

@@ -403,7 +403,9 @@ def expire_snapshots(
 def _commit(
     catalog: Catalog, plan: ExpiryPlan, journal: Journal, storage: Storage, environment: Environment
 ) -> str:
-    transaction = Transaction(catalog, plan.identifier, base=plan.version, environment=environment)
+    transaction = Transaction(
+        catalog, plan.identifier, decided_on=plan.version, environment=environment
+    )
     transaction.expire(plan.expired_snapshot_ids, remove_refs=plan.expired_refs)
     try:
         return transaction.commit().version.metadata_location

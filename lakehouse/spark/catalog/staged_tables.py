@@ -170,7 +170,7 @@ class StagedTableAnswers(WritableTableAnswers):
         """A write of the table's first rows."""
         table = self._staged.table
         target = self._target(told["options"])
-        if target.staged or wap_branch(self._spark(), table):
+        if target.unpublished or wap_branch(self._spark(), table):
             raise UnsupportedFeatureError(
                 f"{self.name}: write.wap.enabled is true and the session has spark.wap.id or "
                 "spark.wap.branch, but a table is made or replaced at once: RESET them, or create "

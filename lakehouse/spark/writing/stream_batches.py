@@ -140,7 +140,7 @@ def stream_write(
     given = {key: text for key, text in told["options"].items() if key.lower() not in _OF_STREAMS}
     keys = _keys(table, told, updates=output_mode == "Update")
     target = write_target(spark, table, branch, given)
-    if target.staged:
+    if target.unpublished:
         raise InvalidInputError(
             f"{table.name}: spark.wap.id is set, but the batches of a stream follow one another "
             f"on a branch: RESET spark.wap.id, or write to {table.name}.branch_<name>",

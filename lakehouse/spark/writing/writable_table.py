@@ -176,7 +176,7 @@ class WritableTableAnswers(TableAnswers):
         if condition is None:
             raise InvalidInputError(f"{self.name}: the condition is none of Iceberg's")
         target = self._target()
-        if target.staged:
+        if target.unpublished:
             table_commit(self._table, target, "overwrite", condition)([])
         else:
             self._table.delete(condition, branch=target.branch, summary=target.summary)

@@ -22,18 +22,20 @@ class WriteTarget:
     Attributes:
         branch: the branch; where the write is staged a name that nobody has.
         summary: entries for the snapshot's summary.
-        staged: whether no branch is to name the snapshot.
+        unpublished: whether no branch is to name the snapshot.
         commit_id: the name of the commit, None if it has none.
     """
 
     branch: str
     summary: Mapping[str, str]
-    staged: bool = False
+    unpublished: bool = False
     commit_id: str | None = None
 
     def row_write(self, table: Table) -> RowWrite:
         """The write, to be committed."""
-        return RowWrite(table, self.branch, self.summary, self.commit_id, staged=self.staged)
+        return RowWrite(
+            table, self.branch, self.summary, self.commit_id, unpublished=self.unpublished
+        )
 
     def with_summary(self, entries: Mapping[str, str]) -> WriteTarget:
         """With further entries."""
@@ -96,7 +98,7 @@ def write_target(
             table=table.name,
         )
     staging = f"staged-{table.environment.new_uuid()}"
-    return WriteTarget(staging, {**summary, WAP_ID: wap_id}, staged=True)
+    return WriteTarget(staging, {**summary, WAP_ID: wap_id}, unpublished=True)
 
 
 def wap_branch(spark: SparkSession, table: Table) -> str | None:

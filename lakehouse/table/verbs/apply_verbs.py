@@ -182,8 +182,8 @@ def _metadata_change(
 
 def _changed_columns(change: RowChange) -> tuple[str, ...]:
     """Names of the columns that were added or have another type."""
-    old = {field.field_id: field.field_type for field in change.base.schema().fields}
-    after = change.base
+    old = {field.field_id: field.field_type for field in change.decided_on.schema().fields}
+    after = change.decided_on
     for earlier in change.before:
         after = earlier.applied_to(after)
     fields = after.schema().fields

@@ -237,7 +237,7 @@ class MergeVerbs(WriteVerbs):
             ):
                 change = decide(target, writer)
             if change:
-                change.stage(into.transaction)
+                change.add_to(into.transaction)
             return _result(Changed(change, None))
         with RowWrite(self, into.branch, into.summary, into.commit_id) as write:
             done = write.replayed()
@@ -254,7 +254,7 @@ class MergeVerbs(WriteVerbs):
                 "table.transaction(branch=...) and to its commit(...)",
                 table=self.name,
             )
-        if transaction.base.metadata_location != self.version.metadata_location:
+        if transaction.decided_on.metadata_location != self.version.metadata_location:
             raise InvalidInputError(
                 f"{self.name}: the transaction is based on another version of the table, or on "
                 "another table: begin one with table.transaction()",

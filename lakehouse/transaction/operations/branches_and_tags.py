@@ -33,7 +33,9 @@ from lakehouse.spec.metadata.table_updates import (
     SetSnapshotRef,
     Update,
 )
+from lakehouse.transaction.concurrent_change import ConcurrentChange, load_changes
 from lakehouse.transaction.conflict_rules import (
+    Subject,
     Targets,
     no_added_data,
     no_new_deletes,
@@ -42,15 +44,7 @@ from lakehouse.transaction.conflict_rules import (
 )
 from lakehouse.transaction.operations.file_changes import scope_of
 from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
-from lakehouse.transaction.table_change import (
-    ConcurrentChange,
-    FilesPlan,
-    Operation,
-    Staged,
-    Step,
-    Subject,
-    load_changes,
-)
+from lakehouse.transaction.table_change import Attempt, FilesPlan, Operation, Step
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 REPLACE_PARTITIONS = "replace-partitions"
@@ -74,26 +68,26 @@ class SetRef(Operation):
     max_snapshot_age_ms: int | None = None
     max_ref_age_ms: int | None = None
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Raises RefAlreadyExistsError, NoSuchSnapshotError."""
-        if self.name in staged.metadata.refs:
-            known = staged.metadata.refs[self.name]
+        if self.name in attempt.metadata.refs:
+            known = attempt.metadata.refs[self.name]
             raise RefAlreadyExistsError(
-                f"Table {staged.table} has a {known.type} {self.name!r} already, on snapshot "
+                f"Table {attempt.table} has a {known.type} {self.name!r} already, on snapshot "
                 f"{known.snapshot_id}.",
-                table=staged.table,
+                table=attempt.table,
                 ref=self.name,
             )
         snapshot_id = self.snapshot_id
         if snapshot_id is None:
-            head = staged.head()
+            head = attempt.head()
             if head is None:
                 raise NoSuchSnapshotError(
-                    f"Table {staged.table} has no snapshot to name {self.name!r}.",
-                    table=staged.table,
+                    f"Table {attempt.table} has no snapshot to name {self.name!r}.",
+                    table=attempt.table,
                 )
             snapshot_id = head.snapshot_id
-        before = staged.base.metadata.refs.get(self.name)  # what this transaction removed
+        before = attempt.base.metadata.refs.get(self.name)  # what this transaction removed
         update = SetSnapshotRef(
             self.name,
             snapshot_id,
@@ -102,7 +96,7 @@ class SetRef(Operation):
             self.max_snapshot_age_ms,
             self.max_ref_age_ms,
         )
-        return _of_ref(staged, self.name, before, update)
+        return _of_ref(attempt, self.name, before, update)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,29 +109,29 @@ class RemoveRef(Operation):
         if self.name == MAIN_BRANCH:
             raise InvalidInputError("main cannot be removed.")
 
-    def plan(self, staged: Staged) -> Step:
-        """Raises NoSuchRefError; ValidationConflictError when it was moved since the base."""
-        ref = staged.metadata.refs.get(self.name)
+    def step(self, attempt: Attempt) -> Step:
+        """Raises NoSuchRefError; ValidationConflictError when it was moved meanwhile."""
+        ref = attempt.metadata.refs.get(self.name)
         if ref is None:
             raise NoSuchRefError(
-                f"Table {staged.table} has no branch or tag {self.name!r}.", ref=self.name
+                f"Table {attempt.table} has no branch or tag {self.name!r}.", ref=self.name
             )
-        before = staged.started.metadata.refs.get(self.name)
+        before = attempt.decided_on.metadata.refs.get(self.name)
         if (
             before is not None
             and before.snapshot_id != ref.snapshot_id
-            and staged.base is not staged.started
+            and attempt.base is not attempt.decided_on
         ):
-            raise _moved(staged, self.name, before, ref)
-        known = staged.base.metadata.refs.get(self.name)
-        return _of_ref(staged, self.name, known, RemoveSnapshotRef(self.name))
+            raise _moved(attempt, self.name, before, ref)
+        known = attempt.base.metadata.refs.get(self.name)
+        return _of_ref(attempt, self.name, known, RemoveSnapshotRef(self.name))
 
 
-def _of_ref(staged: Staged, name: str, known: SnapshotRef | None, update: Update) -> Step:
+def _of_ref(attempt: Attempt, name: str, known: SnapshotRef | None, update: Update) -> Step:
     """Change a ref, if it is still where the base has it."""
     return Step(
         requirements=(
-            AssertTableUUID(staged.base.metadata.table_uuid),
+            AssertTableUUID(attempt.base.metadata.table_uuid),
             AssertRefSnapshotId(name, None if known is None else known.snapshot_id),
         ),
         updates=(update,),
@@ -146,35 +140,35 @@ def _of_ref(staged: Staged, name: str, known: SnapshotRef | None, update: Update
 
 @dataclass(frozen=True, eq=False)
 class Rollback(Operation):
-    """Point the branch at another snapshot; aborts if it moved since the base."""
+    """Point the branch at another snapshot; aborts if it moved meanwhile."""
 
     snapshot_id: int
     ancestors_only: bool = True
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Return a branch to an earlier snapshot.
 
         Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the
         branch moved).
         """
-        metadata = staged.metadata
+        metadata = attempt.metadata
         metadata.snapshot(self.snapshot_id)
         before, now = (
-            staged.started.metadata.refs.get(staged.branch),
-            staged.base.metadata.refs.get(staged.branch),
+            attempt.decided_on.metadata.refs.get(attempt.branch),
+            attempt.base.metadata.refs.get(attempt.branch),
         )
         if before is not None and now is not None and before.snapshot_id != now.snapshot_id:
-            raise _moved(staged, staged.branch, before, now)
-        head = staged.head()
+            raise _moved(attempt, attempt.branch, before, now)
+        head = attempt.head()
         if (
             self.ancestors_only
             and head is not None
             and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id)
         ):
             raise InvalidInputError(
-                f"Table {staged.table}: snapshot {self.snapshot_id} is not an ancestor of branch "
-                f"{staged.branch}. Use set_current_snapshot to point the branch at any snapshot.",
-                table=staged.table,
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch "
+                f"{attempt.branch}. Use set_current_snapshot to point the branch at any snapshot.",
+                table=attempt.table,
                 snapshot_id=self.snapshot_id,
             )
         return Step(head=self.snapshot_id)
@@ -186,28 +180,28 @@ class FastForward(Operation):
 
     source: str
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Move a branch forward to the head of `source`.
 
         Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source`
         lacks.
         """
-        metadata = staged.metadata
+        metadata = attempt.metadata
         source = metadata.ref(self.source)
-        target = metadata.refs.get(staged.branch)
+        target = metadata.refs.get(attempt.branch)
         if target is not None and not _is_ancestor(
             metadata, target.snapshot_id, source.snapshot_id
         ):
             raise ValidationConflictError(
-                f"Table {staged.table}: branch {staged.branch} is at snapshot "
+                f"Table {attempt.table}: branch {attempt.branch} is at snapshot "
                 f"{target.snapshot_id}, which {self.source!r} (at {source.snapshot_id}) does not "
-                f"contain: others committed to {staged.branch}. Cherry-pick the snapshots of "
-                f"{self.source!r}, or write it again on top of {staged.branch}.",
-                table=staged.table,
+                f"contain: others committed to {attempt.branch}. Cherry-pick the snapshots of "
+                f"{self.source!r}, or write it again on top of {attempt.branch}.",
+                table=attempt.table,
                 snapshot_id=target.snapshot_id,
                 ref=self.source,
             )
-        known = staged.base.metadata.refs.get(self.source)
+        known = attempt.base.metadata.refs.get(self.source)
         is_there = () if known is None else (AssertRefSnapshotId(self.source, known.snapshot_id),)
         return Step(requirements=is_there, head=source.snapshot_id)
 
@@ -218,7 +212,7 @@ class CherryPick(Operation):
 
     snapshot_id: int
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Fast-forward where the snapshot is built on the branch's head; else repeat its change.
 
         Raises:
@@ -226,9 +220,9 @@ class CherryPick(Operation):
             ValidationConflictError: picked already; the snapshot did something else; a partition
                 that it replaced changed since.
         """
-        metadata, head = staged.metadata, staged.head()
+        metadata, head = attempt.metadata, attempt.head()
         picked = metadata.snapshot(self.snapshot_id)
-        self._refuse_twice(staged, picked)
+        self._refuse_twice(attempt, picked)
         if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
             return Step(head=picked.snapshot_id)
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
@@ -240,54 +234,54 @@ class CherryPick(Operation):
             picked.operation == OPERATION_OVERWRITE
             and picked.summary.get(REPLACE_PARTITIONS) == "true"
         ):
-            return self._replace(staged, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
+            return self._replace(attempt, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
         if picked.operation != OPERATION_APPEND:
             raise ValidationConflictError(
-                f"Table {staged.table}: snapshot {self.snapshot_id} is of operation "
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation "
                 f"{picked.operation}; only appends and replacements of whole partitions can be "
                 "cherry-picked onto another parent. Repeat the operation on branch "
-                f"{staged.branch}.",
-                table=staged.table,
+                f"{attempt.branch}.",
+                table=attempt.table,
                 snapshot_id=self.snapshot_id,
             )
-        files = _changed_by(staged.producer, metadata, picked, STATUS_ADDED)
-        subject = Subject(staged.table, "cherry-pick", picked.parent_snapshot_id)
+        files = _changed_by(attempt.producer, metadata, picked, STATUS_ADDED)
+        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
         since, _ = self._since(metadata, head, picked)
-        none_added_twice(subject, files, load_changes(staged.producer, metadata, since))
+        none_added_twice(subject, files, load_changes(attempt.producer, metadata, since))
         plan = FilesPlan(operation=OPERATION_APPEND, added=files, extra=extra)
         return Step(needs=picked.snapshot_id, snapshot=plan)
 
     def _replace(
-        self, staged: Staged, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
+        self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
     ) -> Step:
         """Replace the same partitions again, if untouched since the picked snapshot's parent."""
-        producer, metadata = staged.producer, staged.metadata
+        producer, metadata = attempt.producer, attempt.metadata
         since, from_parent = self._since(metadata, head, picked)
         if not from_parent:
             raise ValidationConflictError(
-                f"Table {staged.table}: snapshot {self.snapshot_id} replaced partitions of "
+                f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of "
                 f"snapshot {picked.parent_snapshot_id}, which is no part of branch "
-                f"{staged.branch}. Repeat the operation there.",
-                table=staged.table,
+                f"{attempt.branch}. Repeat the operation there.",
+                table=attempt.table,
                 snapshot_id=self.snapshot_id,
             )
         added = _changed_by(producer, metadata, picked, STATUS_ADDED)
         removed = _changed_by(producer, metadata, picked, STATUS_DELETED)
-        subject = Subject(staged.table, "cherry-pick", picked.parent_snapshot_id)
+        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
         changes = load_changes(producer, metadata, since)
-        no_added_data(subject, scope_of(staged, None, (*removed, *added)), changes)
+        no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
         no_new_deletes(subject, Targets.of(removed), changes)
         plan = FilesPlan(operation=OPERATION_OVERWRITE, added=added, removed=removed, extra=extra)
         return Step(needs=picked.snapshot_id, snapshot=plan, subject=subject, changes=changes)
 
-    def _refuse_twice(self, staged: Staged, picked: Snapshot) -> None:
+    def _refuse_twice(self, attempt: Attempt, picked: Snapshot) -> None:
         """What was picked, or committed under the same commit id, is part of the branch.
 
         So may be what is older than the history that expiry has left of the branch.
         """
-        head, name = staged.head(), picked.summary.get(COMMIT_ID)
+        head, name = attempt.head(), picked.summary.get(COMMIT_ID)
         wap_id = picked.summary.get(WAP_ID)
-        line = list(staged.metadata.ancestors(None if head is None else head.snapshot_id))
+        line = list(attempt.metadata.ancestors(None if head is None else head.snapshot_id))
         for ancestor in line:
             same = ancestor.snapshot_id == picked.snapshot_id
             source = ancestor.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
@@ -298,19 +292,19 @@ class CherryPick(Operation):
             committed = name is not None and ancestor.summary.get(COMMIT_ID) == name
             if same or source or published or committed:
                 raise ValidationConflictError(
-                    f"Table {staged.table}: snapshot {self.snapshot_id} is part of branch "
-                    f"{staged.branch} already, as {ancestor.snapshot_id}.",
-                    table=staged.table,
+                    f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch "
+                    f"{attempt.branch} already, as {ancestor.snapshot_id}.",
+                    table=attempt.table,
                     snapshot_id=self.snapshot_id,
                 )
         on_it = picked.parent_snapshot_id in {ancestor.snapshot_id for ancestor in line}
         if on_it or _is_whole(line) or picked.sequence_number > line[-1].sequence_number:
             return
         raise ValidationConflictError(
-            f"Table {staged.table}: snapshot {self.snapshot_id} may be part of branch "
-            f"{staged.branch} already, whose history before {line[-1].snapshot_id} has expired. "
+            f"Table {attempt.table}: snapshot {self.snapshot_id} may be part of branch "
+            f"{attempt.branch} already, whose history before {line[-1].snapshot_id} has expired. "
             "Where it is not, read the rows that it added and append them.",
-            table=staged.table,
+            table=attempt.table,
             snapshot_id=self.snapshot_id,
         )
 
@@ -346,16 +340,16 @@ class Reapply(Operation):
     fork: int | None
     onto: str
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Raises ValidationConflictError, which names the snapshot of whoever came first."""
-        producer, metadata = staged.producer, staged.metadata
+        producer, metadata = attempt.producer, attempt.metadata
         picked = metadata.snapshot(self.snapshot_id)
-        since = list(_since_fork(staged.base.metadata, self.onto, self.fork))[::-1]
+        since = list(_since_fork(attempt.base.metadata, self.onto, self.fork))[::-1]
         changes = load_changes(producer, metadata, since)
         added, removed = files_of(ConcurrentChange(picked, producer, metadata))
-        subject = Subject(staged.table, "publication", self.fork)
+        subject = Subject(attempt.table, "publication", self.fork)
         if picked.operation != OPERATION_APPEND:
-            scope = scope_of(staged, None, (*removed, *added))
+            scope = scope_of(attempt, None, (*removed, *added))
             no_added_data(subject, scope, changes)
             none_changed(subject, scope, changes)
         plan = FilesPlan(
@@ -433,12 +427,12 @@ def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:
 
 
 def _moved(
-    staged: Staged, name: str, before: SnapshotRef, now: SnapshotRef
+    attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef
 ) -> ValidationConflictError:
     return ValidationConflictError(
-        f"Table {staged.table}: {name!r} moved from snapshot {before.snapshot_id} to "
+        f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to "
         f"{now.snapshot_id} since this change was decided. Load the table again and decide anew.",
-        table=staged.table,
+        table=attempt.table,
         ref=name,
         snapshot_id=now.snapshot_id,
     )

@@ -41,9 +41,11 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.concurrent_change import ConcurrentChange
 from lakehouse.transaction.conflict_rules import (
     Mask,
     Scope,
+    Subject,
     Targets,
     no_added_data,
     no_equality_deletes,
@@ -54,20 +56,10 @@ from lakehouse.transaction.conflict_rules import (
     none_removed_below,
     reaches_moved_rows_alike,
     still_live,
-    subject_of,
 )
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, RowIds, follow
 from lakehouse.transaction.deletion_vectors import VECTORS_SINCE, deleted_since
-from lakehouse.transaction.table_change import (
-    ConcurrentChange,
-    FilesPlan,
-    Isolation,
-    Operation,
-    Staged,
-    Step,
-    Subject,
-    concurrent_changes,
-)
+from lakehouse.transaction.table_change import Attempt, FilesPlan, Isolation, Operation, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +80,19 @@ class Append(Operation):
             )
 
     @property
-    def ahead(self) -> FilesPlan:
+    def plan(self) -> FilesPlan:
         """The whole snapshot."""
         return FilesPlan(operation=OPERATION_APPEND, added=self.files)
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """One snapshot with the new manifests before the old.
 
         Raises:
             ValidationConflictError: a file that must be new is in the table by now.
         """
         if self.must_be_new:
-            none_added_twice(subject_of(staged, "append"), self.files, concurrent_changes(staged))
-        return Step(snapshot=self.ahead)
+            none_added_twice(attempt.subject("append"), self.files, attempt.concurrent_changes())
+        return Step(snapshot=self.plan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,22 +111,22 @@ class Overwrite(Operation):
         checked(self.removed, "The files to remove")
 
     @property
-    def ahead(self) -> FilesPlan:
+    def plan(self) -> FilesPlan:
         """The whole snapshot."""
         only_removes = self.removed and not self.added
         operation = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE
         return FilesPlan(operation=operation, added=self.added, removed=self.removed)
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Validate, then one snapshot."""
-        subject, changes = subject_of(staged, "overwrite"), concurrent_changes(staged)
-        if _is_serializable(staged, self.isolation, lambda table: table.update_isolation):
-            scope = scope_of(staged, self.conflict_filter, (*self.removed, *self.added))
-            no_phantoms(staged, subject, scope, changes, self.keys)
-            rows_still_there(staged, subject, self.rows, changes, serializable=True)
+        subject, changes = attempt.subject("overwrite"), attempt.concurrent_changes()
+        if _is_serializable(attempt, self.isolation, lambda table: table.update_isolation):
+            scope = scope_of(attempt, self.conflict_filter, (*self.removed, *self.added))
+            no_phantoms(attempt, subject, scope, changes, self.keys)
+            rows_still_there(attempt, subject, self.rows, changes, serializable=True)
         no_new_deletes(subject, Targets.of(self.removed), changes)
-        check_added_deletes(staged, self.ahead)
-        return Step(snapshot=self.ahead, subject=subject, changes=changes)
+        check_added_deletes(attempt, self.plan)
+        return Step(snapshot=self.plan, subject=subject, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,17 +144,17 @@ class DeleteFiles(Operation):
         checked(self.removed, "The files to delete")
 
     @property
-    def ahead(self) -> FilesPlan:
+    def plan(self) -> FilesPlan:
         """The whole snapshot."""
         return FilesPlan(operation=OPERATION_DELETE, removed=self.removed)
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Validate, then one snapshot."""
-        subject, changes = subject_of(staged, "delete"), concurrent_changes(staged)
-        if _is_serializable(staged, self.isolation, lambda table: table.delete_isolation):
-            scope = scope_of(staged, self.conflict_filter, self.removed)
-            no_phantoms(staged, subject, scope, changes)
-        return Step(snapshot=self.ahead, subject=subject, changes=changes)
+        subject, changes = attempt.subject("delete"), attempt.concurrent_changes()
+        if _is_serializable(attempt, self.isolation, lambda table: table.delete_isolation):
+            scope = scope_of(attempt, self.conflict_filter, self.removed)
+            no_phantoms(attempt, subject, scope, changes)
+        return Step(snapshot=self.plan, subject=subject, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +178,7 @@ class RewriteFiles(Operation):
             )
 
     @property
-    def ahead(self) -> FilesPlan:
+    def plan(self) -> FilesPlan:
         """The whole snapshot."""
         return FilesPlan(
             operation=OPERATION_REPLACE,
@@ -195,22 +187,22 @@ class RewriteFiles(Operation):
             data_sequence_number=self.data_sequence_number,
         )
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Validate, then one snapshot."""
-        latest = staged.metadata.next_sequence_number()
+        latest = attempt.metadata.next_sequence_number()
         if self.data_sequence_number > latest:
             raise InvalidInputError(
-                f"Table {staged.table}: rewritten files cannot have sequence number "
+                f"Table {attempt.table}: rewritten files cannot have sequence number "
                 f"{self.data_sequence_number}, above {latest}, the commit's: later deletes would "
                 "not reach them.",
-                table=staged.table,
+                table=attempt.table,
             )
-        subject, changes = subject_of(staged, "rewrite"), concurrent_changes(staged)
+        subject, changes = attempt.subject("rewrite"), attempt.concurrent_changes()
         data, added = _data_files(self.removed), _data_files(self.added)
         alike = reaches_moved_rows_alike(data, added, self.data_sequence_number)
         no_new_deletes(subject, Targets.of(data), changes, still_reached=alike)
-        check_added_deletes(staged, self.ahead)
-        return Step(snapshot=self.ahead, subject=subject, changes=changes)
+        check_added_deletes(attempt, self.plan)
+        return Step(snapshot=self.plan, subject=subject, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,29 +229,29 @@ class RowDelta(Operation):
         checked((decided.data_file for decided in self.rows), "The rows to delete")
 
     @property
-    def ahead(self) -> FilesPlan:
+    def plan(self) -> FilesPlan:
         """The snapshot, if the rows are where they were decided on."""
         return self._with_rows(self.rows)
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Validate, then one snapshot."""
-        subject, changes = subject_of(staged, "row delta"), concurrent_changes(staged)
+        subject, changes = attempt.subject("row delta"), attempt.concurrent_changes()
         serializable = _is_serializable(
-            staged, self.isolation, lambda table: table.delete_isolation
+            attempt, self.isolation, lambda table: table.delete_isolation
         )
-        rows = rows_still_there(staged, subject, self.rows, changes, serializable=serializable)
+        rows = rows_still_there(attempt, subject, self.rows, changes, serializable=serializable)
         if self.rows:
-            self._check_replaced(staged, subject, changes, rows)
+            self._check_replaced(attempt, subject, changes, rows)
         else:
-            self._check_data_files(staged, subject, changes)
+            self._check_data_files(attempt, subject, changes)
         decided = self.conflict_filter is not None or bool(self.delete_files or self.rows)
         if decided and serializable:
             targets = (decided.data_file for decided in self.rows)
             files = (*self.delete_files, *self.data_files, *targets)
-            scope = scope_of(staged, self.conflict_filter, files)
-            no_phantoms(staged, subject, scope, changes, self.keys)
+            scope = scope_of(attempt, self.conflict_filter, files)
+            no_phantoms(attempt, subject, scope, changes, self.keys)
         plan = self._with_rows(rows)
-        check_added_deletes(staged, plan)
+        check_added_deletes(attempt, plan)
         return Step(snapshot=plan, subject=subject, changes=changes)
 
     def _with_rows(self, rows: tuple[DecidedRows, ...]) -> FilesPlan:
@@ -278,14 +270,14 @@ class RowDelta(Operation):
 
     def _check_replaced(
         self,
-        staged: Staged,
+        attempt: Attempt,
         subject: Subject,
         changes: list[ConcurrentChange],
         moved: tuple[DecidedRows, ...],
     ) -> None:
         """What must not happen to the files of rows that go, beside what happens to the rows."""
         going = [decided for decided in self.rows if len(decided.gone)]
-        self._check_not_removed(staged, frozenset(decided.path for decided in going))
+        self._check_not_removed(attempt, frozenset(decided.path for decided in going))
         if self.data_files:
             # compaction may have moved them to another partition spec, where deletes reach them
             partitions = frozenset(
@@ -294,7 +286,7 @@ class RowDelta(Operation):
             no_equality_deletes(subject, partitions, changes)
 
     def _check_data_files(
-        self, staged: Staged, subject: Subject, changes: list[ConcurrentChange]
+        self, attempt: Attempt, subject: Subject, changes: list[ConcurrentChange]
     ) -> None:
         """The data files that the deletes are about must be there, with the deletes they had."""
         by_position = [
@@ -305,7 +297,7 @@ class RowDelta(Operation):
         unnamed = [
             file for file in by_position if file.named_file is None and not self.referenced_files
         ]
-        self._check_not_removed(staged, referenced)
+        self._check_not_removed(attempt, referenced)
         still_live(subject, referenced, changes)
         none_removed_below(subject, unnamed, changes)
         # may hold rows deleted here: were they deleted meanwhile, they would come back
@@ -316,22 +308,22 @@ class RowDelta(Operation):
             no_new_vectors(subject, referenced, changes)
 
     @staticmethod
-    def _check_not_removed(staged: Staged, paths: frozenset[str]) -> None:
-        removed = sorted(paths & staged.removed)
+    def _check_not_removed(attempt: Attempt, paths: frozenset[str]) -> None:
+        removed = sorted(paths & attempt.removed)
         if removed:
             raise InvalidInputError(
-                f"Table {staged.table}: this transaction removes {removed[0]}, of which it deletes "
-                "rows as well.",
-                table=staged.table,
+                f"Table {attempt.table}: this transaction removes {removed[0]}, of which it "
+                "deletes rows as well.",
+                table=attempt.table,
                 file=removed[0],
             )
 
 
-def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
+def check_added_deletes(attempt: Attempt, plan: FilesPlan) -> None:
     """Refuse deletes that the table's version does not allow, and second deletion vectors.
 
     Args:
-        staged: its base and what the transaction has done so far.
+        attempt: the table, and what the transaction has done so far.
         plan: adds and removes deletes.
 
     Raises:
@@ -339,10 +331,10 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
         ValidationConflictError: the table was raised to v3 after the position deletes were written.
     """
     by_position = [file for file in plan.added if file.content == CONTENT_POSITION_DELETES]
-    version = staged.metadata.format_version
+    version = attempt.metadata.format_version
     for file in by_position:
         if file.is_deletion_vector != (version >= VECTORS_SINCE):
-            raise _wrong_form(staged, file)
+            raise _wrong_form(attempt, file)
     vectors = [file for file in by_position if file.is_deletion_vector]
     nameless = next((vector for vector in vectors if not vector.referenced_data_file), None)
     if nameless is not None:
@@ -353,8 +345,8 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
     if not vectors:
         return
     going = {file_key(file) for file in plan.removed}
-    producer = staged.producer
-    there = producer.deletes_naming(staged.metadata, producer.manifests(staged.head()), vectors)
+    producer = attempt.producer
+    there = producer.deletes_naming(attempt.metadata, producer.manifests(attempt.head()), vectors)
     shadowed = {delete.named_file for delete in there if delete.is_deletion_vector}
     seen = {
         one.named_file: one
@@ -365,45 +357,45 @@ def check_added_deletes(staged: Staged, plan: FilesPlan) -> None:
         other = seen.setdefault(vector.named_file, vector)
         if other is not vector:
             raise InvalidInputError(
-                f"Table {staged.table}: {vector.named_file} has deletes already "
+                f"Table {attempt.table}: {vector.named_file} has deletes already "
                 f"({other.file_path}), and a deletion vector stands for all of them. Write one "
                 "vector with the positions of both, and give the other as one of "
                 "`removed_delete_files`.",
-                table=staged.table,
+                table=attempt.table,
                 file=vector.named_file,
             )
 
 
-def _wrong_form(staged: Staged, file: DataFile) -> InvalidInputError | ValidationConflictError:
-    version, began = staged.metadata.format_version, staged.started.metadata.format_version
+def _wrong_form(attempt: Attempt, file: DataFile) -> InvalidInputError | ValidationConflictError:
+    version, began = attempt.metadata.format_version, attempt.decided_on.metadata.format_version
     if file.is_deletion_vector:
         return InvalidInputError(
-            f"Table {staged.table} has format version {version}: deletion vectors need version 3. "
+            f"Table {attempt.table} has format version {version}: deletion vectors need version 3. "
             f"Write position deletes instead of {file.file_path}.",
-            table=staged.table,
+            table=attempt.table,
             file=file.file_path,
         )
     what = (
-        f"Table {staged.table} has format version {version}, in which rows are deleted by "
+        f"Table {attempt.table} has format version {version}, in which rows are deleted by "
         f"deletion vectors: no position deletes can be added to it, such as {file.file_path}."
     )
     if began < VECTORS_SINCE:
         return ValidationConflictError(
             f"{what} It had version {began} when they were written: load the table again and "
             "repeat the change.",
-            table=staged.table,
+            table=attempt.table,
             files=[file.file_path],
         )
-    return InvalidInputError(what, table=staged.table, file=file.file_path)
+    return InvalidInputError(what, table=attempt.table, file=file.file_path)
 
 
 def _data_files(files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
     return tuple(file for file in files if file.content == CONTENT_DATA)
 
 
-def scope_of(staged: Staged, where: Bound | None, files: tuple[DataFile, ...]) -> Scope:
+def scope_of(attempt: Attempt, where: Bound | None, files: tuple[DataFile, ...]) -> Scope:
     """The rows an operation decided on: a filter, or else the partitions of its files."""
-    types = types_of(staged.metadata)
+    types = types_of(attempt.metadata)
     return Scope(
         None if where is None else widen(where, types),
         types,
@@ -412,10 +404,10 @@ def scope_of(staged: Staged, where: Bound | None, files: tuple[DataFile, ...]) -
 
 
 def _is_serializable(
-    staged: Staged, given: Isolation | None, read: Callable[[TableProperties], str]
+    attempt: Attempt, given: Isolation | None, read: Callable[[TableProperties], str]
 ) -> bool:
     """Whether the isolation level asked for, else the table's, is `serializable`."""
-    level = given if given is not None else read(TableProperties(staged.metadata.properties))
+    level = given if given is not None else read(TableProperties(attempt.metadata.properties))
     return level != "snapshot"
 
 
@@ -424,7 +416,7 @@ _COLUMNS = Schema(*(METADATA_COLUMNS[name] for name in ("_pos", ROW_ID, LAST_UPD
 
 
 def rows_still_there(
-    staged: Staged,
+    attempt: Attempt,
     subject: Subject,
     rows: Sequence[DecidedRows],
     changes: Sequence[ConcurrentChange],
@@ -434,7 +426,7 @@ def rows_still_there(
     """The rows of an operation where they are now.
 
     Args:
-        staged: has the base, and the version decided on.
+        attempt: has the newest version, and the one decided on.
         subject: who complains.
         rows: of the operation; those that it only saw matter to serializable ones.
         changes: of other writers.
@@ -446,16 +438,16 @@ def rows_still_there(
     """
     if not changes:
         return tuple(rows)
-    moved = _where_they_are(staged, rows, changes, with_seen=serializable)
+    moved = _where_they_are(attempt, rows, changes, with_seen=serializable)
     still_live(subject, [decided.path for decided in moved], changes)
     since = {change.snapshot.snapshot_id for change in changes}
-    deleted = deleted_since(staged.producer, staged.metadata, staged.head(), moved, since)
+    deleted = deleted_since(attempt.producer, attempt.metadata, attempt.head(), moved, since)
     no_row_deleted(subject, moved, deleted, changes)
     return moved
 
 
 def _where_they_are(
-    staged: Staged,
+    attempt: Attempt,
     rows: Sequence[DecidedRows],
     changes: Sequence[ConcurrentChange],
     *,
@@ -471,7 +463,7 @@ def _where_they_are(
     moves = [change for change in changes if change.snapshot.operation == OPERATION_REPLACE]
     left = _paths(moves)
     moved = [row for row in wanted if row.path in left]
-    if not moved or staged.started.metadata.format_version < _LINEAGE_SINCE:
+    if not moved or attempt.decided_on.metadata.format_version < _LINEAGE_SINCE:
         return tuple(wanted)
     gone = _paths(changes)
     to = [
@@ -483,8 +475,8 @@ def _where_they_are(
     ]
     try:
         found = follow(
-            [(row, _row_ids(staged, row.data_file)) for row in moved],
-            [_row_ids(staged, file) for file in to],
+            [(row, _row_ids(attempt, row.data_file)) for row in moved],
+            [_row_ids(attempt, file) for file in to],
         )
     except NoSuchFileError:
         return tuple(wanted)
@@ -497,14 +489,14 @@ def _paths(changes: Sequence[ConcurrentChange]) -> set[str]:
     return {path for entries in parts for path in entries.table["file_path"].to_pylist()}
 
 
-def _row_ids(staged: Staged, file: DataFile) -> RowIds:
+def _row_ids(attempt: Attempt, file: DataFile) -> RowIds:
     """The rows of a file as they were decided on, deleted ones too; read once a transaction.
 
     A row that was changed since keeps its id: the file of a compaction may hold its new version.
     """
-    decided = staged.started.metadata.last_sequence_number
-    read = partial(_read_row_ids, file, decided, staged.base.metadata, staged.producer.storage)
-    return staged.producer.once(("row ids", file.file_path), read)
+    decided = attempt.decided_on.metadata.last_sequence_number
+    read = partial(_read_row_ids, file, decided, attempt.base.metadata, attempt.producer.storage)
+    return attempt.producer.once(("row ids", file.file_path), read)
 
 
 def _read_row_ids(
@@ -520,7 +512,7 @@ def _read_row_ids(
 
 
 def no_phantoms(
-    staged: Staged,
+    attempt: Attempt,
     subject: Subject,
     scope: Scope,
     changes: Sequence[ConcurrentChange],
@@ -532,7 +524,7 @@ def no_phantoms(
     transaction. Rows that were deleted again by now count, too.
 
     Args:
-        staged: has the base, and the version decided on.
+        attempt: has the newest version, and the one decided on.
         subject: who complains.
         scope: partitions, or the filter of the operation. Files of partitions are not read.
         changes: of other writers.
@@ -543,15 +535,15 @@ def no_phantoms(
         InvalidExpressionError: the filter cannot be computed for a row that was added.
         StorageError | CorruptMetadataError: a file could not be read.
     """
-    no_added_data(subject, scope, changes, partial(_holding, staged, scope, keys))
+    no_added_data(subject, scope, changes, partial(_holding, attempt, scope, keys))
 
 
-def _holding(staged: Staged, scope: Scope, keys: KeyTest | None, entries: Entries) -> Mask:
+def _holding(attempt: Attempt, scope: Scope, keys: KeyTest | None, entries: Entries) -> Mask:
     """Which of the entries that may hold rows in scope do hold some."""
     holding = np.ones(len(entries), bool)
-    started, base = staged.started.metadata, staged.base.metadata
+    decided_on, base = attempt.decided_on.metadata, attempt.base.metadata
     # what was bound to other columns than those of today's files is not computed on these
-    same_schema = started.current_schema_id == base.current_schema_id
+    same_schema = decided_on.current_schema_id == base.current_schema_id
     if scope.where is None or not same_schema:
         return holding
     if keys is not None:
@@ -559,8 +551,10 @@ def _holding(staged: Staged, scope: Scope, keys: KeyTest | None, entries: Entrie
     unknown = holding.copy() if keys else holding & ~must_match(entries, scope.where, scope.types)
     files = entries.to_data_files()
     for row in np.flatnonzero(unknown):
-        read = partial(_holds, files[row], scope, keys, staged.metadata, staged.producer.storage)
-        holding[row] = staged.producer.once(("phantoms", staged.number, files[row].file_path), read)
+        read = partial(_holds, files[row], scope, keys, attempt.metadata, attempt.producer.storage)
+        holding[row] = attempt.producer.once(
+            ("phantoms", attempt.number, files[row].file_path), read
+        )
     return holding
 
 

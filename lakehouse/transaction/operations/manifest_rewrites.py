@@ -21,12 +21,12 @@ from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.snapshot_producer import (
-    SnapshotBase,
+    NewSnapshot,
+    SnapshotManifests,
     SnapshotPlan,
     SnapshotProducer,
-    Written,
 )
-from lakehouse.transaction.table_change import Operation, Staged, Step
+from lakehouse.transaction.table_change import Attempt, Operation, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,13 @@ class RewriteManifests(Operation):
     target_size_bytes: int | None = None
 
     @property
-    def ahead(self) -> SnapshotPlan:
+    def plan(self) -> SnapshotPlan:
         """The whole snapshot, or none when there is nothing to regroup."""
         return _Regrouped(self.target_size_bytes)
 
-    def plan(self, staged: Staged) -> Step:  # noqa: ARG002 - holds on every base
+    def step(self, attempt: Attempt) -> Step:  # noqa: ARG002 - holds on every base
         """The same on every base."""
-        return Step(snapshot=self.ahead)
+        return Step(snapshot=self.plan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +50,13 @@ class AddColumnarManifests(Operation):
     """Write columnar manifests where there are none; see Transaction.add_columnar_manifests."""
 
     @property
-    def ahead(self) -> SnapshotPlan:
+    def plan(self) -> SnapshotPlan:
         """The whole snapshot, or none when there is a columnar manifest for each."""
         return _WithColumnar()
 
-    def plan(self, staged: Staged) -> Step:  # noqa: ARG002 - holds on every base
+    def step(self, attempt: Attempt) -> Step:  # noqa: ARG002 - holds on every base
         """The same on every base."""
-        return Step(snapshot=self.ahead)
+        return Step(snapshot=self.plan)
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,22 @@ class _Regrouped(SnapshotPlan):
     target_size_bytes: int | None
     operation = OPERATION_REPLACE
 
-    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
+    def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests | None:
         """See SnapshotPlan."""
-        every = producer.manifests(base.head)
+        every = producer.manifests(new.parent)
         current = [manifest for manifest in every if has_live(manifest)]
-        earlier: list[frozenset[str]] = producer.once(("regrouped", base.number), list)
+        earlier: list[frozenset[str]] = producer.once(("regrouped", new.number), list)
         paths = {manifest.manifest_path for manifest in current}
         done = earlier[-1] if earlier and earlier[-1] <= paths else paths
         same = [manifest for manifest in current if manifest.manifest_path in done]
-        sources = [manifest for manifest in same if self._worth(base.metadata, same, manifest)]
+        sources = [manifest for manifest in same if self._worth(new.metadata, same, manifest)]
         if not sources and len(current) == len(every):
             return None
         rewritten = frozenset(manifest.manifest_path for manifest in sources)
         earlier.append(rewritten)
         created, entries = producer.once(
-            ("rewritten", base.number, rewritten),
-            partial(self._write, producer, base, sources),
+            ("rewritten", new.number, rewritten),
+            partial(self._write, producer, new, sources),
         )
         kept = [manifest for manifest in current if manifest.manifest_path not in rewritten]
         extra = {
@@ -94,10 +94,10 @@ class _Regrouped(SnapshotPlan):
             "manifests-replaced": str(len(rewritten) + len(every) - len(current)),
             "entries-processed": str(entries),
         }
-        return Written(manifests=[*created, *kept], extra=extra)
+        return SnapshotManifests(manifests=[*created, *kept], extra=extra)
 
     def _write(
-        self, producer: SnapshotProducer, base: SnapshotBase, sources: Sequence[ManifestFile]
+        self, producer: SnapshotProducer, new: NewSnapshot, sources: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], int]:
         """New manifests and how many entries they hold."""
         groups: dict[tuple[int, int], list[ManifestFile]] = {}
@@ -108,16 +108,16 @@ class _Regrouped(SnapshotPlan):
         for (content, _), members in groups.items():
             entries = _by_partition(
                 [
-                    as_existing(live(producer.entries(manifest, base.metadata)))
+                    as_existing(live(producer.entries(manifest, new.metadata)))
                     for manifest in members
                 ]
             )
             count += len(entries)
             created += producer.manifest_writer.write_split(
                 entries,
-                base.metadata,
+                new.metadata,
                 content=content,
-                snapshot_id=base.snapshot_id,
+                snapshot_id=new.snapshot_id,
                 target_bytes=self.target_size_bytes,
             )
         return created, count
@@ -157,13 +157,13 @@ class _WithColumnar(SnapshotPlan):
 
     operation = OPERATION_REPLACE
 
-    def write(self, producer: SnapshotProducer, base: SnapshotBase) -> Written | None:
+    def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests | None:
         """See SnapshotPlan."""
-        current = producer.manifests(base.head)
+        current = producer.manifests(new.parent)
         listed = [
             producer.once(
                 ("columnar", manifest.manifest_path),
-                partial(_with_columnar, producer, base.metadata, manifest),
+                partial(_with_columnar, producer, new.metadata, manifest),
             )
             for manifest in current
         ]
@@ -175,7 +175,7 @@ class _WithColumnar(SnapshotPlan):
             "manifests-kept": str(len(current) - created),
             "manifests-replaced": str(created),
         }
-        return Written(manifests=listed, extra=extra, merge=False)
+        return SnapshotManifests(manifests=listed, extra=extra, merge=False)
 
 
 def _with_columnar(

@@ -21,12 +21,12 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
     check_requirements,
 )
-from lakehouse.transaction.table_change import Operation, Staged, Step
+from lakehouse.transaction.table_change import Attempt, Operation, Step
 
 
 @dataclass(frozen=True, eq=False)
 class MetadataChange(Operation):
-    """Updates computed from the base, valid while the requirements hold."""
+    """Updates of the version decided on, valid while the requirements hold."""
 
     updates: tuple[Update, ...]
     requirements: tuple[Requirement, ...] = ()
@@ -35,17 +35,17 @@ class MetadataChange(Operation):
         """The metadata that new data files are written for."""
         return apply_updates(metadata, self.updates, now_ms=metadata.last_updated_ms)
 
-    def plan(self, staged: Staged) -> Step:
-        """Check the requirements against the base, then update."""
+    def step(self, attempt: Attempt) -> Step:
+        """Check the requirements against the newest version, then update."""
         try:
-            check_requirements(staged.base.metadata, self.requirements)
+            check_requirements(attempt.base.metadata, self.requirements)
         except CommitConflictError as error:
             raise ValidationConflictError(
-                f"Table {staged.table}: the change was made for an older version of the table. "
+                f"Table {attempt.table}: the change was made for an older version of the table. "
                 f"{error.message}",
-                table=staged.table,
+                table=attempt.table,
             ) from error
-        same_table = AssertTableUUID(staged.base.metadata.table_uuid)
+        same_table = AssertTableUUID(attempt.base.metadata.table_uuid)
         return Step(requirements=(same_table, *self.requirements), updates=self.updates)
 
 
@@ -55,9 +55,9 @@ class Assumption(Operation):
 
     check: Callable[[], None]
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Check again when others have committed to the table since the caller decided."""
-        if staged.base.metadata_location != staged.started.metadata_location:
+        if attempt.base.metadata_location != attempt.decided_on.metadata_location:
             self.check()
         return Step()
 
@@ -76,28 +76,28 @@ class Expire(Operation):
         if MAIN_BRANCH in self.remove_refs:
             raise InvalidInputError("main cannot be removed.")
 
-    def plan(self, staged: Staged) -> Step:
+    def step(self, attempt: Attempt) -> Step:
         """Refuse while a ref names one of the snapshots; require that refs stay where they were.
 
         Snapshots and refs that somebody else removed meanwhile are passed over.
         """
-        metadata, before = staged.metadata, staged.started.metadata
+        metadata, before = attempt.metadata, attempt.decided_on.metadata
         gone = [name for name in self.remove_refs if name in metadata.refs]
         for name in gone:
             if before.refs.get(name) != metadata.refs[name]:
                 raise ValidationConflictError(
-                    f"Table {staged.table}: ref {name!r} was moved since it was chosen for "
+                    f"Table {attempt.table}: ref {name!r} was moved since it was chosen for "
                     "expiry. Plan the expiry again.",
-                    table=staged.table,
+                    table=attempt.table,
                     ref=name,
                 )
         wanted = set(self.snapshot_ids)
         for name, ref in metadata.refs.items():
             if name not in gone and ref.snapshot_id in wanted:
                 raise ValidationConflictError(
-                    f"Table {staged.table}: {ref.type} {name!r} names snapshot "
+                    f"Table {attempt.table}: {ref.type} {name!r} names snapshot "
                     f"{ref.snapshot_id}, which was to be expired. Plan the expiry again.",
-                    table=staged.table,
+                    table=attempt.table,
                     ref=name,
                     snapshot_id=ref.snapshot_id,
                 )
@@ -106,7 +106,7 @@ class Expire(Operation):
         )
         if not gone and not present:
             return Step()
-        base = staged.base.metadata
+        base = attempt.base.metadata
         refs = (
             AssertRefSnapshotId(name, ref.snapshot_id) for name, ref in sorted(base.refs.items())
         )

@@ -74,7 +74,7 @@ def test_an_outage_is_unknown_and_deletes_nothing(files, faults):
     before = {info.location for info in files.storage("").list(base.metadata.location)}
     faults.next("create", *[Fault.TIMEOUT] * 3)
     with pytest.raises(CommitStateUnknownError, match="Nothing was deleted"):
-        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append(
+        Transaction(files, EVENTS, decided_on=base, environment=Environment.seeded(3)).append(
             [data_file("one")]
         ).commit()
     after = {info.location for info in files.storage("").list(base.metadata.location)}
@@ -85,7 +85,7 @@ def test_an_unknown_commit_that_landed_is_found_by_snapshot_id(files, faults):
     base = files.load(EVENTS)
     faults.next("create", Fault.LOST_REPLY, Fault.TIMEOUT, Fault.TIMEOUT)
     committed = (
-        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3))
+        Transaction(files, EVENTS, decided_on=base, environment=Environment.seeded(3))
         .append([data_file("one")])
         .commit()
     )
@@ -97,7 +97,7 @@ def test_a_full_disk_is_a_certain_failure_and_cleans_up(files, faults):
     before = {info.location for info in files.storage("").list(base.metadata.location)}
     faults.next("create", Fault.FULL)
     with pytest.raises(StorageError):
-        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append(
+        Transaction(files, EVENTS, decided_on=base, environment=Environment.seeded(3)).append(
             [data_file("one")]
         ).commit()
     assert {info.location for info in files.storage("").list(base.metadata.location)} == before

@@ -24,7 +24,7 @@ from lakehouse.spec.metadata.table_updates import AddSnapshot
 from lakehouse.transaction import Transaction
 from lakehouse.transaction.commit import commit
 from lakehouse.transaction.snapshot_producer import SnapshotProducer
-from lakehouse.transaction.table_change import Operation, Staged, Step, TableChange
+from lakehouse.transaction.table_change import Attempt, Operation, Step, TableChange
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 OTHER = Identifier.parse("raw.other")
@@ -85,12 +85,12 @@ def test_what_the_newest_version_cannot_take_is_not_tried_again(catalog):
     class AddedAgain(Operation):
         holds_on_every_base = True
 
-        def plan(self, staged: Staged) -> Step:
+        def step(self, attempt: Attempt) -> Step:
             return Step(updates=(AddSnapshot(done.snapshot),))
 
     slept: list[float] = []
     environment = replace(Environment.seeded(3), sleep=slept.append)
-    change = TableChange(base=catalog.load(EVENTS), branch="main", operations=[AddedAgain()])
+    change = TableChange(decided_on=catalog.load(EVENTS), branch="main", operations=[AddedAgain()])
     with pytest.raises(CommitConflictError, match="has a snapshot"):
         commit(change, catalog, environment)
     assert slept == []

@@ -156,7 +156,7 @@ def test_deletes_of_a_file_that_went_meanwhile_are_refused(catalog, version, for
         begin(catalog).overwrite([BIG], gone).commit()
     else:
         begin(catalog).delete_files(gone).commit()
-    late = begin(catalog, base=base).row_delta(
+    late = begin(catalog, decided_on=base).row_delta(
         delete_files=delete_files, referenced_files=told, isolation="snapshot"
     )
     with pytest.raises(ValidationConflictError, match="has since removed"):
@@ -172,7 +172,7 @@ def test_deletes_beside_a_rewrite_of_other_files_pass(catalog, version, form, el
     begin(catalog).append([other]).commit()
     base = catalog.load(EVENTS)
     compacted(catalog, other, output=replace(other, file_path="/data/zzzz.parquet"))
-    late = begin(catalog, base=base).row_delta(
+    late = begin(catalog, decided_on=base).row_delta(
         delete_files=delete_files, referenced_files=told, isolation="snapshot"
     )
     unnamed = form in ("of several files, nothing known", "of several files, bounded")
@@ -199,7 +199,7 @@ def test_rows_that_an_update_moves_must_not_have_been_deleted(catalog, mine, the
         ),
     }[theirs]
     begin(catalog).row_delta(delete_files=[other]).commit()
-    late = begin(catalog, base=base).row_delta(
+    late = begin(catalog, decided_on=base).row_delta(
         [data_file("moved", rows=1)] if adds else (),
         [delete_file("x", ONE if mine == "named" else None)],
         referenced_files=[ONE.file_path] if mine == "told" else (),
@@ -231,7 +231,7 @@ def test_an_overwrite_beside_a_global_equality_delete_is_refused(catalog, versio
     )
     begin(catalog).row_delta(delete_files=[everywhere]).commit()
     with pytest.raises(ValidationConflictError, match="added deletes"):
-        begin(catalog, base=base).overwrite([BIG], [ONE], isolation="snapshot").commit()
+        begin(catalog, decided_on=base).overwrite([BIG], [ONE], isolation="snapshot").commit()
 
 
 def test_rows_of_a_file_that_the_transaction_removes_cannot_be_deleted(catalog, version):
@@ -262,7 +262,7 @@ def test_deletes_do_not_outlive_their_data_file(catalog, version, verb, when):
         begun.row_delta(delete_files=[mine, other])
     else:
         begin(catalog).row_delta(delete_files=[mine, other]).commit()
-        begun = begin(catalog, base=None if when == "before" else base)
+        begun = begin(catalog, decided_on=None if when == "before" else base)
     transaction = REMOVALS[verb](begun)
     if when == "meanwhile" and verb != "delete":
         with pytest.raises(ValidationConflictError, match="added deletes"):
@@ -344,7 +344,7 @@ def test_the_other_version_s_form_is_refused(catalog, version, verb):
 def test_position_deletes_are_refused_after_an_upgrade_meanwhile(catalog):
     base = catalog.load(EVENTS)
     begin(catalog).set_properties({"format-version": "3"}).commit()
-    late = begin(catalog, base=base).row_delta(delete_files=[delete_file("x", ONE)])
+    late = begin(catalog, decided_on=base).row_delta(delete_files=[delete_file("x", ONE)])
     with pytest.raises(ValidationConflictError, match="version 2 when they were written"):
         late.commit()
 

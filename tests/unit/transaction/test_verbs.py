@@ -82,7 +82,7 @@ def test_overwrite_against_append_obeys_the_isolation_level(
 ):
     base = append(catalog, "one").version
     append(catalog, "late", partition=partition)
-    transaction = begin(catalog, base=base).overwrite(
+    transaction = begin(catalog, decided_on=base).overwrite(
         [data_file("new")], [data_file("one")], isolation=isolation
     )
     if conflict:
@@ -103,19 +103,19 @@ def test_the_table_property_sets_the_isolation_level(catalog):
     begin(catalog).set_properties({"write.update.isolation-level": "snapshot"}).commit()
     base = append(catalog, "one").version
     append(catalog, "late")
-    begin(catalog, base=base).overwrite([data_file("new")], [data_file("one")]).commit()
+    begin(catalog, decided_on=base).overwrite([data_file("new")], [data_file("one")]).commit()
     assert files(catalog) == ["late", "new"]
 
 
 def test_a_filter_scopes_the_conflict(catalog):
     base = append(catalog, "one").version
     append(catalog, "late", partition="b")
-    begin(catalog, base=base).overwrite(
+    begin(catalog, decided_on=base).overwrite(
         [data_file("new")], [data_file("one")], conflict_filter=EqualTo("p", "a")
     ).commit()
     base = catalog.load(EVENTS)
     append(catalog, "later", partition="a")
-    transaction = begin(catalog, base=base).overwrite(
+    transaction = begin(catalog, decided_on=base).overwrite(
         [], [data_file("new")], conflict_filter=EqualTo("p", "a")
     )
     with pytest.raises(ValidationConflictError, match="later"):
@@ -126,7 +126,7 @@ def test_a_rewrite_of_an_overwritten_file_aborts(catalog):
     base = append(catalog, "one", "two").version
     begin(catalog).overwrite([data_file("new")], [data_file("one")]).commit()
     with pytest.raises(ValidationConflictError, match="removed 1 file in partition p=a"):
-        begin(catalog, base=base).rewrite_files(
+        begin(catalog, decided_on=base).rewrite_files(
             [data_file("one"), data_file("two")], [data_file("big", rows=20)]
         ).commit()
 
@@ -135,7 +135,7 @@ def test_rewritten_files_keep_the_sequence_number_of_their_input(catalog):
     base = append(catalog, "one", "two").version
     append(catalog, "three")
     committed = (
-        begin(catalog, base=base)
+        begin(catalog, decided_on=base)
         .rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)])
         .commit()
     )
@@ -164,7 +164,7 @@ def test_row_delta_needs_its_data_file(catalog):
     base = append(catalog, "one").version
     begin(catalog).delete_files([data_file("one")]).commit()
     with pytest.raises(ValidationConflictError, match="removed"):
-        begin(catalog, base=base).row_delta(
+        begin(catalog, decided_on=base).row_delta(
             delete_files=[delete_file("x", data_file("one"))], isolation="snapshot"
         ).commit()
 
@@ -173,7 +173,7 @@ def test_two_row_deltas_on_one_file_do_not_overwrite_each_other(catalog):
     base = append(catalog, "one").version
     begin(catalog).row_delta(delete_files=[delete_file("x", data_file("one"))]).commit()
     with pytest.raises(ValidationConflictError, match="same data files"):
-        begin(catalog, base=base).row_delta(
+        begin(catalog, decided_on=base).row_delta(
             delete_files=[delete_file("y", data_file("one"))]
         ).commit()
 
@@ -204,7 +204,7 @@ def test_a_failed_transaction_leaves_nothing(catalog):
 
 def test_a_commit_id_commits_once(catalog):
     first = begin(catalog).append([data_file("one")]).commit(commit_id="run-1/step")
-    again = begin(catalog, base=None).append([data_file("again")]).commit(commit_id="run-1/step")
+    again = begin(catalog).append([data_file("again")]).commit(commit_id="run-1/step")
     assert again.replayed
     assert again.snapshot == first.snapshot
     assert files(catalog) == ["one"]
@@ -331,7 +331,7 @@ def staged_replacement(catalog):
     """
     append(catalog, "one")
     base = append(catalog, "two", partition="b").version
-    replaced = begin(catalog, base=base, branch="audit").overwrite(
+    replaced = begin(catalog, decided_on=base, branch="audit").overwrite(
         [data_file("new")], [data_file("one")]
     )
     return replaced.commit({"replace-partitions": "true"}).snapshot
@@ -378,7 +378,7 @@ def test_cherry_pick_of_another_overwrite_is_refused(catalog):
     append(catalog, "one")
     base = catalog.load(EVENTS)
     picked = (
-        begin(catalog, base=base, branch="audit")
+        begin(catalog, decided_on=base, branch="audit")
         .overwrite([data_file("new")], [data_file("one")])
         .commit()
         .snapshot
@@ -393,7 +393,7 @@ def test_rollback_refuses_when_somebody_committed_meanwhile(catalog):
     base = append(catalog, "two").version
     append(catalog, "three")
     with pytest.raises(ValidationConflictError, match="moved"):
-        begin(catalog, base=base).rollback_to(first.snapshot_id).commit()
+        begin(catalog, decided_on=base).rollback_to(first.snapshot_id).commit()
     assert files(catalog) == ["one", "three", "two"]
 
 
@@ -402,7 +402,7 @@ def test_expiry_refuses_a_snapshot_that_got_a_tag(catalog):
     base = append(catalog, "two").version
     begin(catalog).create_tag("keep", first.snapshot_id).commit()
     with pytest.raises(ValidationConflictError, match="tag 'keep' names snapshot"):
-        begin(catalog, base=base).expire([first.snapshot_id]).commit()
+        begin(catalog, decided_on=base).expire([first.snapshot_id]).commit()
 
 
 def test_expiry_removes_snapshots(catalog):
@@ -471,7 +471,7 @@ def test_others_do_not_wait_while_a_rewrite_on_an_old_base_writes_its_manifests(
     late = append(catalog, "late", partition="b").snapshot
     (appended, *_) = load_manifests(catalog.storage(base.metadata.location), late)
     watched = Watched(catalog)
-    transaction = Transaction(watched, EVENTS, base=base)
+    transaction = Transaction(watched, EVENTS, decided_on=base)
     transaction.rewrite_files([data_file("one")], [data_file("all")]).commit()
     assert files(catalog) == ["all", "late"]
     held = [
@@ -491,7 +491,7 @@ def test_rewrite_manifests_keeps_concurrent_appends(catalog):
         append(catalog, name)
     base = catalog.load(EVENTS)
     append(catalog, "late")
-    committed = begin(catalog, base=base).rewrite_manifests().commit()
+    committed = begin(catalog, decided_on=base).rewrite_manifests().commit()
     assert files(catalog) == ["late", "one", "three", "two"]
     assert committed.snapshot.summary["manifests-replaced"] == "3"
     assert committed.snapshot.summary["entries-processed"] == "3"
@@ -543,7 +543,7 @@ def test_a_schema_change_made_for_an_older_version_is_refused(catalog):
 
     base = catalog.load(EVENTS)
     with pytest.raises(ValidationConflictError, match="older version"):
-        begin(catalog, base=base).update(
+        begin(catalog, decided_on=base).update(
             [SetProperties({"a": "b"})], [AssertLastAssignedFieldId(99)]
         ).commit()
 
