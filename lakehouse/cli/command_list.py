@@ -189,7 +189,7 @@ COMMANDS = {
     ),
     "forget": Listed(
         "lakehouse.cli.pipeline_commands",
-        "Delete a person's rows and every byte of them in the files of tables; else show the plan.",
+        "Delete a person's rows, or a delivery's, and their bytes in all files; else show a plan.",
     ),
     "spark-archive": Listed(
         "lakehouse.cli.pipeline_commands",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
+from lakehouse.errors import InvalidInputError
 
 
 def register(app: typer.Typer) -> None:
@@ -232,8 +233,9 @@ def undo(
 def forget(
     session: Session,
     where: Annotated[
-        str, typer.Option("--where", help="Whose rows: user_id = 42, or user_id IN (42, 43).")
-    ],
+        str | None,
+        typer.Option("--where", help="Whose rows: user_id = 42, or user_id IN (42, 43)."),
+    ] = None,
     tables: Annotated[
         list[str] | None,
         typer.Option(
@@ -241,19 +243,35 @@ def forget(
             help="Table with the column; repeatable; none: all that have it. Derived ones follow.",
         ),
     ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", help="Instead: a landing file, as landing_file has it."),
+    ] = None,
+    line: Annotated[
+        list[int] | None, typer.Option("--line", min=1, help="Of the file; repeatable. Else all.")
+    ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Do it. Rows and snapshots cannot be brought back.")
     ] = False,
 ) -> None:
-    """Delete a person's rows and every byte of them in the files of tables; else show the plan.
+    """Delete a person's rows, or a delivery's, and their bytes in all files; else show a plan.
 
-    Exit code 1 if a file holds the value still.
+    Exit code 1 if a file holds them still.
 
     Example: lakehouse forget --where "user_id = 42" --table raw.events
     """
-    module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
+    if (file is None) == (where is None):
+        raise InvalidInputError("say which rows: either --where, or --file, with or without --line")
+    if line and file is None:
+        raise InvalidInputError("--line is of a landing file: name it with --file")
     # a branch of the lake would hide the rows of main
-    found = module.forget(session.shared_lake, where, tables or (), apply=apply)
+    lake = session.shared_lake
+    if file is None:
+        module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
+        found = module.forget(lake, where, tables or (), apply=apply)
+    else:
+        module = load_module("lakehouse.orchestration.lineage.forget_lines", "dagster")
+        found = module.forget_lines(lake, file, line or (), tables or (), apply=apply)
     session.report(found)
     if found.left or found.unreachable:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ searches every file of the tables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, In, IsNull, Or
+from pyiceberg.types import StringType
 from rich.console import Group, RenderableType
 from rich.text import Text
 from sqlglot import Tokenizer, TokenType, exp
@@ -50,7 +52,8 @@ from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.traced_query import same_columns
-from lakehouse.orchestration.lineage.value_traces import Key, Traces
+from lakehouse.orchestration.lineage.undo_by_rows import Inverse
+from lakehouse.orchestration.lineage.value_traces import LONG_TEXT, Key, LandedLines, Traces
 from lakehouse.orchestration.lineage.why import Model, tables_at
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
@@ -59,7 +62,12 @@ FORGOTTEN = f"{NAMESPACE}.forgotten"
 """Table with a row for each time that somebody was forgotten, without the value."""
 _LOG = "write.metadata.previous-versions-max"
 _RECORD = ("record", "detail")
-_QUARANTINE = "_quarantine"
+QUARANTINE = "_quarantine"
+_TEXTS = 20
+"""Texts of forgotten lines that are looked for in files, beside the rows themselves."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d")
+_DIGITS = 9
+"""So many digits are in no id or size by chance."""
 _SCHEMA = pa.schema(
     [
         pa.field("forgotten_at", pa.timestamp("us", "UTC"), nullable=False),
@@ -84,6 +92,9 @@ class TableOfPerson:
         landing: landing file -> lines that are known to hold them.
         key: what is looked for.
         where: passes the rows that go.
+        lines: rows of these are looked for, too; then `key` has texts of them, of which those are
+            looked for that no other row has.
+        gone: of what is derived from lines: the rows that go, if `where` passes others, too.
     """
 
     name: str
@@ -93,6 +104,8 @@ class TableOfPerson:
     landing: Mapping[str, tuple[int, ...]]
     key: Key = field(repr=False)
     where: BooleanExpression | str = field(repr=False)
+    lines: LandedLines | None = None
+    gone: Inverse | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +113,11 @@ class Forgetting(Report):
     """A person who is forgotten.
 
     Attributes:
-        column: that tells who.
+        column: that tells who, or where the rows landed.
+        whose: rows that go, in words without a value of theirs.
         tables: what happens to each.
-        follow: derived tables without the column: they follow when they are computed again.
+        follow: derived tables whose rows are of others, too: they follow when they are computed
+            again.
         derived_known: whether there were definitions that tell which tables are derived.
         applied: whether it was done.
         searched: files that were searched for the value, after it was done.
@@ -111,6 +126,7 @@ class Forgetting(Report):
     """
 
     column: str
+    whose: str
     tables: tuple[TableOfPerson, ...]
     follow: tuple[str, ...] = ()
     derived_known: bool = True
@@ -131,7 +147,7 @@ class Forgetting(Report):
     def title(self) -> str:
         """Whose rows."""
         done = "are forgotten" if self.applied else "would be forgotten (--apply does it)"
-        return f"Rows of one {self.column} {done}"
+        return f"Rows of {self.whose} {done}"
 
     def facts(self) -> Iterator[tuple[str, object]]:
         """What was done, what was proved, and what is left to people."""
@@ -263,26 +279,43 @@ def forgotten(
         _planned(lake, name, _of_column(where, key.column, column), replace(key, column=column))
         for name, column in names
     ]
-    found = Forgetting(key.column, tuple(planned), follow, derived_known=derived is not None)
-    if not apply:
-        return found
+    known = derived is not None
+    found = Forgetting(key.column, f"one {key.column}", tuple(planned), follow, derived_known=known)
+    return carried_out(lake, found, replace(key, field_id=0)) if apply else found
+
+
+def carried_out(lake: Lakehouse, found: Forgetting, key: Key) -> Forgetting:
+    """Do what a plan says, search the files, and record it; raises as `forgotten`.
+
+    Args:
+        lake: the catalog.
+        found: the plan; its tables in the order in which their rows go.
+        key: what is looked for in tables that are to be computed again.
+    """
+    planned = found.tables
     blocked = [f"{one.name} by {', '.join(one.blocked_by)}" for one in planned if one.blocked_by]
     if blocked:
         raise MaintenanceRefusedError(
-            f"branches or tags hold rows of this {key.column}: {'; '.join(blocked)}. Nothing was "
+            f"branches or tags hold rows of {found.whose}: {'; '.join(blocked)}. Nothing was "
             "done. Remove them first (lakehouse tag TABLE NAME --delete)"
         )
     before = {one.name: _reached(lake.load_table(one.name)) for one in planned}
     for one in planned:
         _rewritten(lake, one)
-    searched = 0
+    searched, texts = 0, set[str]()
     left: dict[str, tuple[str, ...]] = {}
     unreachable: dict[str, tuple[str, ...]] = {}
     for one in planned:
-        count, reached, others = _searched(lake, one, before[one.name])
+        table = lake.load_table(one.name)
+        if one.lines is not None:
+            one = replace(one, key=replace(one.key, values=_of_nobody_else(table, one.key.values)))
+            texts.update(one.key.values)
+        count, reached, others = _searched(table, one, before[one.name])
         searched, left, unreachable = searched + count, left | reached, unreachable | others
-    for name in filter(lake.table_exists, follow):  # such as a list of persons
-        count, reached, others = traces_in(lake.load_table(name), replace(key, field_id=0))
+    for name in filter(lake.table_exists, found.follow):  # such as a list of persons
+        count, reached, others = traces_in(
+            lake.load_table(name), replace(key, values=tuple(texts)) if texts else key
+        )
         searched, left, unreachable = searched + count, left | reached, unreachable | others
     done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
     _recorded(lake, done)
@@ -342,8 +375,8 @@ def _of_column(where: str, column: str, name: str) -> str:
 
 def _beside(lake: Lakehouse, name: str, column: str) -> Iterator[str]:
     """A table's quarantine, and the table that remembers its deletes by a key of the column."""
-    if lake.table_exists(f"{name}{_QUARANTINE}"):
-        yield f"{name}{_QUARANTINE}"
+    if lake.table_exists(f"{name}{QUARANTINE}"):
+        yield f"{name}{QUARANTINE}"
     deletes = TableProperties(lake.load_table(name).properties).changes_deletes_table
     if (
         deletes
@@ -390,18 +423,21 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
         condition = both
         for file, some in told.items():
             landing.setdefault(file, set()).update(one for one in some if one is not None)
-    now = table.environment.now_ms() + 1
-    options = ExpiryOptions(older_than_ms=now, retain_last=1)
-    expiry = plan_expiry(table.catalog, table.identifier, options, list_files=False)
     return TableOfPerson(
         name,
         count,
-        len(expiry.reasons),
+        to_expire(table),
         tuple(_blocking(table, condition)),
         {file: tuple(sorted(some)) for file, some in landing.items()},
         key,
         condition,
     )
+
+
+def to_expire(table: Table) -> int:
+    """How many snapshots go, of all but the current one."""
+    options = ExpiryOptions(older_than_ms=table.environment.now_ms() + 1, retain_last=1)
+    return len(plan_expiry(table.catalog, table.identifier, options, list_files=False).reasons)
 
 
 def _texts(table: Table) -> frozenset[str]:
@@ -455,11 +491,16 @@ def _rewritten(lake: Lakehouse, one: TableOfPerson) -> None:
     table = lake.load_table(one.name)
     if table.current_snapshot() is None:
         return
-    table.delete(one.where)
+    if one.gone is None:
+        table.delete(one.where)
+    elif one.gone.gone:
+        where = one.gone.where(table)
+        table.overwrite(one.gone.apply(table, table.scan(where).to_arrow()), where)
     head = table.refresh().current_snapshot()
     if head is not None and head.summary.get("total-delete-files", "1") != "0":
         # rows of texts that were deleted before, as by one who died here, have no condition
-        tasks = table.scan(None if _texts(table) else one.where).plan().tasks
+        anywhere = _texts(table) or one.gone is not None
+        tasks = table.scan(None if anywhere else one.where).plan().tasks
         files = frozenset(task.data_file.file_path for task in tasks if task.deletes)
         table.compact(CompactionOptions(files=files, rewrite_all=True))
     table.rewrite_manifests(ManifestRewriteOptions(force=True))
@@ -476,11 +517,10 @@ def _expired(table: Table) -> None:
 
 
 def _searched(
-    lake: Lakehouse, one: TableOfPerson, before: Collection[str]
+    table: Table, one: TableOfPerson, before: Collection[str]
 ) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """As `traces_in`, once metadata files that hold it are gone from the log."""
-    table = lake.load_table(one.name)
-    found = traces_in(table, one.key, before)
+    found = traces_in(table, one.key, before, one.lines)
     if any(file.endswith((".json", ".json.gz")) for file in found[1]):
         # earlier metadata files that the log names: the log is cut
         kept = table.metadata.properties.get(_LOG)
@@ -493,8 +533,37 @@ def _searched(
                 table.remove_properties(_LOG)
             else:
                 table.set_properties({_LOG: kept})
-        found = traces_in(table, one.key, before)
+        found = traces_in(table, one.key, before, one.lines)
     return found
+
+
+def _of_nobody_else(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
+    """Some of these texts that are in no row, name or property of a table: the longest."""
+    metadata = table.metadata
+    known = [metadata.location, *metadata.properties.values()]
+    known += [name for one in metadata.schemas for name in one.column_names]
+    told = "\n".join([*known, *(one.doc or "" for one in table.schema().fields)]).lower()
+    left = [one for one in texts if _is_telling(one) and one.lower() not in told]
+    left = sorted(left, key=lambda one: (-len(one), one))[:_TEXTS]
+    names = [one.name for one in table.schema().fields if isinstance(one.field_type, StringType)]
+    if left and names and metadata.current_snapshot_id is not None:
+        for batch in table.scan(select=names).to_batches():
+            columns = [pc.drop_null(pc.unique(column)) for column in batch.columns]
+            left = [
+                text
+                for text in left
+                if not any(
+                    pc.any(pc.match_substring(one, text, ignore_case=True)).as_py()
+                    for one in columns
+                )
+            ]
+    return tuple(left)
+
+
+def _is_telling(text: str) -> bool:
+    """Whether a text is long enough and neither a time nor a short number."""
+    is_time = _TIME.match(text) is not None
+    return len(text) >= LONG_TEXT and not is_time and not (text.isdigit() and len(text) < _DIGITS)
 
 
 def _reached(table: Table) -> set[str]:
@@ -505,7 +574,7 @@ def _reached(table: Table) -> set[str]:
 
 
 def traces_in(
-    table: Table, key: Key, before: Collection[str] = ()
+    table: Table, key: Key, before: Collection[str] = (), lines: LandedLines | None = None
 ) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """How many files a table has, and which hold a value: those that a snapshot reaches, others.
 
@@ -520,7 +589,7 @@ def traces_in(
     known = reachable.union(before) - files.keys()
     files |= {one: one for one in known if storage.exists(one)}
     clean: set[str] = set()
-    traces = Traces(key, storage, version.metadata, _texts(table), clean)
+    traces = Traces(key, storage, version.metadata, _texts(table), clean, lines)
     left: dict[str, tuple[str, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
     for name, location in sorted(files.items(), key=_tells_of_others):

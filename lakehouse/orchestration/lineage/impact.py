@@ -33,7 +33,6 @@ from lakehouse.orchestration.lineage.why import (
     asked_table,
     declared_keys,
     row_text,
-    snapshot_at,
     states,
     tables_at,
 )
@@ -205,22 +204,32 @@ def followed_rows(
         if lines:
             asked &= In(term=LANDING_LINE, literals=set(lines))
             of = f"line {', '.join(map(str, lines))} of {file}"
-    following = _Following(lake, derived, name, asked, session)
-    found = [following.rows_at(name, snapshot_at(table, None))]
+    found = rows_below(lake, derived, name, asked, session)
     rejected = _rejected(lake, name, asked) if file is not None else {}
-    ledger = _in_ledger(lake, name, file) if file is not None else {}
-    if not (found[0].rows or rejected):
+    ledger = landed_in(lake, name, file) if file is not None else {}
+    if not rejected and not (found and found[0].rows):
         told = _nowhere(name, ledger) if file is not None else f"{name} has no such row"
         raise NotFoundError(f"{of}: {told}")
-    for one in following.downstream():
-        if lake.table_exists(one):
-            derived_table = lake.load_table(one)
-            head = derived_table.current_snapshot()
-            if head is not None:
-                found.append(following.rows_at(one, head))
     reached = [one for one in found if one.rows is None or one.rows.num_rows]
     reached += _by_functions(lake, others or {}, {one.table: one for one in reached})
     return Impact(name, of, tuple(reached), rejected, ledger, sample)
+
+
+def rows_below(
+    lake: Lakehouse,
+    derived: Mapping[str, DerivedTable],
+    name: str,
+    asked: _Where,
+    session: Callable[[], SparkSession],
+) -> list[Reached]:
+    """Rows of a table, and of every table derived from it those that came from them, if any did.
+
+    Each table comes after those that it is computed from; tables without a snapshot are left out.
+    """
+    following = _Following(lake, derived, name, asked, session)
+    tables = map(lake.load_table, filter(lake.table_exists, [name, *following.downstream()]))
+    heads = [(one.name, one.current_snapshot()) for one in tables]
+    return [following.rows_at(name, head) for name, head in heads if head is not None]
 
 
 @dataclass(slots=True)
@@ -439,7 +448,7 @@ def _rejected(lake: Lakehouse, name: str, asked: _Where) -> dict[str, int]:
     return dict(Counter(reasons.to_pylist()).most_common())
 
 
-def _in_ledger(lake: Lakehouse, name: str, file: str) -> dict[str, int]:
+def landed_in(lake: Lakehouse, name: str, file: str) -> dict[str, int]:
     """What became of the lines of a landing file."""
     ledger = f"{name}_landing"
     if not lake.table_exists(ledger):

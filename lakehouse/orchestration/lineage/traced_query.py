@@ -8,9 +8,9 @@ is made from. Of a group or a window these are the rows of the group or of the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import find_all_in_scope
@@ -19,7 +19,7 @@ from lakehouse.incremental_queries import inlined
 
 ROW = "__row"
 _NOT_TRACED = ("limit", "offset", "laterals", "pivots", "match", "connect", "sample", "with_")
-_GROUPINGS = ("rollup", "cube", "grouping_sets", "all")
+_GROUPINGS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 class UntracedError(Exception):
@@ -76,6 +76,40 @@ def traced(query: exp.Query, column: str | None = None) -> TracedQuery:
     return TracedQuery(found, tuple(tracer.leaves[name] for name in names), tuple(tracer.beside))
 
 
+def is_row_by_row(query: exp.Query, tables: Collection[str]) -> bool:
+    """Whether a row of these tables is in rows of the result that are of no other row of them.
+
+    They are where every one is read by a FROM, and neither joined, grouped, nor looked up.
+
+    Args:
+        query: qualified.
+        tables: by their names in the query.
+
+    >>> from sqlglot import parse_one
+    >>> is_row_by_row(parse_one("SELECT t.k FROM t AS t JOIN u AS u ON u.k = t.k"), {"t"})
+    True
+    >>> is_row_by_row(parse_one("SELECT count(*) AS n FROM t AS t"), {"t"})
+    False
+    """
+    query = cast("exp.Query", inlined(query).unnest())
+    if not any(one.name in tables for one in query.find_all(exp.Table)):
+        return True
+    if type(query) is exp.Union:
+        sides = cast("list[exp.Query]", [query.left, query.right])
+        return not query.args.get("distinct") and all(is_row_by_row(one, tables) for one in sides)
+    if not isinstance(query, exp.Select) or any(
+        query.args.get(one) for one in (*_NOT_TRACED, "group", "having", "distinct", "qualify")
+    ):
+        return False
+    if _windows(query) or _aggregates(query):
+        return False
+    first = query.args["from_"].this if query.args.get("from_") is not None else None
+    if isinstance(first, exp.Subquery) and not is_row_by_row(first.this, tables):
+        return False
+    own = set() if first is None else {id(one) for one in first.find_all(exp.Table)}
+    return all(id(one) in own for one in query.find_all(exp.Table) if one.name in tables)
+
+
 class _Tracer:
     def __init__(self) -> None:
         self.leaves: dict[str, Leaf] = {}
@@ -110,7 +144,7 @@ class _Tracer:
             raise UntracedError("a window over groups")
         if windows:
             return self._by_keys(node, _common(windows))
-        if group is not None and any(group.args.get(one) for one in _GROUPINGS):
+        if group is not None and (group.args.get("all") or group.find(*_GROUPINGS)):
             raise UntracedError("GROUP BY of several groupings")
         keys = [] if group is None else group.expressions
         # what HAVING asks of a group is true of all of its rows

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import zstandard
 from pyiceberg.conversions import to_bytes
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 from pyiceberg.types import (
     DateType,
     IcebergType,
@@ -40,12 +41,15 @@ from pyiceberg.types import (
 from lakehouse.data.statistics.puffin import parse_footer
 from lakehouse.delta_log.delta_actions import LOG_FOLDER
 from lakehouse.errors import LakehouseError
+from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import type_to_arrow
 from lakehouse.spec.types.internal_values import typed_array
 from lakehouse.storage.storage_protocol import Storage
 
+ANY_COLUMN = -2
+"""Field id of a key whose values are looked for in the bounds of every column, and as text."""
 LONG_TEXT = 6
 """So many characters make a text that is looked for beside its own column."""
 _COMMON = (DateType, TimeType, TimestampType, TimestamptzType)
@@ -65,7 +69,7 @@ class Key:
 
     Attributes:
         column: its name.
-        field_id: of the column; 0: the table has none.
+        field_id: of the column; 0: the table has none; `ANY_COLUMN`: texts of whichever column.
         type: of the column.
         values: internal ones.
         aliases: what else records call it.
@@ -223,6 +227,42 @@ def _spelled(value: Any, kind: IcebergType) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class LandedLines:
+    """Lines of a landing file, as the columns of a table name them.
+
+    Attributes:
+        file: as `landing_file` has it.
+        lines: numbers of them; none: all.
+    """
+
+    file: str
+    lines: frozenset[int] = frozenset()
+
+    def where(self) -> BooleanExpression:
+        """Passes rows that are of them."""
+        of_file = EqualTo(term=LANDING_FILE, value=self.file)
+        return And(of_file, In(term=LANDING_LINE, literals=self.lines)) if self.lines else of_file
+
+    def rows_in(self, data: bytes) -> int:
+        """How many rows of a data file are of them: live or deleted."""
+        names = [LANDING_FILE, LANDING_LINE]
+        if data[:4] == b"PAR1":
+            file = pq.ParquetFile(io.BytesIO(data))
+            if not set(names) <= set(file.schema_arrow.names):
+                return 0
+            places = file.read(names).to_pylist()
+        elif data[:4] == b"Obj\x01":
+            places = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
+        else:
+            return 0
+        return sum(
+            one.get(LANDING_FILE) == self.file
+            and (not self.lines or one.get(LANDING_LINE) in self.lines)
+            for one in places
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Traces:
     """Looks for values in files of a table.
 
@@ -232,6 +272,7 @@ class Traces:
         metadata: of the table.
         texts: columns of text whose records are read as `Key.in_text` says.
         clean: keys of files without a value: shortened bounds of theirs are of others.
+        landed: lines whose rows are looked for, too.
     """
 
     key: Key
@@ -239,6 +280,7 @@ class Traces:
     metadata: TableMetadata
     texts: frozenset[str] = field(default_factory=frozenset)
     clean: Collection[str] = ()
+    landed: LandedLines | None = None
 
     def of(self, location: str) -> list[str]:
         """What of a file holds a value, in words; empty: nothing does.
@@ -256,6 +298,8 @@ class Traces:
         reader = self._reader(name, data)
         try:
             found |= dict.fromkeys(reader(data, location))
+            rows = 0 if self.landed is None else self.landed.rows_in(data)
+            found |= {f"{rows} rows of the lines": None} if rows else {}
         except LakehouseError:
             raise
         except Exception as error:
@@ -375,7 +419,7 @@ class Traces:
         partitions = self._partitions()
         for name, words in _BOUNDS.items():
             for one in file.get(name) or ():
-                if one["key"] != self.key.field_id:
+                if self.key.field_id not in (one["key"], ANY_COLUMN):
                     continue
                 if one["value"] in self.key.serialized:
                     yield words

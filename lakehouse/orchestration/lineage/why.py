@@ -51,11 +51,13 @@ from lakehouse.orchestration.lineage.traced_query import (
     Same,
     TracedQuery,
     UntracedError,
+    is_row_by_row,
     keys_of,
     same,
     same_columns,
     traced,
 )
+from lakehouse.orchestration.lineage.undo_by_rows import comparable
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.orchestration.run_publication import checks_of
 from lakehouse.spec.metadata.snapshot import (
@@ -653,6 +655,30 @@ class Model:
         if any(rows is None for rows in known.values()):
             return None
         return self.run(self.query, {n: one for n, one in known.items() if one is not None})
+
+    def rows_only_of(
+        self, given: Mapping[str, pa.Table], rows: pa.Table
+    ) -> Counter[tuple[Any, ...]] | None:
+        """How often the query gives rows because of rows of some tables, all others as they are.
+
+        None: a table joins or groups these, so that a row may be of others, too.
+
+        Args:
+            given: by the name of the table.
+            rows: of the result, all that may be of these.
+        """
+        views = {self._model.views[name]: some for name, some in given.items()}
+        if not is_row_by_row(self.query, views):
+            return None
+        exact = [one for one in rows.column_names if _is_exact(rows.schema.field(one).type)]
+        certain = {one: rows[one] for one in exact if not rows[one].null_count}
+        read = {view: some.drop_columns(ROW) for view, some in self.read(certain, None).items()}
+        found = []
+        for mine in (views, {view: some.slice(0, 0) for view, some in views.items()}):
+            made = self.run(self.query, read | mine).select(rows.column_names).cast(rows.schema)
+            found.append(Counter(comparable(row.values()) for row in made.to_pylist()))
+        with_them, without = found
+        return with_them - without
 
     def rows_made_of(
         self,
