@@ -59,7 +59,8 @@ from lakehouse.errors import (
 from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
-from lakehouse.scan.scan_tasks import DeleteIndex, FileScanTask
+from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries

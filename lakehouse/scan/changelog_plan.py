@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from lakehouse.errors import NoSuchSnapshotError
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.planner import snapshots_after
-from lakehouse.scan.scan_tasks import DeleteIndex, FileScanTask
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot

@@ -26,6 +26,7 @@ from lakehouse.manifests.manifest_reader import (
     listed_manifests,
     load_manifests,
 )
+from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
 from lakehouse.scan.pruning.surviving_files import (
@@ -37,7 +38,6 @@ from lakehouse.scan.pruning.surviving_files import (
 )
 from lakehouse.scan.reports.plan_report import PlanReport
 from lakehouse.scan.scan_tasks import (
-    DeleteIndex,
     FileScanTask,
     LazyItems,
     SplitOptions,
@@ -90,6 +90,24 @@ class ScanRequest:
     use_columnar: bool = True
     whole_residuals: bool = False
     checkpoint: Callable[[], None] = field(default=_go_on, compare=False)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """What is read; None for the current one of an empty table. Raises NoSuchSnapshotError."""
+        if self.snapshot_id is not None:
+            return self.metadata.snapshot(self.snapshot_id)
+        return self.metadata.current_snapshot()
+
+    @property
+    def schema(self) -> Schema:
+        """The snapshot's schema if it was asked for by id, else the table's current schema.
+
+        Raises NoSuchSnapshotError.
+        """
+        snapshot = self.snapshot
+        if self.snapshot_id is None or self.current_schema or snapshot is None:
+            return self.metadata.schema()
+        return self.metadata.schema_for(snapshot)
 
 
 PLAN_COLUMNS = (
@@ -206,8 +224,9 @@ def plan_scan(
     """Plan a scan.
 
     Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file.
-    Columnar manifests answer where there are any, else `cache` (None is no cache), else Avro is
-    decoded; the report says which. `among`: the manifests to look at, where not all are.
+    Columnar manifests answer where there are any, else entries that `cache` holds (None: it holds
+    none; bytes and manifest lists have one cache for all), else Avro is decoded; the report says
+    which. `among`: the manifests to look at, where not all are.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
@@ -215,7 +234,7 @@ def plan_scan(
         NoSuchSnapshotError: the snapshot does not exist.
         CorruptMetadataError: a manifest or manifest list is damaged.
     """
-    snapshot = snapshot_of(request)
+    snapshot = request.snapshot
     if snapshot is None:
         return _plan(request, storage, cache, None, Listed)
 
@@ -243,7 +262,7 @@ def plan_appends(
             request.
         InvalidExpressionError, InvalidSchemaError, CorruptMetadataError: see `plan_scan`.
     """
-    snapshot = snapshot_of(request)
+    snapshot = request.snapshot
     between = snapshots_after(
         request.metadata, None if snapshot is None else snapshot.snapshot_id, from_snapshot_id
     )
@@ -292,11 +311,9 @@ def snapshots_after(
     raise NoSuchSnapshotError(message, snapshot_id=from_snapshot_id)
 
 
-def bound_request(
-    request: ScanRequest, snapshot: Snapshot | None
-) -> tuple[Schema, Bound, PlanReport]:
+def bound_request(request: ScanRequest) -> tuple[Schema, Bound, PlanReport]:
     """The columns to read, the filter, and the report to be filled in. Raises as `plan_scan`."""
-    schema = schema_of(request, snapshot)
+    schema, snapshot = request.schema, request.snapshot
     projected = project_schema(
         schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
     )
@@ -320,7 +337,7 @@ def _plan(
     *,
     added_by: frozenset[int] | None = None,
 ) -> ScanPlan:
-    projected, where, report = bound_request(request, snapshot)
+    projected, where, report = bound_request(request)
     options = split_options(request)
     if snapshot is None:
         return ScanPlan(None, projected, report, (), (), options)
@@ -348,20 +365,6 @@ def _plan(
     # what is kept of the plan outlives what asked for it
     files, tasks = _lazy(data.parts, search.where, of_partitions, index, request.include_metrics)
     return ScanPlan(snapshot.snapshot_id, projected, report, files, tasks, options)
-
-
-def snapshot_of(request: ScanRequest) -> Snapshot | None:
-    """The snapshot that a request reads; None for the current one of an empty table."""
-    if request.snapshot_id is not None:
-        return request.metadata.snapshot(request.snapshot_id)
-    return request.metadata.current_snapshot()
-
-
-def schema_of(request: ScanRequest, snapshot: Snapshot | None) -> Schema:
-    """The snapshot's schema if one was asked for by id, else the table's current schema."""
-    if request.snapshot_id is None or request.current_schema or snapshot is None:
-        return request.metadata.schema()
-    return request.metadata.schema_for(snapshot)
 
 
 def project_schema(

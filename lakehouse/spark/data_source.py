@@ -59,7 +59,7 @@ from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import load_catalog
-from lakehouse.scan.planner import ScanRequest, plan_scan, schema_of, snapshot_of
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.reading.worker_reader import shown_batch
 from lakehouse.spark.spark_types import arrow_schema, to_spark_schema
@@ -116,7 +116,7 @@ class LakehouseDataSource(ds.DataSource):
     def schema(self) -> StructType:
         """The table's Spark schema; `uuid` and `fixed` are binary."""
         request = _scan_request(self._table(), self.options)
-        return to_spark_schema(schema_of(request, snapshot_of(request)))
+        return to_spark_schema(request.schema)
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         """Reads one snapshot, chosen now."""
@@ -198,7 +198,7 @@ class LakehouseReader(ds.DataSourceReader):
         self, request: ScanRequest, properties: Mapping[str, str], shown: StructType
     ) -> None:
         self._request = request
-        self._schema = schema_of(request, snapshot_of(request))
+        self._schema = request.schema
         self._properties = properties
         self._shown = shown
         self._where: BooleanExpression = AlwaysTrue()

@@ -18,7 +18,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import SnapshotExpiredError
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.inspect.metadata_tables import MetadataTables
-from lakehouse.scan.planner import ScanRequest, schema_of, snapshot_of
+from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
@@ -345,7 +345,7 @@ class LoadedTable:
         )
         if where is None:
             return request
-        schema = schema_of(request, snapshot_of(request))
+        schema = request.schema
         return replace(request, where=bind(where, schema, case_sensitive=case_sensitive))
 
     def snapshots(self) -> list[Snapshot]:

@@ -29,8 +29,6 @@ from lakehouse.scan.planner import (
     plan_appends,
     plan_scan,
     project_schema,
-    schema_of,
-    snapshot_of,
 )
 from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -308,7 +306,7 @@ class TableScan:
     def _certain_tasks(self) -> Iterator[FileScanTask]:
         """The tasks, without the filter where metrics prove that all rows of the file match."""
         request = self.request
-        schema = schema_of(request, snapshot_of(request))
+        schema = request.schema
         where = bind(request.where, schema, case_sensitive=request.case_sensitive)
         if where == TRUE:
             yield from self._plan.tasks
@@ -381,7 +379,7 @@ def read_request(request: ScanRequest, schema: Schema) -> ReadRequest:
 
     The filter is in the residuals of the tasks.
     """
-    at_snapshot = schema_of(request, snapshot_of(request))
+    at_snapshot = request.schema
     return ReadRequest.of(request.metadata, schema, table_schema=at_snapshot)
 
 
@@ -431,7 +429,7 @@ class Changelog:
         >>> events.changelog(first).to_arrow()["amount"].to_pylist()
         [40.0]
         """
-        schema = schema_of(self.request, snapshot_of(self.request))
+        schema = self.request.schema
         projected = project_schema(
             schema, self.request.select, case_sensitive=self.request.case_sensitive
         )

@@ -38,7 +38,6 @@ from lakehouse.scan.planner import (
     ScanPlan,
     ScanRequest,
     bound_request,
-    snapshot_of,
     split_options,
 )
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -112,8 +111,8 @@ def plan_at_server(
         UnsupportedFeatureError: columns are asked for that servers do not tell.
         CorruptMetadataError: the server's answer makes no sense. StorageError: there is none.
     """
-    snapshot = snapshot_of(request)
-    projected, where, report = bound_request(request, snapshot)
+    snapshot = request.snapshot
+    projected, where, report = bound_request(request)
     if any(field.name == _NOT_TOLD for field in projected.fields):
         raise UnsupportedFeatureError(f"{_NOT_TOLD} is not told by a server that plans.")
     report.notes.append("planned by the catalog's server")

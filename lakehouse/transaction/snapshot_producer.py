@@ -49,7 +49,7 @@ from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
     ManifestFile,
     has_counts,
-    listed_manifests,
+    numbered_manifests,
     write_manifest_list,
 )
 from lakehouse.spec.metadata.snapshot import CARRIED, OPERATION_REPLACE, Snapshot
@@ -336,7 +336,7 @@ class SnapshotProducer:
             "format_version": version,
             "first_row_id": first_row_id if version >= 3 else None,
         }
-        listed, next_row_id = listed_manifests(manifests, **numbers)
+        listed, next_row_id = numbered_manifests(manifests, **numbers)
         data, _ = write_manifest_list(listed, parent_snapshot_id=parent_id, **numbers)
         before = None if parent is None else parent.summary
         kept = before if before is not None and operation == OPERATION_REPLACE else {}

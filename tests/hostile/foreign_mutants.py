@@ -116,14 +116,14 @@ MUTANTS = [
     ),
     Mutant(
         "1: equality deletes of no partition reach their own spec alone",
-        "scan.scan_tasks:DeleteIndex._add",
+        "scan.delete_index:DeleteIndex._add",
         "if is_unpartitioned(specs[file.spec_id]):",
         "if False:",
         seed=50,
     ),
     Mutant(
         "1: equality deletes reach rows of their own commit",
-        "scan.scan_tasks:DeleteIndex.deletes_for",
+        "scan.delete_index:DeleteIndex.deletes_for",
         "if sequence_number < delete.sequence_number]",
         "if sequence_number <= delete.sequence_number]",
     ),
@@ -216,14 +216,14 @@ MUTANTS = [
     ),
     Mutant(
         "4: the last of two vectors wins",
-        "scan.scan_tasks:DeleteIndex._add_vector",
+        "scan.delete_index:DeleteIndex._add_vector",
         "if other is not delete:",
         "if False:",
         ("a second vector of a file",),
     ),
     Mutant(
         "4: a vector that names no file is of the whole partition",
-        "scan.scan_tasks:DeleteIndex._add_vector",
+        "scan.delete_index:DeleteIndex._add_vector",
         "if not named:",
         "if not named:\n"
         "        self._by_partition.setdefault(delete.file.partition_key, []).append(delete)\n"

@@ -16,7 +16,8 @@ from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, listed_manifests
-from lakehouse.scan.scan_tasks import DeleteIndex, FileScanTask
+from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.scan.planner import ScanRequest, plan_scan, snapshot_of
+from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
 from lakehouse.spark.connect.deleted_positions import (
     deleted_positions,
@@ -62,7 +62,7 @@ def read_remotely(
     plan = plan_scan(request, storage)
     parquet_only(name, plan)
     listeners.planned(name, plan.report, engine=ENGINE_SPARK)
-    deletes = deletes_of(snapshot_of(request), request.metadata, storage)
+    deletes = deletes_of(request.snapshot, request.metadata, storage)
     frame = read_paths(
         spark, name, untouched_files(plan) if deletes else plan.locations(), physical
     )

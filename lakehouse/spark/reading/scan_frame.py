@@ -11,7 +11,7 @@ from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import TRUE, Bound, Computed, Leaf, Op, columns, fold
 from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
 from lakehouse.expressions.filter_text import describe
-from lakehouse.scan.planner import ScanRequest, project_schema, schema_of, snapshot_of
+from lakehouse.scan.planner import ScanRequest, project_schema
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spark.connect.path_reader import is_remote
 from lakehouse.spark.connect.remote_frame import read_remotely
@@ -43,7 +43,7 @@ def read(
             Spark Connect session cannot read (see `connect.remote_frame`).
     """
     told = listeners or Listeners()
-    schema = schema_of(request, snapshot_of(request))
+    schema = request.schema
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     refuse_metadata_columns(where, "a frame of Spark")
     needed = needed_columns(schema, request, where)

@@ -20,8 +20,6 @@ from lakehouse.scan.planner import (
     ScanRequest,
     plan_scan,
     project_schema,
-    schema_of,
-    snapshot_of,
 )
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
@@ -74,7 +72,7 @@ class TableAnswers(Answers):
         self.storage = storage
         self.listeners = listeners
         self.by_workers = by_workers
-        self.schema = schema or schema_of(request, snapshot_of(request))
+        self.schema = schema or request.schema
         self._ahead: tuple[Bound, ScanPlan] | None = None
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:

@@ -34,7 +34,7 @@ from pyspark.sql import types as sp
 
 from lakehouse.expressions.filter_binding import field_path
 from lakehouse.maintenance.column_sketches import distinct_counts
-from lakehouse.scan.planner import ScanRequest, snapshot_of
+from lakehouse.scan.planner import ScanRequest
 from lakehouse.spark.reading.misleading_names import misleading_columns
 from lakehouse.spark.spark_types import for_workers, listed_schema, quoted, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -89,7 +89,7 @@ def table_facts(
         by_workers: whether Python workers read the files, because Spark cannot.
     """
     metadata = request.metadata
-    snapshot = snapshot_of(request)
+    snapshot = request.snapshot
     return {
         "name": name,
         "id": metadata.table_uuid,

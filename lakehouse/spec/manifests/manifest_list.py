@@ -164,7 +164,7 @@ def write_manifest_list(
         InvalidInputError: format version other than 2 and 3, v3 without `first_row_id`, or a
             manifest of another snapshot without sequence number.
     """
-    rows, next_row_id = listed_manifests(
+    rows, next_row_id = numbered_manifests(
         manifests,
         snapshot_id=snapshot_id,
         sequence_number=sequence_number,
@@ -187,7 +187,7 @@ def write_manifest_list(
     return write_container(schema, metadata, blocks, level=5), next_row_id
 
 
-def listed_manifests(
+def numbered_manifests(
     manifests: Sequence[ManifestFile],
     *,
     snapshot_id: int,

@@ -12,8 +12,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from lakehouse.errors import CorruptMetadataError
+from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.scan_tasks import (
-    DeleteIndex,
     FileScanTask,
     LazyItems,
     SplitOptions,
