@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
     from lakehouse.row_changes.change_data.debezium_events import debezium_changes
     from lakehouse.spec.metadata.snapshot import Snapshot
+    from lakehouse.spec.types.variant_values import decode_variant, encode_variant
     from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
     from lakehouse.transaction.commit_names import StreamBatch
     from lakehouse.view import View
@@ -90,6 +91,8 @@ __all__ = [
     "WriteResult",
     "WrittenFiles",
     "debezium_changes",
+    "decode_variant",
+    "encode_variant",
     "load_catalog",
 ]
 
@@ -97,6 +100,8 @@ _LOADED_WHEN_USED = {
     "Lakehouse": "lakehouse.lake",
     "load_catalog": "lakehouse.lake",
     "debezium_changes": "lakehouse.row_changes.change_data.debezium_events",
+    "decode_variant": "lakehouse.spec.types.variant_values",
+    "encode_variant": "lakehouse.spec.types.variant_values",
     "Changelog": "lakehouse.table",
     "CompactionOptions": "lakehouse.maintenance.compaction.file_groups",
     "ExpiryOptions": "lakehouse.maintenance.retention.snapshot_expiry",

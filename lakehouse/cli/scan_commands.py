@@ -18,6 +18,7 @@ from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.snapshot_commands import find_snapshot
+from lakehouse.data.conversion.variant_arrays import with_json
 from lakehouse.maintenance.shown_plan import human_bytes, listing
 from lakehouse.spec.identifier import full_uri
 from lakehouse.spec.partitioning.partition_terms import partition_path
@@ -175,6 +176,7 @@ def sql(
         if dry_run or branch != "main":
             raise typer.BadParameter("--dry-run and --branch are for statements that change rows.")
         result = _arrow(session, query)
+    result = with_json(result)
     if session.json:
         session.show(result.to_pylist(), "")
     elif shape is Shape.CSV:

@@ -19,6 +19,7 @@ from lakehouse.data.conversion.nested_arrays import (
     make_struct,
     map_parts,
 )
+from lakehouse.data.conversion.variant_arrays import is_variant
 from lakehouse.spark.spark_types import NANOSECONDS
 
 
@@ -33,6 +34,9 @@ def shown_array(array: pa.Array, target: pa.DataType) -> pa.Array:
         return array.storage.cast(target)
     if pa.types.is_timestamp(kind) and pa.types.is_string(target):
         return array.cast(target)
+    if is_variant(kind) and is_variant(target):
+        children = [array.field(field.name) for field in target]
+        return make_struct(children, target, array.is_valid(), len(array))
     if pa.types.is_struct(kind):
         children = [
             shown_array(array.field(position), field.type) for position, field in enumerate(target)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -51,10 +51,14 @@ _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.UnknownType: sp.NullType(),
     ice.TimestampNanoType: sp.StringType(),
     ice.TimestamptzNanoType: sp.StringType(),
+    VariantType: sp.VariantType(),
+    ice.GeometryType: sp.BinaryType(),
+    ice.GeographyType: sp.BinaryType(),
 }
 _SHOWN: dict[type[ice.IcebergType], sp.DataType] = {**_TO_SPARK, ice.UUIDType: sp.StringType()}
-_UNREADABLE = (VariantType, ice.GeometryType, ice.GeographyType)
 NANOSECONDS = (ice.TimestampNanoType, ice.TimestamptzNanoType)
+_MARKED = (VariantType, ice.GeometryType, ice.GeographyType)
+"""Types of which Spark's writer marks the Parquet columns otherwise, or not at all."""
 _TO_ICEBERG: dict[type[sp.DataType], ice.PrimitiveType] = {
     sp.BooleanType: ice.BooleanType(),
     sp.ByteType: ice.IntegerType(),
@@ -71,6 +75,7 @@ _TO_ICEBERG: dict[type[sp.DataType], ice.PrimitiveType] = {
     sp.VarcharType: ice.StringType(),
     sp.CharType: ice.StringType(),
     sp.BinaryType: ice.BinaryType(),
+    sp.VariantType: VariantType(),
 }
 
 _TO_ARROW: dict[type[sp.DataType], pa.DataType] = {
@@ -90,20 +95,25 @@ _TO_ARROW: dict[type[sp.DataType], pa.DataType] = {
     sp.CharType: pa.string(),
     sp.BinaryType: pa.binary(),
     sp.NullType: pa.null(),
+    sp.VariantType: pa.struct(
+        [
+            pa.field("value", pa.binary(), nullable=False),
+            pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+        ]
+    ),
 }
 
 
 def to_spark_schema(schema: Schema) -> sp.StructType:
     """The Spark schema under which Spark's Parquet reader reads files of the Iceberg schema.
 
-    `fixed` and `uuid` are `binary` here, `timestamp` is `timestamp_ntz`, `timestamptz` is
-    `timestamp`, nanoseconds are text, which that reader does not have (`for_workers`). Every field
-    has its id in `parquet.field.id`, and a top-level field that Spark's reader can fill in its
-    initial default in `EXISTS_DEFAULT`.
+    `fixed`, `uuid`, geometries and geographies (WKB) are `binary` here, `timestamp` is
+    `timestamp_ntz`, `timestamptz` is `timestamp`, nanoseconds are text, which that reader does not
+    have (`for_workers`). Every field has its id in `parquet.field.id`, and a top-level field that
+    Spark's reader can fill in its initial default in `EXISTS_DEFAULT`.
 
     Raises:
-        UnsupportedTypeError: neither Spark nor this library reads the type (`variant`, ...); the
-            message names the column.
+        UnsupportedTypeError: Spark has no such type; the message names the column.
     """
     return sp.StructType([_spark_field(field, field.name, _TO_SPARK) for field in schema.fields])
 
@@ -120,44 +130,6 @@ def shown_schema(schema: Schema) -> sp.StructType:
     return sp.StructType([_shown_field(field) for field in schema.fields])
 
 
-def listed_schema(schema: Schema) -> sp.StructType:
-    """As `shown_schema`, with `void` for columns that nobody can read: they are in the table, too.
-
-    What reads them refuses it (`refuse_unreadable`).
-    """
-    hidden = set(unreadable(schema))
-    return sp.StructType(
-        [
-            sp.StructField(field.name, sp.NullType(), metadata={FIELD_ID: field.field_id})
-            if field.name in hidden
-            else _shown_field(field)
-            for field in schema.fields
-        ]
-    )
-
-
-def unreadable(schema: Schema) -> list[str]:
-    """Names of the columns that hold what neither Spark nor this library reads."""
-    return [field.name for field in schema.fields if _holds(field.field_type, _UNREADABLE)]
-
-
-def refuse_unreadable(schema: Schema, columns: Iterable[str]) -> None:
-    """Raise UnsupportedTypeError if one of the named columns is `unreadable`."""
-    named = set(columns)
-    shown_schema(Schema(*(field for field in schema.fields if field.name in named)))
-
-
-def refuse_unwritable(table: str, schema: Schema) -> None:
-    """Raise UnsupportedTypeError for a table with an `unreadable` column: no file has its rows."""
-    for name in unreadable(schema):
-        raise UnsupportedTypeError(
-            f"{table}: column {name!r} is of type {schema.find_type(name)}, of which neither Spark "
-            "nor this library writes files. Add rows with another engine, or drop the column",
-            table=table,
-            column=name,
-        )
-
-
 def shown_type(kind: ice.IcebergType, path: str) -> sp.DataType:
     """The Spark type that users see for a column at `path`. Raises UnsupportedTypeError."""
     return _spark_type(kind, path, _SHOWN)
@@ -166,8 +138,8 @@ def shown_type(kind: ice.IcebergType, path: str) -> sp.DataType:
 def for_workers(schema: Schema) -> list[str]:
     """Names of the columns that Python workers read, since Spark's Parquet reader cannot.
 
-    It has no nanoseconds, makes no text of a uuid inside a column, and fills in no bytes, structs
-    or nested fields where a file is older than these.
+    It has no nanoseconds and no form of geometries for every reference system, makes no text of a
+    uuid inside a column, and fills in no bytes, structs or nested fields where a file is older.
     """
     return [
         field.name
@@ -181,7 +153,7 @@ def for_workers(schema: Schema) -> list[str]:
 def is_foreign(kind: ice.IcebergType) -> bool:
     """Whether Spark's Parquet reader and writer cannot make what users see of a column's values."""
     nested = not kind.is_primitive
-    return _holds(kind, (*NANOSECONDS, *_UNREADABLE)) or (nested and _holds(kind, (ice.UUIDType,)))
+    return _holds(kind, (*NANOSECONDS, *_MARKED)) or (nested and _holds(kind, (ice.UUIDType,)))
 
 
 def _is_filled_in(kind: ice.IcebergType) -> bool:

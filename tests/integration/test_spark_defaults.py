@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.spec.types.variant_values import decode_variant
 from tests.integration.spark_support import lake, session, sql
 
 __all__ = ["lake", "session", "sql"]
@@ -228,31 +230,58 @@ def test_text_that_is_no_time_is_refused(table, sql):
     assert sql("SELECT count(*) FROM lake.d.t") == [(3,)]
 
 
-@pytest.mark.parametrize("kind", ["variant", "geometry", "list<geography>"])
-def test_a_column_that_nobody_reads_leaves_the_others_readable(table, sql, kind):
-    table(kind, None)
-    assert sorted(sql("SELECT i FROM lake.d.t")) == [(1,), (2,), (3,)]
-    assert sql("SELECT count(*), max(i) FROM lake.d.t") == [(3, 3)]
-    assert sql("SELECT i FROM lake.d.t WHERE i > 2") == [(3,)]
-    for statement in (
-        "SELECT * FROM lake.d.t",
-        "SELECT g FROM lake.d.t",
-    ):
-        with pytest.raises(Exception, match=r"column 'g.*select other columns"):
-            sql(statement)
-    for statement in (
-        "UPDATE lake.d.t SET i = 9",
-        "INSERT INTO lake.d.t (i) VALUES (4)",
-        "INSERT INTO lake.d.t BY NAME SELECT 4L AS i",
-        "INSERT INTO lake.d.t VALUES (4, NULL)",
-        "INSERT OVERWRITE lake.d.t (i) VALUES (4)",
-        "MERGE INTO lake.d.t t USING (SELECT 4L AS i) s ON t.i = s.i "
-        "WHEN NOT MATCHED THEN INSERT (i) VALUES (s.i)",
-    ):
-        with pytest.raises(Exception, match=r"column 'g'.*drop the column"):
-            sql(statement)
-    with pytest.raises(Exception, match="CANNOT_SAFELY_CAST"):
-        sql("INSERT INTO lake.d.t VALUES (4, X'01')")
+@pytest.mark.parametrize("mode", MODES)
+def test_variants_are_written_changed_and_read_by_sql(lake, sql, mode):
+    modes = ", ".join(f"'write.{one}.mode' = '{mode}'" for one in ("update", "merge", "delete"))
+    sql("CREATE NAMESPACE lake.d")
+    sql(
+        "CREATE TABLE lake.d.t (i BIGINT, v VARIANT, s STRUCT<v: VARIANT>) "
+        f"TBLPROPERTIES ('format-version' = '3', {modes})"
+    )
+    sql(
+        """INSERT INTO lake.d.t VALUES
+        (1, parse_json('{"a": 1, "b": [1.5, null, "x"]}'), named_struct('v', parse_json('true'))),
+        (2, NULL, NULL), (3, to_variant_object(named_struct('d', DATE '2026-01-31')), NULL)"""
+    )
+    sql("""UPDATE lake.d.t SET v = parse_json('"new"') WHERE i = 2""")
+    sql("UPDATE lake.d.t SET i = 10 WHERE i = 1")
+    sql(
+        """MERGE INTO lake.d.t t USING (SELECT 3L AS i UNION ALL SELECT 4L) s ON t.i = s.i
+        WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (i, v) VALUES (4, parse_json('{}'))"""
+    )
+    table = lake.load_table("d.t")
+    rows = table.scan().to_arrow().sort_by("i").to_pylist()
+    assert [row["v"] and decode_variant(**row["v"]) for row in rows] == [
+        "new",
+        {},
+        {"a": 1, "b": [Decimal("1.5"), None, "x"]},
+    ]
+    assert decode_variant(**rows[2]["s"]["v"]) is True
+    table.append(pa.table({"i": [5], "v": [{"k": [1, 2]}]}))
+    table.refresh().compact()
+    assert sorted(sql("SELECT i, to_json(v), s IS NULL FROM lake.d.t")) == [
+        (2, '"new"', True),
+        (4, "{}", True),
+        (5, '{"k":[1,2]}', True),
+        (10, '{"a":1,"b":[1.5,null,"x"]}', False),
+    ]
+    assert sql("SELECT i FROM lake.d.t WHERE variant_get(v, '$.a', 'int') = 1") == [(10,)]
+    assert sorted(sql("SELECT i FROM lake.d.t WHERE v IS NULL OR s IS NULL")) == [(2,), (4,), (5,)]
+
+
+@pytest.mark.parametrize("kind", ["geometry", "geography(EPSG:4326, karney)", "list<geometry>"])
+def test_geometries_are_bytes_to_spark(table, sql, kind):
+    made = table(kind, None)
+    point = "X'0101000000000000000000F03F0000000000000040'"
+    value = f"array({point})" if kind.startswith("list") else point
+    sql(f"INSERT INTO lake.d.t VALUES (4, {value})")
+    sql(f"UPDATE lake.d.t SET g = {value} WHERE i = 1")
+    sql("DELETE FROM lake.d.t WHERE i = 3")
+    assert sorted(sql("SELECT i, g IS NULL FROM lake.d.t")) == [(1, False), (2, True), (4, False)]
+    rows = made.refresh().scan(where="i = 4").to_arrow().to_pylist()
+    found = rows[0]["g"][0] if kind.startswith("list") else rows[0]["g"]
+    assert struct.unpack("<BIdd", found) == (1, 1, 1.0, 2.0)
+    assert sql(f"SELECT count(*) FROM lake.d.t WHERE g = {value}") == [(2,)]
     sql("TRUNCATE TABLE lake.d.t")
     sql("ALTER TABLE lake.d.t DROP COLUMN g")
     sql("INSERT INTO lake.d.t VALUES (4)")

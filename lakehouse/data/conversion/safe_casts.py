@@ -15,6 +15,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     LongType,
@@ -198,5 +200,7 @@ _ACCEPTS: dict[type[IcebergType], Callable[[pa.DataType], bool]] = {
     UUIDType: lambda source: _is_text(source) or _is_bytes(source),
     FixedType: _is_bytes,
     BinaryType: _is_bytes,
+    GeometryType: _is_bytes,
+    GeographyType: _is_bytes,
     UnknownType: pa.types.is_null,
 }

@@ -24,6 +24,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -49,7 +51,9 @@ from lakehouse.data.conversion.nested_arrays import (
     map_parts,
 )
 from lakehouse.data.conversion.safe_casts import without_encoding
+from lakehouse.data.conversion.variant_arrays import is_variant, variants_of_file
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
+from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.table_properties import NAME_MAPPING
 from lakehouse.spec.types.arrow_types import field_id_of
 from lakehouse.spec.types.internal_values import constant_array
@@ -167,6 +171,8 @@ def _without_id(columns: Sequence[FileColumn], above: str = "") -> Iterator[str]
 
 
 def _without_id_below(column: FileColumn, name: str) -> Iterator[str]:
+    if is_variant(column.type) and all(child.field_id is None for child in column.children):
+        return
     if pa.types.is_struct(column.type):
         yield from _without_id(column.children, f"{name}.")
         return
@@ -350,6 +356,10 @@ class Projection:
 
     def _part(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
         kind = one.field_type
+        if isinstance(kind, VariantType):
+            self._expect(is_variant(column.type), column, one, name)
+            leaves = tuple(column.leaves)
+            return _Part(variants_of_file, leaves, exact=column.type == target.type)
         if isinstance(kind, StructType):
             self._expect(pa.types.is_struct(column.type), column, one, name)
             return self._struct_part(column, kind, target.type)
@@ -545,7 +555,7 @@ def can_promote(source: pa.DataType, kind: IcebergType) -> bool:
     if isinstance(kind, TimestampType | TimestamptzType | TimestampNanoType | TimestamptzNanoType):
         naive = isinstance(kind, TimestampType | TimestampNanoType)
         return bool(types.is_timestamp(source) or (naive and types.is_date32(source)))
-    if isinstance(kind, StringType | BinaryType):
+    if isinstance(kind, StringType | BinaryType | GeometryType | GeographyType):
         return _is_bytes(source)
     if isinstance(kind, UUIDType | FixedType):
         width = 16 if isinstance(kind, UUIDType) else len(kind)

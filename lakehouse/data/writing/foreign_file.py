@@ -42,7 +42,7 @@ from lakehouse.expressions.transforms.partition_transforms import transform_valu
 from lakehouse.expressions.typed_literals import cast_literal
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.partitioning.partition_terms import folder_texts
-from lakehouse.spec.schema.iceberg_types import fields_of, find_path
+from lakehouse.spec.schema.iceberg_types import VariantType, fields_of, find_path
 from lakehouse.spec.types.arrow_types import leaf_field_ids, schema_to_arrow
 from lakehouse.spec.types.internal_values import to_internal
 from lakehouse.storage.storage_protocol import FileInfo, Storage
@@ -228,6 +228,9 @@ class _Facts:
     def _doubtful(self, column: FileColumn, required: bool, depth: int = 0) -> bool:
         """Whether there may be nulls where none belong, or values beyond the table's type."""
         if column.children:
+            field = self._fields.get(cast("int", column.field_id))
+            if field is not None and isinstance(field.field_type, VariantType):
+                return required
             return (required and depth == 0) or any(
                 self._doubtful(child, self._requires(child), depth + 1) for child in column.children
             )
@@ -407,9 +410,10 @@ def _stray(
 ) -> Iterator[str]:
     """Columns that are none of the table's, nested ones too: nobody would ever read them."""
     for column in columns:
-        if column.field_id not in known:
+        field = None if column.field_id is None else known.get(column.field_id)
+        if field is None:
             yield f"{parent}{column.name}"
-        else:
+        elif not isinstance(field.field_type, VariantType):
             yield from _stray(column.children, known, f"{parent}{column.name}.")
 
 

@@ -35,8 +35,10 @@ from lakehouse.data.conversion.nested_arrays import (
     without_nulls,
 )
 from lakehouse.data.conversion.safe_casts import CastError, cast_primitive, without_encoding
-from lakehouse.errors import InvalidSchemaError
-from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.data.conversion.variant_arrays import variants_of
+from lakehouse.errors import CorruptMetadataError, InvalidInputError, InvalidSchemaError
+from lakehouse.spec.schema.iceberg_types import VariantType
+from lakehouse.spec.types.arrow_types import null_array, schema_to_arrow
 from lakehouse.spec.types.internal_values import constant_array
 
 ArrowData: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
@@ -63,8 +65,9 @@ def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.R
     Columns are matched by name, at every nesting level. Casts are safe ones only: nothing
     overflows, is rounded or cut. A missing optional column becomes its write default or null. Naive
     timestamps fit `timestamp`, aware ones `timestamptz` (converted to UTC); never the other way.
-    Dictionary, large, view and fixed-size-list types are accepted. Data with a schema but without
-    rows is checked too.
+    Dictionary, large, view and fixed-size-list types are accepted. A variant takes values of any
+    type, encoded (`variants_of`); geometries and geographies take WKB. Data with a schema but
+    without rows is checked too.
 
     Yields:
         Batches with the Arrow schema `schema_to_arrow(schema)`, field ids included.
@@ -147,7 +150,7 @@ class Coercer:
             elif field.required:
                 raise self._error(path, "is required and missing from the data")
             else:
-                result.append(pa.nulls(rows, target.type))
+                result.append(null_array(rows, target.type))
         return result
 
     def _default(self, one: NestedField, target: pa.Field, rows: int, path: str) -> pa.Array:
@@ -183,9 +186,11 @@ class Coercer:
     ) -> pa.Array:
         if array.type == target and isinstance(kind, _AS_THEY_ARE):
             return array
+        if isinstance(kind, VariantType) and not pa.types.is_null(array.type):
+            return self._variants(array, path)
         array = without_encoding(array)
         if pa.types.is_null(array.type):
-            return pa.nulls(len(array), target)
+            return null_array(len(array), target)
         if isinstance(kind, StructType):
             return self._struct(array, kind, target, path)
         if isinstance(kind, ListType):
@@ -196,6 +201,12 @@ class Coercer:
             return cast_primitive(array, kind, target)
         except CastError as error:
             raise self._error(path, str(error)) from error
+
+    def _variants(self, array: pa.Array, path: str) -> pa.Array:
+        try:
+            return variants_of(array)
+        except (InvalidInputError, CorruptMetadataError) as error:
+            raise self._error(path, f"has no such value: {error.message}") from error
 
     def _struct(
         self, array: pa.Array, kind: StructType, target: pa.DataType, path: str

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+from pyiceberg.types import GeographyType, GeometryType
 
 from lakehouse.data.statistics.column_metrics import (
     FileMetrics,
@@ -24,7 +25,9 @@ from lakehouse.data.statistics.column_metrics import (
     count_nans,
     footer_metrics,
 )
+from lakehouse.data.writing.logical_types import logical_types, with_logical_types
 from lakehouse.errors import InvalidPropertyError, StorageError
+from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.table_properties import (
     BLOOM_FPP_PREFIX,
     BLOOM_NDV_PREFIX,
@@ -191,6 +194,8 @@ class ParquetFileWriter:
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(schema, modes), 0)
         self._stream: OutputStream = storage.open_output(location)
         self._sink = _Sink(self._stream)
+        self._logical_types = logical_types(schema)
+        unmeasured = self._misread | options.unmeasured | _unordered(arrow_schema, schema)
         self.rows = 0
         try:
             # pyarrow writes each page and its header for itself
@@ -209,9 +214,7 @@ class ParquetFileWriter:
                 data_page_version=f"{options.page_version}.0",
                 max_rows_per_page=options.page_rows,
                 bloom_filter_options=options.bloom_options(arrow_schema),
-                write_statistics=statistics_columns(
-                    arrow_schema, self._misread | options.unmeasured
-                ),
+                write_statistics=statistics_columns(arrow_schema, unmeasured),
                 **encoding_options(arrow_schema, options.encodings, {*plain, *options.plain}),
                 write_page_index=True,
                 write_page_checksum=True,
@@ -243,8 +246,13 @@ class ParquetFileWriter:
 
     def close(self) -> tuple[FileMetrics, int]:
         """Publish the file durably; its metrics and size in bytes."""
+        if self._logical_types:
+            self._guard(self._out.flush)
+            self._sink.hold()
         self._guard(self._writer.close)
         self._guard(self._out.close)
+        if self._logical_types:
+            self._guard(lambda: self._sink.release(self._logical_types))
         size = self._stream.tell()
         try:
             self._stream.close()
@@ -286,14 +294,28 @@ class _Sink:
 
     def __init__(self, stream: OutputStream) -> None:
         self._stream: OutputStream | None = stream
+        self._held: list[bytes] | None = None
         self._written = 0
         self.closed = False
+
+    def hold(self) -> None:
+        """Keep what is written from now on, the end of the file, until `release`."""
+        self._held = []
+
+    def release(self, kinds: Mapping[int, bytes]) -> None:
+        """Write what was kept, with the logical types of columns by id."""
+        end, self._held = b"".join(self._held or ()), None
+        if self._stream is not None:
+            self._stream.write(with_logical_types(end, kinds))
 
     def forget(self) -> None:
         self._stream = None
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         self._written += len(data)
+        if self._held is not None:
+            self._held.append(bytes(data))
+            return len(data)
         return len(data) if self._stream is None else self._stream.write(data)
 
     def tell(self) -> int:
@@ -314,6 +336,23 @@ class _Sink:
 
     def seekable(self) -> bool:
         return False
+
+
+def _unordered(arrow: pa.Schema, schema: Schema) -> set[str]:
+    """Paths of geometries and geographies, whose bytes have no order."""
+    found = {
+        name
+        for field_id, field in fields_of(schema).items()
+        if isinstance(field.field_type, GeometryType | GeographyType)
+        and (name := schema.find_column_name(field_id)) is not None
+    }
+    # parts of lists and maps are called otherwise in Parquet
+    leaves = [path for one in arrow for path, _ in _leaves(one.name, one)]
+    return {
+        path
+        for path in leaves
+        if path.replace(".list.element", ".element").replace(".key_value.", ".") in found
+    }
 
 
 def _float_ids(schema: Schema, modes: Mapping[int, MetricsMode]) -> Sequence[int]:

@@ -21,7 +21,9 @@ from lakehouse.errors import (
     UnsupportedTypeError,
 )
 from lakehouse.row_changes.merge.key_matching import Hashes
+from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import (
+    field_to_arrow,
     schema_from_arrow,
     schema_to_arrow,
     type_from_arrow,
@@ -208,6 +210,8 @@ def _storable(given: pa.Schema, target: Schema) -> pa.Schema:
     known = {field.name: field for field in target.fields if field.field_type.is_primitive}
 
     def kept(field: pa.Field) -> pa.Field:
+        if field.name in known and isinstance(known[field.name].field_type, VariantType):
+            return field_to_arrow(known[field.name], field_ids=False).with_nullable(True)
         try:
             type_from_arrow(field.type, column=field.name)
         except UnsupportedTypeError:

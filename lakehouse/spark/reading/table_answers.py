@@ -31,7 +31,7 @@ from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.read_options import read_options
 from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
-from lakehouse.spark.spark_types import quoted, refuse_unreadable, shown_schema
+from lakehouse.spark.spark_types import quoted, shown_schema
 from lakehouse.spec.metadata.table_metadata import types_of
 from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.storage_protocol import Storage
@@ -95,7 +95,6 @@ class TableAnswers(Answers):
 
         Of those the ones that may have rows `among` which a query found others to join.
         """
-        refuse_unreadable(self.schema, told["columns"])
         plan = self.plan(told["filters"], told.get("among", "[]"))
         parquet_only(self.name, plan)
         return Raw(file_answer(plan, told["columns"], self.request.metadata))

@@ -36,7 +36,7 @@ from lakehouse.expressions.filter_binding import field_path
 from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.scan.planner import ScanRequest
 from lakehouse.spark.reading.misleading_names import misleading_columns
-from lakehouse.spark.spark_types import for_workers, listed_schema, quoted, shown_type
+from lakehouse.spark.spark_types import for_workers, quoted, shown_schema, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
@@ -94,7 +94,7 @@ def table_facts(
         "name": name,
         "id": metadata.table_uuid,
         "version": _version(metadata, snapshot, schema),
-        "schema": listed_schema(schema).json(),
+        "schema": shown_schema(schema).json(),
         "properties": dict(metadata.properties),
         "partitioning": partition_terms(metadata.spec(), schema),
         "grouping": _grouping(metadata, schema),

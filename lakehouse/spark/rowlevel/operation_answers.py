@@ -20,7 +20,6 @@ from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.reading.table_facts import FILE_HASH
 from lakehouse.spark.session_settings import properties_of_session
-from lakehouse.spark.spark_types import refuse_unreadable
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spark.writing.write_target import WriteTarget
@@ -95,7 +94,6 @@ class OperationAnswers(Answers):
 
     def plan(self, told: Arguments, _thing: object) -> Raw:
         """The files in which rows may change."""
-        refuse_unreadable(self._reading.schema, told["columns"])
         plan = self._reading.plan(told["filters"])
         if not self._reading.by_workers:
             parquet_only(self._table.name, plan)

@@ -26,7 +26,6 @@ from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.jvm.answers import Arguments
-from lakehouse.spark.spark_types import refuse_unwritable
 from lakehouse.spark.writing.merged_columns import GivenColumns, given_columns
 from lakehouse.spark.writing.write_answers import Commit, WriteAnswers, table_commit
 from lakehouse.spark.writing.write_options import write_options
@@ -135,7 +134,6 @@ def stream_write(
         NoSuchTableError: another table has the name.
     """
     table = _newest(loaded)
-    refuse_unwritable(table.name, table.schema())
     query_id, output_mode = told["stream"]["query"], told["stream"]["output_mode"]
     given = {key: text for key, text in told["options"].items() if key.lower() not in _OF_STREAMS}
     keys = _keys(table, told, updates=output_mode == "Update")

@@ -21,7 +21,7 @@ from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.row_streams import RowStreamAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
-from lakehouse.spark.spark_types import refuse_unwritable, to_iceberg_type
+from lakehouse.spark.spark_types import to_iceberg_type
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
 from lakehouse.spark.writing.stream_batches import StreamTail, stream_write
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
@@ -137,7 +137,6 @@ class WritableTableAnswers(TableAnswers):
                 if self._made_for_it:
                     self._unmake()
                 raise
-        refuse_unwritable(self.name, self._table.schema())
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
@@ -183,8 +182,6 @@ class WritableTableAnswers(TableAnswers):
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
-        if told["command"] != "DELETE":
-            refuse_unwritable(self.name, self._table.schema())
         return OperationAnswers(self._spark, self, self._table, self._target(), told["command"])
 
     def can_change(self, told: Arguments, _thing: object) -> bool:

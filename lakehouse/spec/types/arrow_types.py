@@ -24,6 +24,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -43,12 +45,30 @@ from pyiceberg.types import (
 
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.kept_by_bytes import MadeOnce
-from lakehouse.spec.schema.iceberg_types import FieldTypes, fields_by_id, schema_bytes
+from lakehouse.spec.schema.iceberg_types import (
+    FieldTypes,
+    VariantType,
+    fields_by_id,
+    primitive_from_string,
+    primitive_to_string,
+    schema_bytes,
+)
 from lakehouse.spec.schema.schema_json import assign_fresh_ids, check_names, make_field
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 DOC_KEY = b"doc"
+TYPE_KEY = b"iceberg.type"
+"""Says what a column of an Arrow type that stands for several types is: a variant, a geometry."""
+_EXTENSION_KEY = b"ARROW:extension:name"
+_EXTENSIONS = {b"arrow.parquet.variant": b"variant", b"geoarrow.wkb": b"geometry"}
 _ARROW: MadeOnce[pa.Schema] = MadeOnce()
+VARIANT = pa.struct(
+    [
+        pa.field("metadata", pa.binary(), nullable=False),
+        pa.field("value", pa.binary(), nullable=False),
+    ]
+)
+"""The Arrow type of variants, as Parquet stores them."""
 
 _TO_ARROW: dict[IcebergType, pa.DataType] = {
     BooleanType(): pa.bool_(),
@@ -66,6 +86,7 @@ _TO_ARROW: dict[IcebergType, pa.DataType] = {
     BinaryType(): pa.binary(),
     UUIDType(): pa.uuid(),
     UnknownType(): pa.null(),
+    VariantType(): VARIANT,
 }
 
 _FROM_ARROW: tuple[tuple[Callable[[pa.DataType], bool], IcebergType], ...] = (
@@ -95,7 +116,7 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
     """The Arrow schema of a table's data, made once for a schema.
 
     Strings are `string`, lists `list`, `timestamptz` has zone UTC, `uuid` is Arrow's extension
-    type.
+    type, a variant `struct<metadata: binary, value: binary>`, geometries and geographies WKB.
 
     Args:
         schema: the table's schema.
@@ -110,6 +131,38 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
         lambda: _schema_to_arrow(schema, field_ids),
         lambda _: 2 * schema_bytes(schema),
     )
+
+
+def null_array(length: int, kind: pa.DataType) -> pa.Array:
+    """Nulls of a type; required fields of null structs have values, which Parquet asks for."""
+    if not pa.types.is_struct(kind) or not kind.num_fields:
+        return pa.nulls(length, kind)
+    children = [
+        null_array(length, one.type) if one.nullable else _placeholders(length, one.type)
+        for one in kind
+    ]
+    mask = pa.repeat(pa.scalar(True), length)
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def _placeholders(length: int, kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _placeholders(length, kind.storage_type))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        children = [
+            null_array(length, one.type) if one.nullable else _placeholders(length, one.type)
+            for one in kind
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_struct(kind):
+        return pa.array([{}] * length, kind)
+    offsets = pa.repeat(pa.scalar(0, pa.int32()), length + 1)
+    if pa.types.is_map(kind):
+        keys, items = pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(offsets, pa.nulls(0, kind.value_type), type=kind)
+    return pa.Array.from_buffers(kind, length, [None, *pa.nulls(length, kind).buffers()[1:]])
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
@@ -143,6 +196,8 @@ def field_to_arrow(field: NestedField, *, field_ids: bool = True, path: str = ""
         metadata[FIELD_ID_KEY] = str(field.field_id).encode()
         if field.doc:
             metadata[DOC_KEY] = field.doc.encode()
+    if isinstance(field.field_type, VariantType | GeometryType | GeographyType):
+        metadata[TYPE_KEY] = primitive_to_string(field.field_type).encode()
     arrow_type = type_to_arrow(field.field_type, field_ids=field_ids, column=name)
     return pa.field(field.name, arrow_type, nullable=not field.required, metadata=metadata or None)
 
@@ -165,6 +220,8 @@ def type_to_arrow(
         return pa.decimal128(field_type.precision, field_type.scale)
     if isinstance(field_type, FixedType):
         return pa.binary(len(field_type))
+    if isinstance(field_type, GeometryType | GeographyType):
+        return pa.binary()
     found = _TO_ARROW.get(field_type)
     if found is None:
         raise UnsupportedTypeError(
@@ -214,6 +271,13 @@ def type_from_arrow(
     return _ArrowReader(lambda: next(counter), downcast_ns).convert(arrow_type, column)
 
 
+def stated_type(field: pa.Field) -> IcebergType | None:
+    """The type that a field's metadata say: a variant, a geometry or a geography."""
+    metadata = field.metadata or {}
+    text = metadata.get(TYPE_KEY) or _EXTENSIONS.get(metadata.get(_EXTENSION_KEY, b""))
+    return None if text is None else primitive_from_string(text.decode())
+
+
 class _ArrowReader:
     """Converts types; `next_id` gives ids, None takes them from field metadata."""
 
@@ -231,7 +295,7 @@ class _ArrowReader:
         return make_field(
             self.field_id(field, path),
             field.name,
-            self.convert(field.type, path),
+            stated_type(field) or self.convert(field.type, path),
             required=not field.nullable,
             doc=doc.decode() if doc else None,
         )
@@ -258,7 +322,7 @@ class _ArrowReader:
             element_id = self.field_id(element, f"{path}.element")
             return ListType(
                 element_id=element_id,
-                element_type=self.convert(element.type, f"{path}.element"),
+                element_type=stated_type(element) or self.convert(element.type, f"{path}.element"),
                 element_required=not element.nullable,
             )
         if pa.types.is_map(arrow_type):
@@ -267,7 +331,7 @@ class _ArrowReader:
                 self.field_id(key, f"{path}.key"),
                 self.convert(key.type, f"{path}.key"),
                 self.field_id(item, f"{path}.value"),
-                self.convert(item.type, f"{path}.value"),
+                stated_type(item) or self.convert(item.type, f"{path}.value"),
                 not item.nullable,
             )
         if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
@@ -290,6 +354,8 @@ class _ArrowReader:
         extension = getattr(arrow_type, "extension_name", None)
         if extension == "arrow.uuid":
             return UUIDType()
+        if extension == "geoarrow.wkb":
+            return GeometryType()
         if extension == "arrow.json":
             return self.convert(arrow_type.storage_type, path)
         raise UnsupportedTypeError(
@@ -359,6 +425,8 @@ def _all_have_ids(schema: pa.Schema) -> bool:
         field = pending.pop()
         if FIELD_ID_KEY not in (field.metadata or {}):
             return False
+        if stated_type(field) is not None:
+            continue
         arrow_type = field.type
         if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
             arrow_type = arrow_type.value_type

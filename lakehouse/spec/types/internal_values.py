@@ -37,7 +37,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.spec.types.arrow_types import physical_type, type_to_arrow
+from lakehouse.spec.types.arrow_types import null_array, physical_type, type_to_arrow
 
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -137,7 +137,7 @@ def to_scalar(value: Any, kind: IcebergType, arrow_type: pa.DataType) -> pa.Scal
 def constant_array(value: Any, kind: IcebergType, arrow_type: pa.DataType, length: int) -> pa.Array:
     """`length` times the same value."""
     if value is None:
-        return pa.nulls(length, arrow_type)
+        return null_array(length, arrow_type)
     scalar = to_scalar(value, kind, arrow_type)
     if isinstance(arrow_type, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(arrow_type, pa.repeat(scalar.value, length))

@@ -87,14 +87,15 @@ def test_every_field_carries_its_id():
     assert shown["u"].dataType == sp.BinaryType()
 
 
-@pytest.mark.parametrize("kind", [ice.GeometryType(), ice.GeographyType(), VariantType()])
-def test_a_type_spark_lacks_is_refused_by_name(kind):
-    nested = ice.StructType(ice.NestedField(2, "when", kind, required=False))
-    with pytest.raises(UnsupportedTypeError, match=r"'outer\.when'"):
-        to_spark_schema(Schema(ice.NestedField(1, "outer", nested, required=False)))
+def test_variants_and_geometries_have_types_in_spark():
+    kinds = (VariantType(), ice.GeometryType(), ice.GeographyType())
+    fields = [ice.NestedField(at, f"c{at}", kind, required=False) for at, kind in enumerate(kinds)]
+    shown = to_spark_schema(Schema(*fields))
+    assert [one.dataType for one in shown] == [sp.VariantType(), sp.BinaryType(), sp.BinaryType()]
+    assert to_iceberg_schema(shown).find_type("c0") == VariantType()
 
 
-@pytest.mark.parametrize("kind", [sp.DayTimeIntervalType(), sp.VariantType(), sp.NullType()])
+@pytest.mark.parametrize("kind", [sp.DayTimeIntervalType(), sp.NullType()])
 def test_a_type_iceberg_lacks_is_refused_by_name(kind):
     with pytest.raises(UnsupportedTypeError, match=r"'outer\.element'"):
         to_iceberg_schema(sp.StructType([sp.StructField("outer", sp.ArrayType(kind))]))

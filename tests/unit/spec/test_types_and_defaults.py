@@ -40,7 +40,7 @@ from lakehouse.spec.schema.schema_json import (
     schema_from_json,
     schema_to_json,
 )
-from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import VARIANT, schema_to_arrow
 from lakehouse.spec.types.type_text import to_iceberg_type, type_from_text
 
 NAIVE = dt.datetime.fromisoformat("2020-01-01T00:00:00")
@@ -202,10 +202,9 @@ def test_defaults_that_are_no_value_of_the_type(kind, value):
         default_from_json(kind, value)
 
 
-def test_a_variant_column_can_be_opened_but_not_carried_by_arrow():
+def test_a_variant_column_is_bytes_in_arrow():
     optional = {"required": False, "type": "variant"}
     fields = [{"id": 1, "name": "v", **optional}, {"id": 2, "name": "w", **optional}]
     schema = schema_from_json({"type": "struct", "fields": fields})
     assert schema_to_json(schema)["fields"][0]["type"] == "variant"
-    with pytest.raises(UnsupportedTypeError, match=r"'v'.*inserts.*refused.*'w'"):
-        schema_to_arrow(schema)
+    assert schema_to_arrow(schema).types == [VARIANT, VARIANT]
