@@ -808,7 +808,7 @@ KEPT_FOR_OTHERS: Mapping[str, str] = {
     "identifier-fields.rely": "Keys are checked where rows are merged.",
     "read.data-planning-mode": "Plans are made by the driver.",
     "read.delete-planning-mode": "Plans are made by the driver.",
-    "read.orc.": "ORC is not read.",
+    "read.orc.": "ORC files are read whole.",
     "read.parquet.vectorization.": "Reading is always vectorised.",
     "read.split.adaptive-size.enabled": "Tasks are as large as read.split.target-size says.",
     "read.split.metadata-target-size": "Metadata tables are made in one piece.",

@@ -93,7 +93,7 @@ class DeleteLoader:
         Raises:
             NoSuchFileError: a delete file is missing.
             CorruptMetadataError: a delete file that cannot be read.
-            UnsupportedFeatureError: a delete file that is neither Parquet, Avro nor Puffin.
+            UnsupportedFeatureError: a delete file that is neither Parquet, Avro, ORC nor Puffin.
         """
         vectors = [delete for delete in deletes if delete.is_deletion_vector]
         if vectors:

@@ -123,7 +123,7 @@ def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Foo
     """
     if one.file_format.lower() != "parquet":
         raise UnsupportedFeatureError(
-            f"file {one.file_path} has format {one.file_format}; this version reads Parquet",
+            f"file {one.file_path} has format {one.file_format}; Parquet, Avro and ORC are read",
             file=one.file_path,
         )
     tail = read_footer(storage, one.file_path, one.file_size_in_bytes)

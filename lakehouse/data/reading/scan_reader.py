@@ -1,6 +1,6 @@
 """Data files to Arrow batches: columns by field id, deletes applied, rows filtered.
 
-Files are Parquet, or Avro that was added from elsewhere. They are decoded on several threads, and
+Files are Parquet, or Avro and ORC that others wrote. They are decoded on several threads, and
 their rows come in order, with bounded memory.
 """
 
@@ -27,7 +27,6 @@ from pyiceberg.types import PrimitiveType
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
 from lakehouse.data.deletes.deletion_vector import Positions
-from lakehouse.data.reading.avro.avro_reader import AVRO, AvroFile, AvroTaskReader
 from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.data.reading.parquet_reader import (
     ParquetTaskReader,
@@ -36,6 +35,7 @@ from lakehouse.data.reading.parquet_reader import (
     readable,
 )
 from lakehouse.data.reading.scan_columns import ScanColumns, TaskReader, WantedRows
+from lakehouse.data.reading.whole_files import WHOLE_FORMATS, WholeFileReader
 from lakehouse.errors import (
     CorruptMetadataError,
     InvalidPartitionSpecError,
@@ -146,7 +146,7 @@ def read_tasks(
         CorruptMetadataError: a file is not valid Parquet or Puffin.
         InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
         InvalidExpressionError: a function of the filter cannot be computed for a row.
-        UnsupportedFeatureError: a file that is neither Parquet nor Avro, nor a Puffin file of
+        UnsupportedFeatureError: a file that is neither Parquet, Avro nor ORC, nor a Puffin file of
             deletion vectors.
     """
     return RowReader(request, storage).read(tasks)
@@ -262,8 +262,8 @@ class RowReader:
             name_mapping=self._request.name_mapping,
             batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
         )
-        avro = task.data_file.file_format.lower() == AVRO
-        return (AvroTaskReader if avro else ParquetTaskReader)(wanted, self._storage)
+        whole = task.data_file.file_format.lower() in WHOLE_FORMATS
+        return (WholeFileReader if whole else ParquetTaskReader)(wanted, self._storage)
 
     def deleted(self, file: DataFile, deletes: Sequence[DataFile]) -> Positions:
         """Positions deleted from a file."""
@@ -327,8 +327,8 @@ class RowReader:
         mapping = (
             _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
         )
-        if one.file_format.lower() == AVRO:
-            return self._read_avro_deletes(one, schema, arrow, mapping)
+        if one.file_format.lower() in WHOLE_FORMATS:
+            return self._read_whole_deletes(one, schema, arrow, mapping)
         source = open_parquet(self._storage, one, load_footer(self._storage, one))
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
@@ -344,11 +344,11 @@ class RowReader:
             batches = _flat_batches(decoded, columns, schema, one.file_path, leaves)
         return pa.Table.from_batches(batches, schema=arrow)
 
-    def _read_avro_deletes(
+    def _read_whole_deletes(
         self, one: DataFile, schema: Schema, arrow: pa.Schema, mapping: str | None
     ) -> pa.Table:
         path = one.file_path
-        source = AvroFile(path, self._storage.read(path))
+        source = WHOLE_FORMATS[one.file_format.lower()](path, self._storage.read(path))
         columns = file_columns(source.schema, mapping, path)
         batches = _flat_batches(source.batches(_WHOLE_ROW_GROUPS), columns, schema, path)
         return pa.Table.from_batches(batches, schema=arrow)

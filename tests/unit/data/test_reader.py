@@ -262,7 +262,9 @@ def test_what_is_missing_or_wrong_is_named():
 
     with pytest.raises(NoSuchFileError, match="nowhere"):
         read(dataclasses.replace(one, file_path="memory://read/nowhere.parquet"))
-    with pytest.raises(UnsupportedFeatureError, match="orc"):
+    with pytest.raises(UnsupportedFeatureError, match="lance"):
+        read(dataclasses.replace(one, file_format="lance"))
+    with pytest.raises(CorruptMetadataError, match="not readable ORC"):
         read(dataclasses.replace(one, file_format="orc"))
     with pytest.raises(InvalidSchemaError, match=r"lacks required column 'new'"):
         read(one, Schema(NestedField(7, "new", LongType(), required=True)))

@@ -17,14 +17,10 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from lakehouse.data.reading.column_projection import Projection, file_columns
-from lakehouse.data.reading.scan_columns import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.manifests.avro_decoding import AVRO_PRIMITIVES
 from lakehouse.spec.manifests.avro_container import DECODING_ERRORS, inflated_blocks, read_header
-from lakehouse.storage.storage_protocol import Storage
 
-AVRO = "avro"
 _DAMAGE = (*DECODING_ERRORS, pa.ArrowException)
 
 
@@ -84,56 +80,6 @@ class AvroFile:
         return CorruptMetadataError(
             f"file {self._path} is not readable Avro: {error}", file=self._path
         )
-
-
-class AvroTaskReader(TaskReader):
-    """Reads one scan task over an Avro file.
-
-    The file counts as one row group, whichever byte range the task names.
-
-    Args:
-        rows: what is wanted of the file.
-        storage: where the file is.
-
-    Raises:
-        NoSuchFileError, StorageError: it cannot be read.
-        CorruptMetadataError: it is not valid Avro, or inflates to far more than its size.
-        UnsupportedFeatureError: an Avro type that no Iceberg type stands for.
-        InvalidSchemaError: a column cannot be resolved.
-    """
-
-    def __init__(self, rows: WantedRows, storage: Storage) -> None:
-        super().__init__(rows)
-        self._file: AvroFile | None = None
-        self.row_groups: list[RowGroup] = []
-        if rows.task.start > 0:
-            return
-        self._file = AvroFile(self.path, storage.read_range(self.path, 0, storage.size(self.path)))
-        scan, file = rows.scan, rows.task.data_file
-        known = file_columns(self._file.schema, rows.name_mapping, self.path)
-        constants = scan.constants(file)
-        self._projection = Projection(
-            known, scan.read_fields, scan.read_arrow, constants, self.path, pruned=False
-        )
-        self.row_groups = [RowGroup(0, 0, file.record_count)]
-
-    def close(self) -> None:
-        """Release the file."""
-        self._file = None
-
-    def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
-        """Wanted rows and columns of the file."""
-        position = group.first_row
-        for batch in self._file.batches(self._rows.batch_rows) if self._file else ():
-            wanted = self.wanted(batch, batch.num_rows, position)
-            position += batch.num_rows
-            if wanted is not None and wanted.num_rows:
-                yield wanted
-        if position != group.rows:
-            raise CorruptMetadataError(
-                f"{self.path} holds {position} rows, its manifest says {group.rows}",
-                file=self.path,
-            )
 
 
 _ID = b"PARQUET:field_id"
