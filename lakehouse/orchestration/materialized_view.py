@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql import SparkSession
 from rich.console import RenderableType
 
 from lakehouse.errors import (
@@ -42,6 +41,9 @@ from lakehouse.orchestration.assets.staleness import (
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
 from lakehouse.table import Table
 from lakehouse.view import SPARK, View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STORAGE, REFRESH, ENGINE = (f"lakehouse.mv.{one}" for one in ("storage-table", "mode", "engine"))
 """Properties of a view: where its rows are, how they are brought up to date, and by what."""
@@ -248,7 +250,7 @@ class MaterializedView:
         Raises:
             NoSuchTableError: a source is not there any more.
         """
-        definition, storage = self._definition(), self._storage()
+        definition, storage = self.definition(), self._storage()
         stale, state = definition.staleness(self._lake), refresh_state(storage)
         now = self._lake.environment.now_ms()
         sources = {}
@@ -296,7 +298,7 @@ class MaterializedView:
             NoSuchTableError: a source is not there any more.
             TableAlreadyExistsError: what has the name of the storage table is not ours.
         """
-        definition, storage = self._definition(), self._storage()
+        definition, storage = self.definition(), self._storage()
         stale, state = definition.staleness(self._lake), refresh_state(storage)
         same = state is not None and dict(state.inputs) == dict(stale.inputs)
         if same and not full and not stale.redefined:
@@ -333,7 +335,14 @@ class MaterializedView:
         if storage is not None:
             self._lake.drop_table(self.storage)
 
-    def _definition(self) -> DerivedTable:
+    def definition(self) -> DerivedTable:
+        """How its storage table is computed.
+
+        >>> from lakehouse.orchestration import MaterializedView
+        >>> sql = "SELECT max(event_ts) AS last FROM raw.events"
+        >>> MaterializedView.create(lake, "marts.last", sql).definition().inputs
+        ('raw.events',)
+        """
         return _definition(self.name, self._view.sql(SPARK), self._view.properties)
 
     def _storage(self) -> Table | None:

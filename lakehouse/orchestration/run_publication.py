@@ -40,7 +40,8 @@ BY_EXECUTOR_TAG = ".lakehouse/published-by-executor"
 PUBLISHED_BY = ("step", "run")
 KEEP_MS = 7 * 24 * 60 * 60 * 1000
 """Expiry removes the branch of a run that was never published so long after its last write."""
-_PREFIX = "run-"
+RUN_BRANCH = "run-"
+"""So begin names of the branches of runs."""
 
 
 def run_branch(
@@ -74,7 +75,7 @@ def run_branch(
         if before is None:
             break
         run = before
-    return f"{_PREFIX}{run.run_id}"
+    return f"{RUN_BRANCH}{run.run_id}"
 
 
 def _goes_on(run: dg.DagsterRun, instance: dg.DagsterInstance | None) -> bool:
@@ -193,7 +194,7 @@ def checks_of(
 def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> None:
     """Publish what runs have left that succeeded and were killed before they could."""
     for branch in OpenBranches(lake.catalog, lake.environment).all():
-        run = _successful(branch, instance) if branch.startswith(_PREFIX) else None
+        run = _successful(branch, instance) if branch.startswith(RUN_BRANCH) else None
         if run is not None:
             try:
                 publish_run(lake, branch, run, instance)
@@ -203,7 +204,7 @@ def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> Non
 
 def _successful(branch: str, instance: dg.DagsterInstance) -> dg.DagsterRun | None:
     """The run that succeeded on a branch: that of its name, or one that went on with it."""
-    first = branch.removeprefix(_PREFIX)
+    first = branch.removeprefix(RUN_BRANCH)
     found = instance.get_run_group(first) if instance.has_run(first) else None
     for run in () if found is None else found[1]:
         if run.is_success and run_branch(run, instance, "run") == branch:

@@ -243,9 +243,9 @@ def test_it_landed_after_the_table_was_computed(chain: Any) -> None:
 def test_it_was_removed_or_not_published(chain: Any) -> None:
     lake, derived, _ = chain
     table = lake.load_table("clean.a")
-    table.create_branch("lakehouse-run-1")
+    table.create_branch("run-1")
     table.delete("k = 'b'")
     found = asked(lake, derived, "clean.a", "k = 'b'")
-    assert found.reasons[0].startswith("branch or tag lakehouse-run-1 of clean.a has it")
+    assert found.reasons[0].startswith("branch run-1 of clean.a has it: it was not published")
     assert found.reasons[1].startswith("clean.a had it until snapshot")
     assert found.reasons[2].startswith("the SQL of clean.a gives the row")

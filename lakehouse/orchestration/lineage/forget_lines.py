@@ -30,6 +30,7 @@ from lakehouse.orchestration.lineage.forget import (
 from lakehouse.orchestration.lineage.impact import Reached, landed_in, rows_below
 from lakehouse.orchestration.lineage.undo_by_rows import Inverse, comparable
 from lakehouse.orchestration.lineage.value_traces import ANY_COLUMN, Key, LandedLines
+from lakehouse.orchestration.lineage.view_definitions import with_views
 from lakehouse.orchestration.lineage.why import Model, asked_table, tables_at
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.table import Table
@@ -57,7 +58,7 @@ def forget_lines(
     except NotFoundError:
         derived, others = None, []
     else:
-        derived = {one.name: one for one in checkout.pipeline.derived}
+        derived = with_views(lake, checkout.pipeline.derived)
         others = list(checkout.pipeline.others)
     name = _raw_table(lake, derived or {}, landed, tables)
     with spark_when_asked("lakehouse-forget") as session:

@@ -27,6 +27,7 @@ from lakehouse.orchestration.assets.incremental import having, with_keys
 from lakehouse.orchestration.assets.staleness import RefreshState, refresh_state
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.traced_query import UntracedError
+from lakehouse.orchestration.lineage.view_definitions import with_views
 from lakehouse.orchestration.lineage.why import (
     MOST_LINES,
     Model,
@@ -160,7 +161,7 @@ def impact(
         InvalidInputError: neither a file nor a condition, or both; more than `MOST_LINES` rows.
     """
     checkout: Any = load_module("definitions", Path.cwd())
-    derived = {one.name: one for one in checkout.pipeline.derived}
+    derived = with_views(lake, checkout.pipeline.derived)
     with spark_when_asked("lakehouse-impact") as session:
         return followed_rows(
             lake,
@@ -193,6 +194,7 @@ def followed_rows(
     if lines and file is None:
         raise InvalidInputError("--line is of a landing file: name it with --file")
     table = asked_table(lake, name, where)
+    name = table.name
     if file is None:
         asked: _Where = where or ""
         of = f"rows where {where}"

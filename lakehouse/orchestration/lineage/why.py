@@ -46,6 +46,7 @@ from lakehouse.orchestration.assets.portable_sql import translated, typed
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
+from lakehouse.orchestration.lineage.asked_rows import asked_values
 from lakehouse.orchestration.lineage.traced_query import (
     ROW,
     Same,
@@ -58,6 +59,7 @@ from lakehouse.orchestration.lineage.traced_query import (
     traced,
 )
 from lakehouse.orchestration.lineage.undo_by_rows import comparable
+from lakehouse.orchestration.lineage.view_definitions import plain_view, storage_of, with_views
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.orchestration.run_publication import checks_of
 from lakehouse.spec.metadata.snapshot import (
@@ -93,7 +95,7 @@ class Origin:
 
     Attributes:
         table: dotted name.
-        snapshot_id: at which it was read.
+        snapshot_id: at which it was read; None: a view, which has none.
         rows: these rows; of a table that is not followed further, at most their landing lines.
         count: how many they are.
         run_id: that last changed rows of the table by then; None: no run of Dagster.
@@ -107,7 +109,7 @@ class Origin:
     """
 
     table: str
-    snapshot_id: int
+    snapshot_id: int | None
     rows: pa.Table
     count: int
     run_id: str | None
@@ -168,7 +170,7 @@ class Why:
             "steps": [
                 {
                     "table": one.table,
-                    "snapshot_id": str(one.snapshot_id),
+                    "snapshot_id": None if one.snapshot_id is None else str(one.snapshot_id),
                     "committed_at": one.committed_at.isoformat(),
                     "run_id": one.run_id,
                     "definition": one.definition or None,
@@ -237,10 +239,11 @@ def _told(
     """A line for each table, for its code and checks, for each note and some rows, indented."""
     by = "" if origin.run_id is None else f" by run {origin.run_id[:8]}"
     count = origin.count
+    at = "of a view" if origin.snapshot_id is None else f"at snapshot {origin.snapshot_id}"
     yield Text.assemble(
         "  " * depth + ("from " if depth else ""),
         (origin.table, "bold"),
-        f": {count:,} {'row' if count == 1 else 'rows'} at snapshot {origin.snapshot_id}, "
+        f": {count:,} {'row' if count == 1 else 'rows'} {at}, "
         f"{origin.committed_at:%Y-%m-%d %H:%M:%S} UTC{by}",
     )
     told = [f"code {origin.definition[:8]}"] if origin.definition else []
@@ -298,7 +301,7 @@ def why(
         InvalidInputError: too many rows, or no such column.
     """
     checkout: Any = load_module("definitions", Path.cwd())
-    derived = {one.name: one for one in checkout.pipeline.derived}
+    derived = with_views(lake, checkout.pipeline.derived)
     with spark_when_asked("lakehouse-why") as session:
         found = explained_rows(
             lake,
@@ -381,6 +384,13 @@ def explained_rows(
 
     `keys` are columns that rows of tables of functions have from their inputs' rows.
     """
+    explaining = _Explaining(lake, derived, session, keys or {})
+    view = plain_view(lake, name)
+    if view is not None:
+        if run is not None or snapshot_id is not None:
+            raise InvalidInputError(f"{name} is a view: it has no snapshots and no runs")
+        origin = explaining.of_view(view, where, column)
+        return _answer(lake, where, column, origin)
     table = asked_table(lake, name)
     if run is not None:
         if snapshot_id is not None:
@@ -401,7 +411,10 @@ def explained_rows(
     rows = scan.to_arrow()
     if not rows.num_rows:
         raise NotFoundError(f"no row of {name} at snapshot {snapshot.snapshot_id} is {where}")
-    origin = _Explaining(lake, derived, session, keys or {}).origin(table, snapshot, rows, column)
+    return _answer(lake, where, column, explaining.origin(table, snapshot, rows, column))
+
+
+def _answer(lake: Lakehouse, where: str, column: str | None, origin: Origin) -> Why:
     equal, difference = _compared(origin, column)
     return Why(where, column, origin, _lines(origin), _quarantined(lake, origin), equal, difference)
 
@@ -446,6 +459,32 @@ class _Explaining:
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             computed=None if None in computed else pa.concat_tables(computed),
         )
+
+    def of_view(self, view: DerivedTable, where: str, column: str | None) -> Origin:
+        """Where rows of a view come from, as its tables are now.
+
+        Raises NotFoundError: it has no such row. InvalidInputError: too many, or no such column.
+        """
+        schema = self.lake.load_view(view.name).schema()
+        check_condition(view.name, where, schema)
+        if column is not None and column not in schema.column_names:
+            raise InvalidInputError(f"{view.name} has no column {column!r}")
+        tables, _ = tables_at(self.lake, view.inputs, {})
+        if view.query is None or len(tables) < len(view.inputs):
+            raise NotFoundError(f"{view.name} has no rows: a table that it reads has none")
+        model = Model(view.query, tables, view.name, self.session)
+        rows = model.asked_for(*asked_values(schema, where))
+        if rows.num_rows > MOST_ROWS:
+            raise InvalidInputError(
+                f"{rows.num_rows:,} rows of {view.name} are {where}: at most {MOST_ROWS:,} are "
+                "explained at once; narrow --where"
+            )
+        if not rows.num_rows:
+            raise NotFoundError(f"no row of {view.name} is {where}")
+        now = datetime.fromtimestamp(self.lake.environment.now_ms() / 1000, UTC)
+        found = Origin(view.name, None, rows, rows.num_rows, None, now)
+        heads = {name: snapshot.snapshot_id for name, (_, snapshot) in tables.items()}
+        return self._computed_from(view, found, heads, None, rows, column)
 
     def _function(self, found: Origin, table: Table, snapshot: Snapshot) -> Origin:
         """Of a plain asset: the tables that its snapshot says were read."""
@@ -637,7 +676,7 @@ class Model:
         joined = _of_targets(query, columns, on)
         found: dict[str, list[pa.Array]] = {}
         for part, text in [(query, joined), *((one, one.query) for one in query.beside)]:
-            numbers = self.run(text, {**read, **({_TARGETS: targets} if names else {})})
+            numbers = self._numbers(text, {**read, **({_TARGETS: targets} if names else {})})
             for leaf in part.leaves:
                 found.setdefault(leaf.table, []).append(
                     pc.drop_null(pc.unique(numbers[leaf.column].combine_chunks()))
@@ -655,6 +694,15 @@ class Model:
         if any(rows is None for rows in known.values()):
             return None
         return self.run(self.query, {n: one for n, one in known.items() if one is not None})
+
+    def asked_for(
+        self, values: Mapping[str, pa.ChunkedArray], conditions: Sequence[exp.Expr]
+    ) -> pa.Table:
+        """Rows of the result that meet conditions on its columns, which say these values."""
+        query = exp.Select(
+            expressions=[exp.Star()], from_=exp.From(this=_subquery(self.query.copy(), "__asked"))
+        )
+        return self.run(query.where(*[one.copy() for one in conditions]), self.read(values, None))
 
     def rows_only_of(
         self, given: Mapping[str, pa.Table], rows: pa.Table
@@ -707,7 +755,7 @@ class Model:
         for part in query.beside:
             for leaf in part.leaves:
                 if leaf.table in marked and marked[leaf.table].num_rows:
-                    numbers = self.run(part.query, read)[leaf.column]
+                    numbers = self._numbers(part.query, read)[leaf.column]
                     if pc.any(pc.is_in(numbers, marked[leaf.table][ROW].combine_chunks())).as_py():
                         return None
         found = []
@@ -719,7 +767,7 @@ class Model:
                     expression=exp.column(ROW, table=_TARGETS, quoted=True),
                 )
                 joined = _of_targets(query, names or [leaf.column], [on])
-                found.append(self.run(joined, {**read, _TARGETS: targets}))
+                found.append(self._numbers(joined, {**read, _TARGETS: targets}))
         if not found:
             return schema.empty_table().select(names)
         if not names:
@@ -769,6 +817,16 @@ class Model:
             rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
             found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
         return found
+
+    def _numbers(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The result of a traced query. Raises UntracedError: the engine does not take it."""
+        try:
+            return self.run(query, tables)
+        except LakehouseError:
+            raise
+        except Exception as error:
+            first = str(error).splitlines()[0]
+            raise UntracedError(f"a query that the engine refuses ({first})") from error
 
     def run(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The result of a query over rows of the tables, by their names in the query."""
@@ -844,8 +902,13 @@ def asked_table(lake: Lakehouse, name: str, where: str | None = None) -> Table:
         InvalidInputError: the condition is empty, or cannot be read.
     """
     try:
-        table = lake.load_table(name)
+        table = lake.load_table(storage_of(lake, name))
     except NoSuchTableError as error:
+        if lake.view_exists(name):
+            materialized = storage_of(lake, name) != name
+            told = f"was never refreshed: lakehouse materialized-view refresh {name}"
+            is_view = "is a view without rows of its own: name a table that it reads"
+            raise NotFoundError(f"{name} {told if materialized else is_view}") from error
         near = get_close_matches(name, lake.list_tables(), 3)
         told = f"did you mean {' or '.join(near)}?" if near else "`lakehouse tables` lists them"
         raise NotFoundError(f"there is no table {name}: {told}") from error

@@ -26,11 +26,10 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, IcebergType, StringType, TimestampType, TimestamptzType
+from pyiceberg.types import StringType
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
 
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.expressions.bound_filter import And, Bound, Leaf, Op
@@ -40,20 +39,34 @@ from lakehouse.incremental_queries import inlined
 from lakehouse.ingestion.landing_ledger import LedgerRow
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import read_ledger
+from lakehouse.ingestion.stamp import AUDIT_BRANCH
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import refresh_state
 from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.lineage.asked_rows import (
+    TIMES,
+    asked_values,
+    conjuncts,
+    with_names,
+)
 from lakehouse.orchestration.lineage.value_traces import Key
-from lakehouse.orchestration.lineage.why import Model, asked_table, snapshot_at, tables_at
+from lakehouse.orchestration.lineage.view_definitions import plain_view, with_views
+from lakehouse.orchestration.lineage.why import (
+    Model,
+    asked_table,
+    check_condition,
+    snapshot_at,
+    tables_at,
+)
 from lakehouse.orchestration.resources import spark_when_asked
+from lakehouse.orchestration.run_publication import RUN_BRANCH
 from lakehouse.spec.metadata.snapshot import (
     OPERATION_APPEND,
     OPERATION_REPLACE,
     RUN_ID,
     Snapshot,
 )
-from lakehouse.spec.types.internal_values import typed_array
 from lakehouse.table import Table
 
 if TYPE_CHECKING:
@@ -75,7 +88,6 @@ _PLAIN = (
     exp.Trim, exp.Nullif, exp.Upper, exp.Lower, exp.Coalesce, exp.Cast, exp.DataType, exp.Paren,
     exp.Column, exp.Identifier, exp.Literal,
 )  # fmt: skip
-_TIMES = (DateType, TimestampType, TimestamptzType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +152,7 @@ def why_not(lake: Lakehouse, table: str, where: str) -> WhyNot:
         NotFoundError: no checkout, or a table without rows.
     """
     checkout: Any = load_module("definitions", Path.cwd())
-    derived = {one.name: one for one in checkout.pipeline.derived}
+    derived = with_views(lake, checkout.pipeline.derived)
     with spark_when_asked("lakehouse-why-not") as session:
         return explained_absence(lake, derived, table, where, session=session)
 
@@ -154,15 +166,22 @@ def explained_absence(
     session: Callable[[], SparkSession],
 ) -> WhyNot:
     """As `why_not`, by these definitions."""
-    table = asked_table(lake, name, where)
-    count = table.scan(where).count()
-    if count:
-        raise InvalidInputError(
-            f'{count:,} rows of {name} are {where}: ask `lakehouse why {name} --where "{where}"`'
-        )
     asking = _Asking(lake, derived, session)
-    asking.table(table, snapshot_at(table, None), where)
+    view = plain_view(lake, name)
+    if view is None:
+        table = asked_table(lake, name, where)
+        if table.scan(where).count():
+            raise _is_there(name, where)
+        asking.table(table, snapshot_at(table, None), where)
+    else:
+        asking.view(view, where)
     return WhyNot(name, where, tuple(asking.stages), tuple(dict.fromkeys(asking.reasons)))
+
+
+def _is_there(name: str, where: str) -> InvalidInputError:
+    return InvalidInputError(
+        f'rows of {name} are {where}: ask `lakehouse why {name} --where "{where}"`'
+    )
 
 
 @dataclass(slots=True)
@@ -204,26 +223,62 @@ class _Asking:
             empty = ", ".join(one for one in definition.inputs if one not in tables)
             self.reasons.append(f"{table.name} was computed when {empty} had no rows")
             return
-        values, conditions = _asked(table, where)
-        model = Model(definition.query, tables, table.name, self.session)
-        staged = _Staged(
-            table.name,
-            model,
-            model.read(values, None, _on_columns(conditions)),
-            definition.query.grammar,
-            {definition.query.views[one]: one for one in tables},
-        )
-        lost = list(staged.of(inlined(model.query), conditions))
-        self.stages += staged.stages
-        if staged.whole(conditions):
+        values, conditions = asked_values(table.schema(), where)
+        lost = self._staged(definition, tables, values, conditions)
+        if lost is None:
             self.reasons.append(
                 f"the SQL of {table.name} gives the row from the snapshots that it was computed "
                 "from: the row was removed since, or the table was computed by another definition"
             )
             return
         self._since(definition, table, tables, values, conditions)
+        self._lost(table.name, lost, tables)
+
+    def view(self, view: DerivedTable, where: str) -> None:
+        """Why a view has no such row, as its tables are now. Raises InvalidInputError: it has."""
+        schema = self.lake.load_view(view.name).schema()
+        check_condition(view.name, where, schema)
+        tables, _ = tables_at(self.lake, view.inputs, {})
+        if len(tables) < len(view.inputs):
+            empty = ", ".join(one for one in view.inputs if one not in tables)
+            self.reasons.append(f"{view.name} reads {empty}, which have no rows")
+            return
+        lost = self._staged(view, tables, *asked_values(schema, where))
+        if lost is None:
+            raise _is_there(view.name, where)
+        self._lost(view.name, lost, tables)
+
+    def _staged(
+        self,
+        definition: DerivedTable,
+        tables: Mapping[str, tuple[Table, Snapshot]],
+        values: Mapping[str, pa.ChunkedArray],
+        conditions: Sequence[exp.Expr],
+    ) -> list[_Lost] | None:
+        """Where the rows are lost in the SQL of a table; None: it gives some."""
+        query = definition.query
+        assert query is not None  # noqa: S101 - the caller has asked
+        model = Model(query, tables, definition.name, self.session)
+        staged = _Staged(
+            definition.name,
+            model,
+            model.read(values, None, _on_columns(conditions)),
+            query.grammar,
+            {query.views[one]: one for one in tables},
+        )
+        lost = list(staged.of(inlined(model.query), conditions))
+        self.stages += staged.stages
+        return None if staged.whole(conditions) else lost
+
+    def _lost(
+        self,
+        name: str,
+        lost: Sequence[_Lost],
+        tables: Mapping[str, tuple[Table, Snapshot]],
+    ) -> None:
+        """Tell where rows are lost, and go on to the inputs that have none."""
         for one in lost:
-            self.reasons.append(f"{table.name}: {one.told}")
+            self.reasons.append(f"{name}: {one.told}")
             if one.input is not None:
                 read, at = tables[one.input]
                 try:
@@ -411,7 +466,7 @@ def _of_lines(where: str, schema: Schema) -> _OfLines:
                 # what is before midnight is of the day before
                 ends = values[0] - (part.op is Op.LT)
                 days[after] = date(1970, 1, 1) + timedelta(days=ends // _DAY_US)
-        elif part.op in (Op.EQ, Op.IN) and not isinstance(part.type, _TIMES):
+        elif part.op in (Op.EQ, Op.IN) and not isinstance(part.type, TIMES):
             key = Key(name, 0, part.type, tuple(values))
             keys += [key] if key.texts else []
             is_all &= bool(key.texts)
@@ -442,7 +497,7 @@ def _as_one(part: Bound) -> Bound:
 def _as_written(where: str, schema: Schema) -> Iterator[Key]:
     """Texts that a column has but for its case and what surrounds it, as by `trim(x) = 'y'`."""
     kinds = {one.name: one.field_type for one in schema.fields}
-    for part in _conjuncts(parse_one(where)):
+    for part in conjuncts(parse_one(where)):
         if isinstance(part, exp.EQ) and not isinstance(part.left, exp.Column):
             columns = {one.name for one in part.left.find_all(exp.Column)}
             is_plain = all(isinstance(one, _PLAIN) for one in part.left.walk())
@@ -499,7 +554,7 @@ class _Staged:
             for side in (query.left, query.right):
                 own = [one.alias_or_name for one in cast("exp.Query", side.unnest()).selects]
                 renamed = dict(zip(names, own, strict=True))
-                yield from self.of(side, [_with_names(one, renamed) for one in conditions])
+                yield from self.of(side, [with_names(one, renamed) for one in conditions])
         elif isinstance(query, exp.Select):
             yield from self._of_select(query, conditions)
         else:
@@ -541,7 +596,7 @@ class _Staged:
             if not number and not self._step(text + self._asked(known), before, known):
                 yield from self._of_source(holder.this, known, text)
                 return
-        for part in _conjuncts(node.args.get("where")):
+        for part in conjuncts(node.args.get("where")):
             known.append(part)
             if not self._step(f"WHERE {self._said(part)}", before, known):
                 yield _Lost(f"WHERE {self._said(part)} takes it")
@@ -557,7 +612,7 @@ class _Staged:
         wanted: Sequence[exp.Expr],
     ) -> Iterator[_Lost]:
         group = node.args.get("group")
-        parts = _conjuncts(node.args.get("having"))
+        parts = conjuncts(node.args.get("having"))
         aggregates = [one for one in late if not one.find(exp.Window) and one.find(exp.AggFunc)]
         if group is not None or parts or aggregates:
             grouped = before.copy().where(*known, copy=False)
@@ -582,7 +637,7 @@ class _Staged:
 
     def _of_source(self, source: exp.Expr, known: Sequence[exp.Expr], text: str) -> Iterator[_Lost]:
         """The first source has no such row by itself."""
-        own = [_with_names(one, {}) for one in known]
+        own = [with_names(one, {}) for one in known]
         if isinstance(source, exp.Subquery):
             yield from self.of(source, own)
             return
@@ -603,7 +658,7 @@ class _Staged:
             yield _Lost(f"{told}: there is such a row")
             return
         conditions = [one for one in early if _tables(one) == {alias}]
-        for part in _conjuncts(join.args.get("on")):
+        for part in conjuncts(join.args.get("on")):
             if isinstance(part, exp.EQ):
                 mine, other = part.left, part.right
                 if _tables(mine) != {alias}:
@@ -672,18 +727,6 @@ def _narrowed(query: exp.Query, conditions: Sequence[exp.Expr]) -> exp.Select:
     return found.where(*[one.copy() for one in conditions]) if conditions else found
 
 
-def _conjuncts(part: exp.Expr | None) -> list[exp.Expr]:
-    if part is None:
-        return []
-    inner = part.this if isinstance(part, (exp.Where, exp.Having)) else part
-    inner = inner.unnest()
-    return (
-        [one for side in (inner.left, inner.right) for one in _conjuncts(side)]
-        if isinstance(inner, exp.And)
-        else [inner]
-    )
-
-
 def _grouped(part: exp.Expr) -> exp.Expr:
     """As a part of what AND joins."""
     return exp.paren(part) if isinstance(part, exp.Or) else part
@@ -703,35 +746,6 @@ def _in_terms_of(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Ex
         return node
 
     return condition.copy().transform(replaced)
-
-
-def _with_names(condition: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
-    """A condition on columns of other names, of no table."""
-
-    def replaced(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column):
-            return exp.column(names.get(node.name, node.name), quoted=True)
-        return node
-
-    return condition.copy().transform(replaced)
-
-
-def _asked(table: Table, where: str) -> tuple[dict[str, pa.ChunkedArray], list[exp.Expr]]:
-    """Values that a condition says, for pruning, and its parts, over columns of the table."""
-    schema = table.schema()
-    try:
-        parsed = parse_one(where)
-    except SqlglotError as error:
-        raise InvalidInputError(f"--where {where}: {str(error).splitlines()[0]}") from error
-    types = {one.name: one.field_type for one in schema.fields}
-    conditions = [_typed(_with_names(one, {}), types) for one in _conjuncts(parsed)]
-    values = {
-        leaf.path[0]: pa.chunked_array(
-            [typed_array(leaf.value if leaf.op is Op.IN else (leaf.value,), leaf.type)]
-        )
-        for leaf in _leaves(bind(where, schema))
-    }
-    return values, conditions
 
 
 def _on_columns(conditions: Sequence[exp.Expr]) -> list[tuple[str, str]]:
@@ -768,37 +782,30 @@ def _by_range(condition: exp.Expr) -> exp.Expr:
     )
 
 
-def _typed(condition: exp.Expr, types: Mapping[str, IcebergType]) -> exp.Expr:
-    """Text that is compared with days and times as such."""
-    for one in list(condition.find_all(exp.Literal)):
-        column = one.parent.find(exp.Column) if one.parent is not None else None
-        kind = None if column is None else types.get(column.name)
-        if one.is_string and isinstance(kind, _TIMES) and not isinstance(one.parent, exp.Cast):
-            name = "date" if isinstance(kind, DateType) else "timestamp"
-            one.replace(exp.cast(one.copy(), name))
-    return condition
-
-
-def _leaves(condition: Bound) -> Iterator[Leaf]:
-    """Columns that have one of some values, by a condition."""
-    if isinstance(condition, And):
-        for one in condition.parts:
-            yield from _leaves(one)
-    elif isinstance(condition, Leaf) and condition.op in (Op.EQ, Op.IN):
-        yield from [condition] if len(condition.path) == 1 else []
-
-
 def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
-    """Branches that have the row, and the snapshot that removed it."""
-    for name in table.refs():
+    """Branches and tags that have the row, and the snapshot that removed it, or was taken back."""
+    for name, ref in table.refs().items():
         try:
-            if name != "main" and table.scan(where, ref=name).count():
-                yield (
-                    f"branch or tag {name} of {table.name} has it: it is of another time, or was "
-                    "not published since a check failed or the run died"
-                )
+            there = ref.snapshot_id != snapshot.snapshot_id and table.scan(where, ref=name).count()
         except LakehouseError:
             continue  # it has not the columns
+        if there:
+            died = ": it was not published, since a check failed or the run died"
+            own = name.startswith((AUDIT_BRANCH, RUN_BRANCH))
+            yield f"{ref.type} {name} of {table.name} has it{died if own else ''}"
+    line = {one.snapshot_id for one in table.metadata.ancestors(snapshot.snapshot_id)}
+    logged = [one.snapshot_id for one in reversed(table.metadata.snapshot_log)]
+    for id_ in islice(dict.fromkeys(one for one in logged if one not in line), _LOOKED_BACK):
+        taken_back = table.metadata.snapshot_or_none(id_)
+        try:
+            if taken_back is None or not table.scan(where, snapshot_id=id_).count():
+                continue
+        except LakehouseError:
+            continue
+        run = taken_back.summary.get(RUN_ID)
+        by = "" if run is None else f" of run {run}"
+        yield f"snapshot {id_}{by} of {table.name} had it, and was taken back"
+        break
     after = snapshot
     for one in islice(table.metadata.ancestors(snapshot.snapshot_id), 1, _LOOKED_BACK):
         if after.operation in (OPERATION_APPEND, OPERATION_REPLACE):
