@@ -13,10 +13,12 @@ from lakehouse.catalog.redaction import hide_secrets
 from lakehouse.cli.catalog_commands import TableArgument, table_line
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.semantics_commands import edit_statements, statement_lines
+from lakehouse.cli.view_commands import kept_rows
 from lakehouse.curation.checkup import statements_about
 from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.maintenance.shown_plan import human_bytes, listing
 from lakehouse.spec.identifier import dotted
+from lakehouse.spec.views.view_metadata import OF_VIEW, STORAGE_TABLE
 from lakehouse.table import Table
 from lakehouse.view import View
 
@@ -35,7 +37,7 @@ def describe(
 ) -> None:
     """Show a table: schema, partitions, sort order, refs, properties, location, statements.
 
-    Or a view: its SQL, columns, versions, properties.
+    Or a view: its SQL, columns, versions, properties; of a materialized one whether it is fresh.
 
     Example: lakehouse describe raw.flights
     """
@@ -44,10 +46,15 @@ def describe(
         return
     if not session.lake.table_exists(table) and session.lake.view_exists(table):
         shown = view_description(session.lake.load_view(table))
+        if STORAGE_TABLE in shown["properties"]:
+            shown |= kept_rows(session.lake, table)
         session.show(shown, Group(*_view_lines(shown)))
         return
     found = session.table(table)
     data = description(found)
+    of = found.properties.get(OF_VIEW)
+    if of is not None and session.lake.view_exists(of):
+        data |= kept_rows(session.lake, of)
     stated = statements_about(session.lake, found)
     if stated:
         data["statements"] = [one.to_json() for one in stated]

@@ -10,6 +10,7 @@ from rich.text import Text
 from lakehouse.cli.command_list import COMMANDS
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
+from lakehouse.lake import Lakehouse
 
 ViewArgument = Annotated[str, typer.Argument(help="Name of the view, such as marts.users.")]
 
@@ -84,6 +85,12 @@ def drop(session: Session, view: ViewArgument) -> None:
     """
     _views()(session.lake, view).drop()
     session.show({"view": view}, Text(f"Dropped {view}."))
+
+
+def kept_rows(lake: Lakehouse, view: str) -> dict[str, Any]:
+    """Where a materialized view keeps its rows, and whether they are fresh: for `describe`."""
+    found = _views()(lake, view).freshness()
+    return {"freshness": found.title(), "materialized": found.to_dict()}
 
 
 def _views() -> Any:

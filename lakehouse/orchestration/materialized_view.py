@@ -39,16 +39,15 @@ from lakehouse.orchestration.assets.staleness import (
     snapshots_since,
 )
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
+from lakehouse.spec.views.view_metadata import OF_VIEW, STORAGE_TABLE
 from lakehouse.table import Table
 from lakehouse.view import SPARK, View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STORAGE, REFRESH, ENGINE = (f"lakehouse.mv.{one}" for one in ("storage-table", "mode", "engine"))
-"""Properties of a view: where its rows are, how they are brought up to date, and by what."""
-OF_VIEW = "lakehouse.mv.view"
-"""Property of a storage table: whose rows these are."""
+REFRESH, ENGINE = "lakehouse.mv.mode", "lakehouse.mv.engine"
+"""Properties of a view: how its rows are brought up to date, and by what."""
 _LAYOUT = "partition_by", "sort_by"
 _ABANDONED_MS = 86_400_000
 """A refresh whose branch is as old has died."""
@@ -149,12 +148,13 @@ class MaterializedView:
     def __init__(self, lake: Lakehouse, name: str) -> None:
         self._lake, self._view = lake, lake.load_view(name)
         self.name = self._view.name
-        if STORAGE not in self._view.properties:
+        if STORAGE_TABLE not in self._view.properties:
             raise InvalidViewError(
-                f"{self.name} is a view without rows of its own: it has no property {STORAGE}",
+                f"{self.name} is a view without rows of its own: it has no property "
+                f"{STORAGE_TABLE}",
                 view=self.name,
             )
-        self.storage = self._view.properties[STORAGE]
+        self.storage = self._view.properties[STORAGE_TABLE]
 
     @classmethod
     def create(
@@ -199,7 +199,7 @@ class MaterializedView:
                 table, is taken.
         """
         storage = storage_table or f"{name}_storage"
-        properties = {STORAGE: storage, REFRESH: refresh, ENGINE: engine}
+        properties = {STORAGE_TABLE: storage, REFRESH: refresh, ENGINE: engine}
         given = zip(_LAYOUT, (partition_by, sort_by), strict=True)
         properties |= {f"lakehouse.mv.{key}": "; ".join(terms) for key, terms in given if terms}
         table = _definition(name, sql, properties)
@@ -387,7 +387,7 @@ def _definition(name: str, sql: str, properties: Mapping[str, str]) -> DerivedTa
         for key in _LAYOUT
     }
     model = SqlModel(
-        name=properties[STORAGE],
+        name=properties[STORAGE_TABLE],
         sql=sql,
         engine=cast("EngineName", properties.get(ENGINE, "duckdb")),
         refresh=cast("RefreshName", properties.get(REFRESH, "auto")),
@@ -395,7 +395,7 @@ def _definition(name: str, sql: str, properties: Mapping[str, str]) -> DerivedTa
         **layout,
     )
     table = model.table()
-    if name in table.inputs or properties[STORAGE] in table.inputs:
+    if name in table.inputs or properties[STORAGE_TABLE] in table.inputs:
         raise InvalidInputError(f"{name} reads itself", view=name)
     return table
 

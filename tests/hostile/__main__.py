@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import multiprocessing
 import re
 import resource
@@ -137,7 +138,8 @@ def killed(seeds: range) -> int:
 def hunted(name: str, seeds: range, processes: int) -> int:
     """Rounds of a hunt, so many at a time; the exit code."""
     faults = 0
-    parts = [seeds[start : start + PART] for start in range(0, len(seeds), PART)]
+    size = min(PART, -(-len(seeds) // processes))
+    parts = [seeds[start : start + size] for start in range(0, len(seeds), size)]
     with contextlib.ExitStack() as stack:
         each: Callable[..., Iterable[Sequence[str]]] = map
         if processes > 1:
@@ -147,13 +149,16 @@ def hunted(name: str, seeds: range, processes: int) -> int:
             say_each(found)
             faults += len(found)
             if done < len(parts):
-                say(f"{done * PART:,} rounds, {faults} faults")
-    say(f"{len(seeds):,} rounds, {faults} faults")
+                say(f"{done * size:,} rounds, {faults} faults")
+    histories = HUNTS[name].histories
+    of = f" of {histories} histories each" if histories > 1 else ""
+    say(f"{len(seeds):,} rounds{of}, {faults} faults")
     return int(faults > 0)
 
 
 def faults_of(name: str, seeds: range) -> list[str]:
     """What rounds of a hunt find."""
+    gc.freeze()  # garbage is looked for among what rounds make, not among all modules
     return [fault for seed in seeds if (fault := HUNTS[name].fault(seed, session)) is not None]
 
 

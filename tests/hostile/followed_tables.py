@@ -2,14 +2,18 @@
 
 The oracle: DuckDB executes the SQL over all rows that the inputs have. What a history allows to
 follow has to be followed: a table that is computed again whatever happens would be right, too.
+The histories of a round share their query, their beginning and some of what follows it: each is a
+way from the root of a tree to a leaf, and each step of each is compared.
 """
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,16 +22,16 @@ import duckdb
 import pyarrow as pa
 import sqlglot
 
-from lakehouse import CompactionOptions
+from lakehouse import CompactionOptions, ExpiryOptions
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.stamp import RunStamp
-from lakehouse.lake import load_catalog
 from lakehouse.orchestration.assets.derived_table import Computation
 from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import ResultDelta
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.table import Table
 from tests.hostile.foreign_mutants import Mutant
+from tests.hostile.forked_lakes import HISTORIES, ForkedLake
 
 T = pa.schema(
     [
@@ -165,7 +169,8 @@ class Followed:
 
     def __init__(self, rng: random.Random, folder: Path) -> None:
         self.rng, self.serial, self.runs = rng, 0, 0
-        self.lake = load_catalog(str(folder / "lake"))
+        self.files = ForkedLake(folder)
+        self.lake = self.files.lake
         for name, schema in (("raw.t", T), ("raw.u", U)):
             by = ["day(event_ts)"] if name == "raw.t" and rng.random() < 0.5 else []
             modes = rng.choice(["copy-on-write", "merge-on-read"])
@@ -194,6 +199,14 @@ class Followed:
         (self.right,) = sqlglot.transpile(
             self.sql.replace("raw.", ""), read="spark", write="duckdb"
         )
+
+    def forked(self, chance: random.Random) -> Followed:
+        """One whose history goes on in another way."""
+        other = copy.copy(self)
+        other.rng, other.files = chance, self.files.forked()
+        other.lake = other.files.lake
+        other.changed, other.done = set(self.changed), list(self.done)
+        return other
 
     def one(self) -> Table:
         names = ["raw.t", "raw.t", "raw.u"]
@@ -303,7 +316,8 @@ class Followed:
     def expire(self) -> None:
         """Also what was read last."""
         table = self.one()
-        table.expire_snapshots(older_than=table.metadata.last_updated_ms + 1, retain_last=1)
+        last = table.metadata.last_updated_ms + 1
+        table.expire_snapshots(ExpiryOptions(older_than_ms=last, retain_last=1, remove_files=False))
         self.breaks = True
 
     def by_hand(self) -> None:
@@ -366,6 +380,27 @@ class Followed:
         ]
         assert parts[0] == parts[1], f"{parts[0]} instead of {parts[1]}"
 
+    def step(self) -> None:
+        """Something happens, and the table follows."""
+        verbs = [
+            self.append, self.append, self.delete, self.update, self.overwrite, self.upsert,
+            self.compact, self.column, self.renamed, self.back, self.expire, self.by_hand,
+        ]  # fmt: skip
+        weights = [3, 3, 2, 2, 3, 2, 2, 0.3, 0.3, 0.5, 0.3, 0.4]
+        for verb in self.rng.choices(verbs, weights, k=self.rng.randint(1, 3)):
+            self.done.append(verb.__name__)
+            verb()
+        self.run()
+        self.look()
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What fails says what was done."""
+        try:
+            yield
+        except Exception as error:
+            raise AssertionError(f"{self.sql} on {self.engine}, {self.done}: {error!r}") from error
+
 
 @functools.cache
 def oracle() -> duckdb.DuckDBPyConnection:
@@ -384,26 +419,22 @@ def _quoted(name: str) -> str:
 
 
 def round_of(seed: int, folder: Path, *_: object) -> None:
-    """A history, and what follows it. Raises AssertionError."""
+    """Histories, and what follows them. Raises AssertionError."""
     rng = random.Random(seed)
     world = Followed(rng, folder)
-    verbs = [
-        world.append, world.append, world.delete, world.update, world.overwrite, world.upsert,
-        world.compact, world.column, world.renamed, world.back, world.expire, world.by_hand,
-    ]  # fmt: skip
-    weights = [3, 3, 2, 2, 3, 2, 2, 0.3, 0.3, 0.5, 0.3, 0.4]
-    try:
+    with world.telling():
         for _ in range(rng.randint(1, 3)):
             world.append(30)
         world.run()
-        for _ in range(rng.choice([1, 2, 2, 3, 5])):
-            for verb in rng.choices(verbs, weights, k=rng.randint(1, 3)):
-                world.done.append(verb.__name__)
-                verb()
-            world.run()
-            world.look()
-    except Exception as error:
-        raise AssertionError(f"{world.sql} on {world.engine}, {world.done}: {error!r}") from error
+    _grow(world, rng.choice(HISTORIES))
+
+
+def _grow(world: Followed, widths: Sequence[int]) -> None:
+    for _ in range(widths[0] if widths else 0):
+        other = world.forked(random.Random(world.rng.random()))
+        with other.telling():
+            other.step()
+        _grow(other, widths[1:])
 
 
 _QUERIES, _FOLLOWER = "incremental_queries", "orchestration.assets.incremental:Follower"

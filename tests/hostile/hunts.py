@@ -34,12 +34,14 @@ class Hunt:
         rounds: that find every mutant.
         mutants: the faults.
         spark: whether a round needs a session.
+        histories: so many there are in a round.
     """
 
     round_of: Callable[[int, Path, Session], None]
     rounds: int
     mutants: Sequence[Mutant]
     spark: bool = False
+    histories: int = 1
 
     def fault(self, seed: int, session: Session) -> str | None:
         """What the round of a seed finds; None: nothing."""
@@ -57,8 +59,8 @@ HUNTS = {
     "frames": Hunt(frames_of_assets.round_of, 100, frames_of_assets.MUTANTS),
     "audited": Hunt(audited_assets.round_of, 60, audited_assets.MUTANTS),
     "derived": Hunt(redefinitions.derived_round, 60, redefinitions.OF_DERIVED),
-    "followed": Hunt(followed_tables.round_of, 160, followed_tables.MUTANTS),
-    "replayed": Hunt(replayed_tables.round_of, 100, replayed_tables.MUTANTS),
+    "followed": Hunt(followed_tables.round_of, 60, followed_tables.MUTANTS, histories=8),
+    "replayed": Hunt(replayed_tables.round_of, 20, replayed_tables.MUTANTS, histories=8),
     "sources": Hunt(redefinitions.source_round, 60, redefinitions.OF_SOURCES, spark=True),
     "caches": Hunt(spark_sessions.cached_round, 40, spark_sessions.OF_CACHES, spark=True),
     "options": Hunt(spark_sessions.written_round, 40, spark_sessions.OF_OPTIONS, spark=True),

@@ -2,13 +2,16 @@
 
 The oracle: a scan of the first table at every snapshot where a batch ends. A table without keys is
 replayed row by row; one whose rows have keys as `docs/streams.md` says, by key and ordinal. A batch
-comes again now and then, as after a kill, and changes nothing then.
+comes again now and then, as after a kill, and changes nothing then. The histories of a round share
+their beginning and some of what follows it.
 """
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,6 @@ import pyarrow.compute as pc
 import lakehouse as lh
 from lakehouse.data.reading.changelog_rows import DELETE, read_changelog
 from lakehouse.expressions.bound_filter import TRUE
-from lakehouse.lake import load_catalog
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.row_changes.row_verbs import replace_rows
 from lakehouse.row_changes.target_rows import TargetRows
@@ -29,6 +31,7 @@ from lakehouse.table import Table
 from lakehouse.table.row_write import RowWrite
 from lakehouse.table.scan import read_request
 from tests.hostile.foreign_mutants import Mutant
+from tests.hostile.forked_lakes import HISTORIES, ForkedLake
 
 SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int32(), "s": pa.string(), "x": pa.float64()})
 _NAMES = SCHEMA.names
@@ -41,21 +44,31 @@ class Replayed:
 
     def __init__(self, rng: random.Random, folder: Path) -> None:
         self.rng, self.serial, self.batches = rng, 0, 0
-        self.lake = load_catalog(str(folder / "lake"))
+        self.files = ForkedLake(folder)
         self.keyed, self.ids = rng.random() < 0.5, rng.choice([3, 12])
         modes = rng.choice(["copy-on-write", "merge-on-read"])
         properties = {f"write.{one}.mode": modes for one in ("delete", "update", "merge")}
         properties["format-version"] = rng.choice(["2", "3"])
         by = rng.choice([[], ["k"], ["bucket(2, id)"], ["truncate(1, s)"]])
-        self.table = self.lake.create_table("raw.t", SCHEMA, partition_by=by, properties=properties)
+        self.table = self.files.lake.create_table(
+            "raw.t", SCHEMA, partition_by=by, properties=properties
+        )
         self.schema = self.table.schema()
         more = [("ordinal", pa.int64()), ("came", pa.int32())] if self.keyed else []
-        self.copy = self.lake.create_table(
+        self.copy = self.files.lake.create_table(
             "raw.copy", pa.schema([*SCHEMA, *more]), partition_by=by, properties=properties
         )
         some: list[int | None] = [None, None, 1, 3]
         self.limits = Limits(rng.choice(some), rng.choice(some), rng.choice([None, None, 1500]))
         self.position = Position()
+        self.done: list[str] = []
+
+    def forked(self, chance: random.Random) -> Replayed:
+        """One whose history goes on in another way."""
+        other = copy.copy(self)
+        other.rng, other.files, other.done = chance, self.files.forked(), list(self.done)
+        other.table, other.copy = map(other.files.lake.load_table, ("raw.t", "raw.copy"))
+        return other
 
     def rows(self, most: int) -> pa.Table:
         rng = self.rng
@@ -127,7 +140,9 @@ class Replayed:
     def expire(self) -> None:
         """What was read, or before anything was."""
         if self.position in (Position(), self.plan().head()):
-            self.table.expire_snapshots(lh.ExpiryOptions(older_than_ms=2**50, retain_last=1))
+            self.table.expire_snapshots(
+                lh.ExpiryOptions(older_than_ms=2**50, retain_last=1, remove_files=False)
+            )
 
     def plan(self) -> StreamPlan:
         table = self.table.refresh()
@@ -185,24 +200,35 @@ class Replayed:
         names = [name if name in rows.column_names else f"{name}2" for name in _NAMES]
         return Counter(tuple(map(repr, row.values())) for row in rows.select(names).to_pylist())
 
+    def step(self, verbs: int, *, ends: bool) -> None:
+        """So much happens. What has not been read is read at the end."""
+        known = [
+            self.append, self.delete, self.update, self.overwrite, self.upsert, self.compact,
+            self.evolve, self.expire, self.read,
+        ]  # fmt: skip
+        chosen = self.rng.choices(known, [4, 2, 2, 2, 3, 2, 0.7, 0.7, 3], k=verbs)
+        try:
+            for verb in [*chosen, *([self.read] if ends else [])]:
+                self.done.append(verb.__name__)
+                verb()
+        except Exception as error:
+            how = f"{'by key' if self.keyed else 'by row'}, {self.limits}, {self.done}"
+            raise AssertionError(f"{how}: {error!r}") from error
+
 
 def round_of(seed: int, folder: Path, *_: Any) -> None:
-    """A history, and what replays it. Raises AssertionError."""
+    """Histories, and what replays them. Raises AssertionError."""
     rng = random.Random(seed)
     world = Replayed(rng, folder)
-    verbs = [
-        world.append, world.delete, world.update, world.overwrite, world.upsert, world.compact,
-        world.evolve, world.expire, world.read,
-    ]  # fmt: skip
-    weights = [4, 2, 2, 2, 3, 2, 0.7, 0.7, 3]
-    done = []
-    try:
-        for verb in [world.append, *rng.choices(verbs, weights, k=rng.randint(3, 9)), world.read]:
-            done.append(verb.__name__)
-            verb()
-    except Exception as error:
-        how = f"{'by key' if world.keyed else 'by row'}, {world.limits}, {done}"
-        raise AssertionError(f"{how}: {error!r}") from error
+    world.append()
+    _grow(world, rng.choice(HISTORIES))
+
+
+def _grow(world: Replayed, widths: Sequence[int]) -> None:
+    for _ in range(widths[0] if widths else 0):
+        other, leaf = world.forked(random.Random(world.rng.random())), len(widths) == 1
+        other.step(other.rng.randint(1, 3), ends=leaf or other.rng.random() < 0.5)
+        _grow(other, widths[1:])
 
 
 _PLAN, _ROWS = "scan.stream_plan:StreamPlan", "data.reading.changelog_rows"

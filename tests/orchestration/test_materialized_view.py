@@ -28,7 +28,10 @@ from lakehouse.errors import (
 )
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import MaterializedView, materialized_view
+from lakehouse.server.http_server import HttpServer
+from lakehouse.server.rest_app import rest_app
 from lakehouse.spec.metadata.snapshot import RUN_ID
+from tests.server.test_pages import Browser
 
 SCHEMA = pa.schema({"user": pa.string(), "n": pa.int32()})
 SQL = "SELECT user, count(*) AS events, sum(n) AS n FROM raw.events GROUP BY user"
@@ -228,23 +231,55 @@ def test_rows_of_another_table_are_not_taken_for_those_of_the_view(lake: Lakehou
     assert lake.load_table(view.storage).scan().count() == 1
 
 
+def test_the_page_of_a_view_says_whether_its_rows_are_fresh(tmp_path: Path):
+    lake = lh.load_catalog(str(tmp_path))
+    events = lake.create_table("raw.events", SCHEMA)
+    events.append(rows("a"))
+    view = MaterializedView.create(lake, "marts.users", SQL)
+    narrow = "SELECT user, count(*) AS events FROM raw.events GROUP BY user"
+    kept = pa.schema({"user": pa.string(), "events": pa.int64()})
+    changes: list[tuple[str, Callable[[], object]]] = [
+        ("cannot be read, or never refreshed", view.refresh),
+        ("fresh, refreshed", lambda: events.append(rows("b"))),
+        ("not fresh: raw.events has changed", view.refresh),
+        ("fresh, refreshed", lambda: view.view().replace(narrow, kept)),
+        ("not fresh: its SELECT is another one", lambda: None),
+    ]
+    with HttpServer(rest_app(lake), "127.0.0.1", 0) as server:
+        browser = Browser(server.url)
+        for said, change in changes:
+            words = browser.words("/views/marts/users")
+            assert f"marts.users_storage {said}" in words
+            change()
+        assert "materialized view" in words
+        assert "/tables/marts/users_storage" in browser.page("/views/marts/users").links
+
+
 def test_on_the_command_line(lake: Lakehouse, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     given = ["-c", lake.catalog.uri, "-w", lake.warehouse]
 
     def run(*arguments: str) -> Any:
         with pytest.raises(SystemExit) as ended:
-            app(["materialized-view", *arguments, *given, "--json"])
+            app([*arguments, *given, "--json"])
         told = capsys.readouterr()
         assert ended.value.code == 0, told.err
         return json.loads(told.out)
 
-    assert run("create", "marts.users", SQL) == {
+    def of_view(*arguments: str) -> Any:
+        return run("materialized-view", *arguments)
+
+    assert of_view("create", "marts.users", SQL) == {
         "view": "marts.users", "storage_table": "marts.users_storage",
     }  # fmt: skip
-    assert run("show", "marts.users")["reason"] == "it has never been refreshed"
-    assert run("refresh", "marts.users")["mode"] == "full"
-    assert run("refresh", "marts.users", "--full")["reason"] == "the run says so"
-    found = run("show", "marts.users")
+    assert of_view("show", "marts.users")["reason"] == "it has never been refreshed"
+    assert of_view("refresh", "marts.users")["mode"] == "full"
+    assert of_view("refresh", "marts.users", "--full")["reason"] == "the run says so"
+    found = of_view("show", "marts.users")
     assert (found["fresh"], found["seconds_behind"]) == (True, 0)
-    assert run("drop", "marts.users") == {"view": "marts.users"}
+    lake.load_table("raw.events").append(rows("a"))
+    for name in ("marts.users", "marts.users_storage"):  # a table tells, too, whose rows it has
+        told = run("describe", name)
+        assert told["freshness"] == "marts.users is not fresh: raw.events has changed"
+        assert told["materialized"]["sources"]["raw.events"]["snapshots_behind"] == 1
+    assert of_view("drop", "marts.users") == {"view": "marts.users"}
     assert (lake.list_tables(), lake.list_views()) == (["raw.events"], [])

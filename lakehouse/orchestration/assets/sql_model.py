@@ -59,17 +59,21 @@ class SqlModel(ComputedTable):
         """
         engine_name(self.engine, self.name)
         query, views = self._query()
+        texts: dict[str, str] = {}  # a refresh asks for the same several times
+
+        def text(part: exp.Query, schemas: Mapping[str, Schema]) -> str:
+            if self.dialect == self.engine:
+                return part.sql(dialect=_GRAMMAR[self.engine])
+            asked = f"{part.sql()} {schemas}"
+            if asked not in texts:
+                texts[asked] = translated(part, schemas, self.engine, self.name)
+            return texts[asked]
 
         def transform(frames: Frames) -> Any:
             if self.dialect == self.engine:
                 return frames.sql(self._over(views), views)
             schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
-            return frames.sql(translated(query, schemas, self.engine, self.name), views)
-
-        def text(part: exp.Query, schemas: Mapping[str, Schema]) -> str:
-            if self.dialect == self.engine:
-                return part.sql(dialect=_GRAMMAR[self.engine])
-            return translated(part, schemas, self.engine, self.name)
+            return frames.sql(text(query, schemas), views)
 
         said = {one.name: getattr(self, one.name) for one in fields(ComputedTable)}
         said["columns"] = self._column_sources() | dict(self.columns)

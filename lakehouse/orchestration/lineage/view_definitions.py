@@ -11,7 +11,8 @@ from lakehouse.errors import InvalidViewError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.sql_model import SqlModel
-from lakehouse.orchestration.materialized_view import STORAGE, MaterializedView
+from lakehouse.orchestration.materialized_view import MaterializedView
+from lakehouse.spec.views.view_metadata import STORAGE_TABLE
 from lakehouse.view import CATALOG_NAME, SPARK
 
 
@@ -19,7 +20,7 @@ def with_views(lake: Lakehouse, derived: Iterable[DerivedTable]) -> dict[str, De
     """Definitions by table: those of a checkout, and of the catalog's materialized views."""
     found = {one.name: one for one in derived}
     for name in lake.list_views():
-        if STORAGE in lake.load_view(name).properties:
+        if STORAGE_TABLE in lake.load_view(name).properties:
             view = MaterializedView(lake, name)
             found.setdefault(view.storage, view.definition())
     return found
@@ -34,7 +35,7 @@ def plain_view(lake: Lakehouse, name: str) -> DerivedTable | None:
     """
     if lake.table_exists(name) or not lake.view_exists(name):
         return None
-    if STORAGE in lake.load_view(name).properties:
+    if STORAGE_TABLE in lake.load_view(name).properties:
         return None
     sql = _expanded(lake, name, ()).sql(dialect=SPARK)
     return SqlModel(name=name, sql=sql, engine="duckdb").table()
@@ -67,8 +68,8 @@ def _expanded(lake: Lakehouse, name: str, above: tuple[str, ...]) -> exp.Expr:
         alias = table.alias or parts[-1]
         if not lake.table_exists(full) and lake.view_exists(full):
             read = lake.load_view(full).properties
-            if STORAGE in read:
-                full = read[STORAGE]
+            if STORAGE_TABLE in read:
+                full = read[STORAGE_TABLE]
             else:
                 inner = _expanded(lake, full, (*above, name))
                 table.replace(exp.Subquery(this=inner, alias=_alias(alias)))
@@ -86,4 +87,4 @@ def storage_of(lake: Lakehouse, name: str) -> str:
     if lake.table_exists(name) or not lake.view_exists(name):
         return name
     properties: Mapping[str, str] = lake.load_view(name).properties
-    return properties.get(STORAGE, name)
+    return properties.get(STORAGE_TABLE, name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from itertools import islice
 from typing import Any
 
 from lakehouse.catalog.catalog_protocol import TableVersion
@@ -20,8 +19,7 @@ from lakehouse.errors import InvalidIdentifierError, LakehouseError, NoSuchTable
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.semantics.claims import Kind
 from lakehouse.semantics.statements import Draft
-from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of, reads
-from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.access.asked_privileges import PRINCIPAL, reads
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Served
 from lakehouse.server.watching.catalog_pages import readable_tables, versions
@@ -35,7 +33,13 @@ from lakehouse.server.watching.page_rendering import (
     table_path,
 )
 from lakehouse.server.watching.sample_rows import sample_rows
-from lakehouse.server.watching.table_state import TableState, newer_than
+from lakehouse.server.watching.table_state import (
+    INPUTS_MAX,
+    TableState,
+    computed_from,
+    found_table,
+    newer_than,
+)
 from lakehouse.server.watching.view_pages import view_readers
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import ASSET_KEY, OPERATION_REPLACE, RUN_ID, Snapshot
@@ -49,7 +53,7 @@ SNAPSHOTS_SHOWN = 5
 COLUMNS_MAX = 1000
 SCHEMAS_MAX = 100
 _COMMENTS_MAX = 3
-INPUTS_MAX, DEPTH_MAX = 50, 8
+DEPTH_MAX = 8
 """Tables that are followed upstream, and how far."""
 READERS_MAX = 500
 """Tables whose metadata a page reads to find out whether they read this one."""
@@ -107,7 +111,7 @@ def table_page(served: Served, version: TableVersion, _call: Call) -> Answer:
         snapshots=_changes(served, metadata, ordered[:SNAPSHOTS_SHOWN]),
         count=len(ordered),
         statements=statements,
-        inputs=_inputs(served, state),
+        inputs=computed_from(served, state),
         asset=(state.asset, dagster_asset(served, state.asset)),
         beside=_beside(served, version.identifier, state),
         reasons=_reasons(served, version),
@@ -344,34 +348,6 @@ def _schema_changes(before: Any, after: Any) -> list[str]:
     return changes or ["nothing but its number"]
 
 
-def _found(served: Served, name: str) -> TableVersion | None:
-    """A table by its dotted name, if there is one that the caller may read."""
-    try:
-        identifier = Identifier.parse(name)
-        if not served.caller.may(Privilege.READ, path_of(identifier)):
-            return None
-        return served.tables.newest(identifier)
-    except LakehouseError:  # dropped, damaged, or no name
-        return None
-
-
-def _inputs(served: Served, state: TableState) -> list[dict[str, Any]]:
-    """What a table was computed from; of what the caller may not read, that there is something."""
-    rows = []
-    for name, snapshot_id in islice((state.inputs or {}).items(), INPUTS_MAX):
-        version = _found(served, name)
-        rows.append(
-            {
-                "name": name if version is not None else "a table that you cannot read",
-                "path": "" if version is None else table_path(version.identifier, "lineage"),
-                "snapshot": "" if snapshot_id is None or version is None else str(snapshot_id),
-                "newer": version is not None and newer_than(version.metadata, snapshot_id),
-                "version": version,
-            }
-        )
-    return rows
-
-
 def _upstream(served: Served, version: TableVersion) -> Iterator[dict[str, Any]]:
     """What a table was computed from, and what that was computed from; each table once."""
     seen = {version.identifier}
@@ -379,7 +355,7 @@ def _upstream(served: Served, version: TableVersion) -> Iterator[dict[str, Any]]
     for depth in range(1, DEPTH_MAX + 1):
         following = []
         for table in level:
-            for one in _inputs(served, TableState.of(table)):
+            for one in computed_from(served, TableState.of(table)):
                 found = one["version"]
                 if found is not None and found.identifier in seen:
                     continue
@@ -408,7 +384,9 @@ def _beside(
     name = str(identifier)
     found = []
     for ending, what in ((_LANDING, "ledger of landed files"), (_QUARANTINE, "quarantine")):
-        version = None if name.endswith((_LANDING, _QUARANTINE)) else _found(served, name + ending)
+        version = (
+            None if name.endswith((_LANDING, _QUARANTINE)) else found_table(served, name + ending)
+        )
         if version is not None:
             rows = TableState.of(version).rows
             found.append((what, table_path(version.identifier), _count(rows, "row")))

@@ -14,7 +14,11 @@ from lakehouse.curation.standard_fields import COMMENT
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.semantics.facts import OWNER
-from lakehouse.server.watching.page_rendering import number
+from lakehouse.server.access.asked_privileges import path_of
+from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.rest_operation import Served
+from lakehouse.server.watching.page_rendering import number, table_path
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import (
     ASSET_KEY,
     OPERATION_REPLACE,
@@ -25,6 +29,8 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 ANCESTORS_MAX = 200
 """Snapshots that are looked at to find out who wrote a table, and of what."""
+INPUTS_MAX = 50
+"""Tables that one was computed from, at most so many are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +120,31 @@ def newer_than(metadata: TableMetadata, snapshot_id: int | None) -> bool:
         if snapshot.operation != OPERATION_REPLACE:
             return True
     return False
+
+
+def found_table(served: Served, name: str) -> TableVersion | None:
+    """A table by its dotted name, if there is one that the caller may read."""
+    try:
+        identifier = Identifier.parse(name)
+        if not served.caller.may(Privilege.READ, path_of(identifier)):
+            return None
+        return served.tables.newest(identifier)
+    except LakehouseError:  # dropped, damaged, or no name
+        return None
+
+
+def computed_from(served: Served, state: TableState) -> list[dict[str, Any]]:
+    """What a table was computed from; of what the caller may not read, that there is something."""
+    rows = []
+    for name, snapshot_id in islice((state.inputs or {}).items(), INPUTS_MAX):
+        version = found_table(served, name)
+        rows.append(
+            {
+                "name": name if version is not None else "a table that you cannot read",
+                "path": "" if version is None else table_path(version.identifier, "lineage"),
+                "snapshot": "" if snapshot_id is None or version is None else str(snapshot_id),
+                "newer": version is not None and newer_than(version.metadata, snapshot_id),
+                "version": version,
+            }
+        )
+    return rows

@@ -29,8 +29,20 @@ from lakehouse.server.watching.page_rendering import (
     table_path,
     view_path,
 )
+from lakehouse.server.watching.table_state import (
+    TableState,
+    computed_from,
+    found_table,
+    recent_line,
+)
 from lakehouse.spec.identifier import Identifier, dotted
-from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewMetadata, ViewVersion
+from lakehouse.spec.metadata.snapshot import REFRESH_STATE
+from lakehouse.spec.views.view_metadata import (
+    STORAGE_TABLE,
+    SqlRepresentation,
+    ViewMetadata,
+    ViewVersion,
+)
 
 VIEWS_MAX = 500
 """Views whose metadata a page reads to find out what they read."""
@@ -57,6 +69,7 @@ def view_page(served: Served, call: Call) -> Answer:
         served,
         view=str(identifier),
         comment=metadata.properties.get("comment", ""),
+        kept=_kept(served, metadata),
         changed=f"{age(served, version.timestamp_ms)} ({clock(version.timestamp_ms)} UTC)",
         definitions=definitions(version),
         columns=[
@@ -83,6 +96,28 @@ def view_page(served: Served, call: Call) -> Answer:
         left=max(len(newest) - VERSIONS_MAX, 0),
         properties=sorted(metadata.properties.items()),
     )
+
+
+def _kept(served: Served, metadata: ViewMetadata) -> dict[str, Any] | None:
+    """Where a materialized view keeps its rows, and how fresh they are; None: it keeps none."""
+    name = metadata.properties.get(STORAGE_TABLE)
+    if name is None:
+        return None
+    table = found_table(served, name)
+    if table is None:
+        return {"name": name, "path": "", "refreshed": "", "reasons": []}
+    line = recent_line(table.metadata) if table.metadata.current_snapshot_id is not None else ()
+    refreshed = next((one.timestamp_ms for one in line if REFRESH_STATE in one.summary), None)
+    inputs = computed_from(served, TableState.of(table))
+    reasons = [f"{one['name']} has changed" for one in inputs if one["newer"]]
+    if refreshed is not None and refreshed < metadata.current_version().timestamp_ms:
+        reasons.insert(0, "its SELECT is another one than that of its rows")
+    return {
+        "name": name,
+        "path": table_path(table.identifier),
+        "refreshed": "" if refreshed is None else age(served, refreshed),
+        "reasons": reasons,
+    }
 
 
 def definitions(version: ViewVersion) -> list[tuple[str, str]]:

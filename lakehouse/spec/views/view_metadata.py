@@ -10,6 +10,11 @@ from pyiceberg.schema import Schema
 
 from lakehouse.spec.table_properties import Property, boolean, positive
 
+STORAGE_TABLE = "lakehouse.mv.storage-table"
+"""Property of a materialized view: the table that has its rows."""
+OF_VIEW = "lakehouse.mv.view"
+"""Property of a storage table: whose rows these are."""
+
 
 @dataclass(frozen=True, slots=True)
 class SqlRepresentation:
