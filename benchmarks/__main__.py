@@ -203,10 +203,14 @@ def merge(kept: dict[str, Any]) -> Iterator[Ratio]:
 
 
 def streams(kept: dict[str, Any]) -> Iterator[Ratio]:
-    sinks = kept["sinks"]
-    for what, unit in (("files", "files"), ("bytes", "bytes"), ("median_ms", "time")):
-        times = sinks["parquet"][what] / sinks["ours"][what]
-        yield Ratio(f"{kept['batches']} batches, {what}", "Spark's Parquet sink", times, unit)
+    ours = kept["sinks"]["ours"]
+    for sink, peer in (("parquet", "Spark's Parquet sink"), ("iceberg", "Iceberg's sink")):
+        found = kept["sinks"].get(sink, {})
+        if found.get("batches") != ours["batches"]:
+            continue
+        for what, unit in (("files", "files"), ("bytes", "bytes"), ("median_ms", "time")):
+            times = found[what] / ours[what]
+            yield Ratio(f"{ours['batches']} batches, {what}", peer, times, unit)
 
 
 def incremental(kept: dict[str, Any]) -> Iterator[Ratio]:

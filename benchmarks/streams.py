@@ -1,10 +1,12 @@
-"""A stream of many small batches into a table, beside Spark's Parquet sink on the same files.
+"""A stream of many small batches into a table, beside other sinks of Spark on the same files.
 
-    python -m benchmarks.streams [--batches 500] [--rows 1000]
+    python -m benchmarks.streams [--batches 500] [--rows 1000] [--sinks NAME ...]
+    python -m benchmarks.streams --iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar
 
 Each landing file is a batch. What counts is the files that are left, their bytes, and how long a
-batch takes; ours also with small files left as they are. Results go to
-benchmarks/results/streams.json, with the load of the machine.
+batch takes; ours also with small files left as they are. Beside them Spark's Parquet sink and, on
+the Spark that it has a runtime for, Iceberg's. Results go to benchmarks/results/streams.json, sink
+by sink, with the load of the machine.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyspark
+
 import lakehouse as lh
 from lakehouse.spark import build_session
 
 RESULTS = Path(__file__).parent / "results" / "streams.json"
 COLUMNS = "id long, at timestamp, amount double"
+OURS = {"ours": {}, "ours, not joined": {"tail-files": "0"}}
+SINKS = (*OURS, "parquet", "iceberg")
 
 
 def landed(folder: Path, batches: int, rows: int) -> None:
@@ -43,53 +49,84 @@ def streamed(writer: Any, table: str | None) -> list[int]:
     return [one["durationMs"]["triggerExecution"] for one in query.recentProgress]
 
 
+def of_iceberg(folder: Path, runtime: str) -> dict[str, str]:
+    """Settings of a session whose catalog `iceberg` is Iceberg's own; none without its runtime."""
+    if not runtime:
+        return {}
+    catalog = "spark.sql.catalog.iceberg"
+    return {
+        "spark.jars": runtime,
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "hadoop",
+        f"{catalog}.warehouse": str(folder / "iceberg"),
+    }
+
+
 def main() -> None:
     """Stream the same files into each sink, print and keep what came out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--sinks", nargs="+", choices=SINKS)
+    parser.add_argument("--iceberg-runtime", default="", help="jar of iceberg-spark-runtime")
     given = parser.parse_args()
-    results: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        landed(place / "landing", given.batches, given.rows)
-        lake = lh.load_catalog(f"file://{place}/warehouse")
+    sinks = given.sinks or [one for one in SINKS if one != "iceberg" or given.iceberg_runtime]
+    if "iceberg" in sinks and not given.iceberg_runtime:
+        parser.error("beside Iceberg: give its --iceberg-runtime")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        landed(folder / "landing", given.batches, given.rows)
+        lake = lh.load_catalog(f"file://{folder}/warehouse")
+        lake.create_namespace("raw")
         progress = {"spark.sql.streaming.numRecentProgressUpdates": str(given.batches)}
         spark = build_session(
-            "streams", master="local[2]", config=progress, catalogs={"lake": lake}
+            "streams",
+            master="local[2]",
+            config=progress | of_iceberg(folder, given.iceberg_runtime),
+            catalogs={"lake": lake},
         )
-        for name, options in (
-            ("ours", {}),
-            ("ours, not joined", {"tail-files": "0"}),
-            ("parquet", {}),
-        ):
+        for sink in sinks:
             reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
-            writer = reader.json(str(place / "landing")).writeStream.trigger(availableNow=True)
-            writer = writer.option("checkpointLocation", str(place / f"checkpoint {name}"))
-            if name == "parquet":
-                took = streamed(writer.format("parquet").option("path", str(place / name)), None)
-                sizes = [one.stat().st_size for one in (place / name).glob("*.parquet")]
-                rows = spark.read.parquet(str(place / name)).count()
+            writer = reader.json(str(folder / "landing")).writeStream.trigger(availableNow=True)
+            writer = writer.option("checkpointLocation", str(folder / f"checkpoint {sink}"))
+            if sink == "parquet":
+                took = streamed(writer.format("parquet").option("path", str(folder / sink)), None)
+                sizes = [one.stat().st_size for one in (folder / sink).glob("*.parquet")]
+                rows = spark.read.parquet(str(folder / sink)).count()
+            elif sink == "iceberg":
+                spark.sql(f"CREATE TABLE iceberg.raw.landed ({COLUMNS}) USING iceberg")
+                took = streamed(writer.format("iceberg"), "iceberg.raw.landed")
+                files = spark.sql("SELECT file_size_in_bytes FROM iceberg.raw.landed.files")
+                sizes = [size for (size,) in files.collect()]
+                rows = spark.table("iceberg.raw.landed").count()
             else:
-                table = f"raw.t{len(results)}"
-                lake.create_namespace("raw", exist_ok=True)
-                took = streamed(writer.options(**options), f"lake.{table}")
+                table = f"raw.t{sinks.index(sink)}"
+                took = streamed(writer.options(**OURS[sink]), f"lake.{table}")
                 found = lake.load_table(table)
                 sizes = [one.file_size_in_bytes for one in found.scan().plan().files]
                 rows = found.scan().count()
             if rows != given.batches * given.rows:
-                raise AssertionError(f"{name}: {rows} rows of {given.batches * given.rows}")
-            results[name] = {
+                raise AssertionError(f"{sink}: {rows} rows of {given.batches * given.rows}")
+            result = {
+                "spark": pyspark.__version__,
+                "batches": given.batches,
+                "rows": given.rows,
                 "files": len(sizes),
                 "bytes": sum(sizes),
                 "median_ms": statistics.median(took),
                 "p99_ms": sorted(took)[int(0.99 * len(took))],
+                "load": os.getloadavg()[0],
             }
-            sys.stdout.write(f"{name}: {results[name]}\n")
+            sys.stdout.write(f"{sink}: {result}\n")
             sys.stdout.flush()
+            keep(sink, result)
         spark.stop()
-    kept = {"batches": given.batches, "rows": given.rows, "load": os.getloadavg()[0]}
-    RESULTS.write_text(json.dumps({**kept, "sinks": results}, indent=1) + "\n")
+
+
+def keep(sink: str, result: dict[str, Any]) -> None:
+    """Write the result beside those of other sinks."""
+    known = json.loads(RESULTS.read_text())["sinks"] if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps({"sinks": {**known, sink: result}}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

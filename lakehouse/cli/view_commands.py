@@ -1,4 +1,4 @@
-"""`materialized-view create`, `refresh`, `show`, `drop`: views whose rows are kept."""
+"""`materialized-view create`, `refresh`, `list`, `show`, `drop`: views whose rows are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from rich.text import Text
 from lakehouse.cli.command_list import COMMANDS
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
+from lakehouse.errors import LakehouseError
 from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.shown_plan import listing
 
 ViewArgument = Annotated[str, typer.Argument(help="Name of the view, such as marts.users.")]
 
@@ -18,8 +20,8 @@ ViewArgument = Annotated[str, typer.Argument(help="Name of the view, such as mar
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help=COMMANDS["materialized-view"].help)
-    for verb in (create, refresh, show, drop):
-        command(group, verb.__name__)(verb)
+    for verb in (create, refresh, list_all, show, drop):
+        command(group, verb.__name__.partition("_")[0])(verb)
     app.add_typer(group, name="materialized-view")
 
 
@@ -57,17 +59,63 @@ def create(
 
 def refresh(
     session: Session,
-    view: ViewArgument,
+    views: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of views; by default all that are not fresh.", metavar="VIEW"),
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Compute all rows again, whatever has changed.")
     ] = False,
 ) -> None:
-    """Bring the rows of a materialized view up to date, by what changed where that can be.
+    """Bring the rows of materialized views up to date, by what changed where that can be.
 
-    Example: lakehouse materialized-view refresh marts.by_carrier
+    Without a name those of the catalog that are not fresh, each behind the ones that it reads. One
+    that fails does not stop the others; the exit code is 1 then.
+
+    Example: lakehouse materialized-view refresh
     """
-    done = _views()(session.lake, view).refresh(full=full)
-    session.show(done.to_dict(), Text(f"{view}: {done.mode}, {done.reason}"))
+    kind, failed, done = _views(), False, []
+    named = [kind(session.lake, one) for one in views or ()]
+    for view in named or kind.all_of(session.lake):
+        try:
+            if not named and not full and view.freshness().fresh:
+                continue
+            done.append({"view": view.name, **view.refresh(full=full).to_dict()})
+        except LakehouseError as error:
+            if named:
+                raise
+            failed = True
+            done.append({"view": view.name, "mode": "failed", "reason": error.message})
+    lines = [f"{one['view']}: {one['mode']}, {one['reason']}" for one in done]
+    session.show(done, Text("\n".join(lines) or "All are fresh."))
+    if failed:
+        raise typer.Exit(1)
+
+
+def list_all(session: Session) -> None:
+    """List the materialized views of the catalog, and whether each is fresh.
+
+    Example: lakehouse materialized-view list
+    """
+    found = []
+    for view in _views().all_of(session.lake):
+        try:
+            found.append(view.freshness().to_dict())
+        except LakehouseError as error:
+            found.append(
+                {
+                    "view": view.name,
+                    "storage_table": view.storage,
+                    "fresh": False,
+                    "reason": error.message,
+                    "seconds_behind": None,
+                }
+            )
+    rows = [
+        (one["view"], one["storage_table"], one["reason"] or "fresh", one["seconds_behind"])
+        for one in found
+    ]
+    session.show(found, listing(("view", "storage table", "state", "#seconds behind"), rows))
 
 
 def show(session: Session, view: ViewArgument) -> None:

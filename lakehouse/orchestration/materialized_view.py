@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import RenderableType
@@ -18,6 +19,7 @@ from lakehouse.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidViewError,
+    LakehouseError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
@@ -221,6 +223,31 @@ class MaterializedView:
         lake.create_view(name, sql, schema, properties=properties)
         return cls(lake, name)
 
+    @classmethod
+    def all_of(cls, lake: Lakehouse) -> list[MaterializedView]:
+        """Those of a catalog, each behind the ones whose rows it reads.
+
+        >>> from lakehouse.orchestration import MaterializedView
+        >>> sql = "SELECT user_id, count(*) AS n FROM raw.events GROUP BY user_id"
+        >>> users = MaterializedView.create(lake, "marts.users", sql)
+        >>> _ = users.refresh()
+        >>> sql = f"SELECT max(n) AS most FROM {users.storage}"
+        >>> _ = MaterializedView.create(lake, "marts.best", sql)
+        >>> [view.name for view in MaterializedView.all_of(lake)]
+        ['marts.users', 'marts.best']
+
+        Raises:
+            InvalidInputError: some read each other.
+        """
+        views = map(lake.load_view, lake.list_views())
+        kept = [one for one in views if STORAGE_TABLE in one.properties]
+        found = {one.properties[STORAGE_TABLE]: one for one in kept}
+        order = TopologicalSorter({name: _reads(one) & found.keys() for name, one in found.items()})
+        try:
+            return [cls(lake, found[name].name) for name in order.static_order()]
+        except CycleError as error:
+            raise InvalidInputError(f"they read each other: {', '.join(error.args[1])}") from error
+
     def view(self) -> View:
         """Its view as it was loaded: the SELECT, which engines that know no better run each time.
 
@@ -398,6 +425,13 @@ def _definition(name: str, sql: str, properties: Mapping[str, str]) -> DerivedTa
     if name in table.inputs or properties[STORAGE_TABLE] in table.inputs:
         raise InvalidInputError(f"{name} reads itself", view=name)
     return table
+
+
+def _reads(view: View) -> set[str]:
+    try:
+        return set(_definition(view.name, view.sql(SPARK), view.properties).inputs)
+    except LakehouseError:  # its refresh says so
+        return set()
 
 
 def _refuse_unfollowed(lake: Lakehouse, table: DerivedTable) -> None:

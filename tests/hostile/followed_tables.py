@@ -2,8 +2,8 @@
 
 The oracle: DuckDB executes the SQL over all rows that the inputs have. What a history allows to
 follow has to be followed: a table that is computed again whatever happens would be right, too.
-The histories of a round share their query, their beginning and some of what follows it: each is a
-way from the root of a tree to a leaf, and each step of each is compared.
+The histories of a round share their beginning: of its inputs, which several queries are asked of,
+and those of a query some of what follows. Each step of each is compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lakehouse.orchestration.assets.incremental import ResultDelta
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.table import Table
 from tests.hostile.foreign_mutants import Mutant
-from tests.hostile.forked_lakes import HISTORIES, ForkedLake
+from tests.hostile.forked_lakes import ForkedLake
 
 T = pa.schema(
     [
@@ -50,6 +50,12 @@ _AGGREGATES = (
     "avg(t.k)", "max(t.event_ts)", "min(t.x)", "count(CASE WHEN t.v > 3 THEN 1 END)",
 )  # fmt: skip
 _ORDER = "t.v DESC NULLS LAST, t.id NULLS LAST, t.s NULLS LAST, t.event_ts NULLS LAST, t.x"
+
+
+QUERIES = 4
+"""Of each round, and each has two histories."""
+STEPS = [(2,), (2,), (1, 2), (1, 1, 2)]
+"""In how many ways a history goes on after each step."""
 
 
 class Drawn:
@@ -169,6 +175,7 @@ class Followed:
 
     def __init__(self, rng: random.Random, folder: Path) -> None:
         self.rng, self.serial, self.runs = rng, 0, 0
+        self.changed: set[str] = set()  # inputs
         self.files = ForkedLake(folder)
         self.lake = self.files.lake
         for name, schema in (("raw.t", T), ("raw.u", U)):
@@ -177,6 +184,11 @@ class Followed:
             properties = {f"write.{one}.mode": modes for one in ("delete", "update", "merge")}
             properties["format-version"] = rng.choice(["2", "3"])
             self.lake.create_table(name, schema, partition_by=by, properties=properties)
+        self.done: list[str] = []
+
+    def asks(self) -> None:
+        """A query, and the table that follows."""
+        rng = self.rng
         drawn = Drawn(rng)
         self.sql = drawn.sql
         self.engine = rng.choice(["duckdb", "datafusion", *(["polars"] if drawn.simple else [])])
@@ -189,8 +201,6 @@ class Followed:
         self.breaks = False  # something came that is not followed
         self.renames = False
         self.bent = False  # by others: it is not the answer of its query any more
-        self.changed: set[str] = set()  # inputs
-        self.done: list[str] = []
         daily: dict[str, Any] = {"day_column": "g0", "day_is_date": True} if self.daily else {}
         self.table = SqlModel(
             name="marts.m", sql=self.sql, engine=self.engine, refresh=self.refresh, **daily
@@ -205,7 +215,7 @@ class Followed:
         other = copy.copy(self)
         other.rng, other.files = chance, self.files.forked()
         other.lake = other.files.lake
-        other.changed, other.done = set(self.changed), list(self.done)
+        other.done = list(self.done)
         return other
 
     def one(self) -> Table:
@@ -421,17 +431,21 @@ def _quoted(name: str) -> str:
 def round_of(seed: int, folder: Path, *_: object) -> None:
     """Histories, and what follows them. Raises AssertionError."""
     rng = random.Random(seed)
-    world = Followed(rng, folder)
-    with world.telling():
-        for _ in range(rng.randint(1, 3)):
-            world.append(30)
-        world.run()
-    _grow(world, rng.choice(HISTORIES))
+    inputs = Followed(rng, folder)
+    for _ in range(rng.randint(1, 3)):
+        inputs.append(30)
+    for _ in range(QUERIES):
+        world = inputs.forked(random.Random(rng.random()))
+        world.asks()
+        with world.telling():
+            world.run()
+        _grow(world, rng.choice(STEPS))
 
 
 def _grow(world: Followed, widths: Sequence[int]) -> None:
     for _ in range(widths[0] if widths else 0):
         other = world.forked(random.Random(world.rng.random()))
+        other.changed = set(world.changed)
         with other.telling():
             other.step()
         _grow(other, widths[1:])

@@ -13,9 +13,6 @@ from pathlib import Path
 
 from lakehouse.lake import load_catalog
 
-HISTORIES = [(8,), (1, 8), (2, 4), (2, 2, 2), (1, 1, 2, 2, 2)]
-"""Trees of eight histories: how many ways there are to go on after each step."""
-
 
 class ForkedLake:
     """A lake in a folder.

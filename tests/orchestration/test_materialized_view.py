@@ -258,11 +258,11 @@ def test_the_page_of_a_view_says_whether_its_rows_are_fresh(tmp_path: Path):
 def test_on_the_command_line(lake: Lakehouse, capsys: pytest.CaptureFixture[str], tmp_path: Path):
     given = ["-c", lake.catalog.uri, "-w", lake.warehouse]
 
-    def run(*arguments: str) -> Any:
+    def run(*arguments: str, code: int = 0) -> Any:
         with pytest.raises(SystemExit) as ended:
             app([*arguments, *given, "--json"])
         told = capsys.readouterr()
-        assert ended.value.code == 0, told.err
+        assert ended.value.code == code, told.err
         return json.loads(told.out)
 
     def of_view(*arguments: str) -> Any:
@@ -272,14 +272,32 @@ def test_on_the_command_line(lake: Lakehouse, capsys: pytest.CaptureFixture[str]
         "view": "marts.users", "storage_table": "marts.users_storage",
     }  # fmt: skip
     assert of_view("show", "marts.users")["reason"] == "it has never been refreshed"
-    assert of_view("refresh", "marts.users")["mode"] == "full"
-    assert of_view("refresh", "marts.users", "--full")["reason"] == "the run says so"
+    assert of_view("refresh", "marts.users")[0]["mode"] == "full"
+    assert of_view("refresh", "marts.users", "--full")[0]["reason"] == "the run says so"
     found = of_view("show", "marts.users")
     assert (found["fresh"], found["seconds_behind"]) == (True, 0)
-    lake.load_table("raw.events").append(rows("a"))
+    lake.load_table("raw.events").append(rows("b"))
     for name in ("marts.users", "marts.users_storage"):  # a table tells, too, whose rows it has
         told = run("describe", name)
         assert told["freshness"] == "marts.users is not fresh: raw.events has changed"
         assert told["materialized"]["sources"]["raw.events"]["snapshots_behind"] == 1
+    # all that are not fresh, each behind what it reads; one that fails hinders none
+    most = "SELECT max(events) AS most FROM marts.users_storage"
+    MaterializedView.create(lake, "marts.a", most).refresh()
+    lake.create_table("raw.gone", SCHEMA)
+    MaterializedView.create(lake, "marts.b", "SELECT user FROM raw.gone")
+    lake.drop_table("raw.gone")
+    told = run("materialized-view", "refresh", code=1)
+    done = {one["view"]: one for one in told}
+    assert list(done).index("marts.users") < list(done).index("marts.a")
+    assert done.keys() == {"marts.users", "marts.a", "marts.b"}
+    assert (done["marts.b"]["mode"], done["marts.users"]["mode"]) == ("failed", "incremental")
+    assert "raw.gone" in done["marts.b"]["reason"]
+    assert lake.load_table("marts.a_storage").scan().to_arrow()["most"].to_pylist() == [4]
+    listed = {one["view"]: one["fresh"] for one in of_view("list")}
+    assert listed == {"marts.a": True, "marts.b": False, "marts.users": True}
+    for name in ("marts.a", "marts.b"):
+        of_view("drop", name)
+    assert of_view("refresh") == []
     assert of_view("drop", "marts.users") == {"view": "marts.users"}
     assert (lake.list_tables(), lake.list_views()) == (["raw.events"], [])
