@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import gc
 import multiprocessing
 import re
 import resource
@@ -28,16 +27,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from lakehouse.spark import build_session
 from tests.hostile import killed_runs, landing_rounds
 from tests.hostile.foreign_mutants import MUTANTS, OF_HISTORIES, OF_KILLED_RUNS, Mutant
 from tests.hostile.foreign_rounds import Found, Strangers, rounds_of
-from tests.hostile.hunts import HUNTS, Hunt
+from tests.hostile.hunts import HUNTS, Hunt, faults_of, session
 from tests.hostile.landing_mutants import LANDING_MUTANTS
 from tests.hostile.world import Tally, World
-from tests.spark_config import BRIEF
 
 SECONDS_MAX, MIB_MAX = 10, 1024
 PART = 100
@@ -156,12 +151,6 @@ def hunted(name: str, seeds: range, processes: int) -> int:
     return int(faults > 0)
 
 
-def faults_of(name: str, seeds: range) -> list[str]:
-    """What rounds of a hunt find."""
-    gc.freeze()  # garbage is looked for among what rounds make, not among all modules
-    return [fault for seed in seeds if (fault := HUNTS[name].fault(seed, session)) is not None]
-
-
 def planted_hunt(hunt: Hunt, seeds: range) -> int:
     """In which round each planted fault is found; the exit code is 1 if one is not."""
     missed = 0
@@ -192,13 +181,6 @@ def list_faults() -> int:
 def _number(fault: str) -> tuple[int, str]:
     number, letter = re.match(r"(\d+)([a-z]?):", fault).groups()  # type: ignore[union-attr]
     return int(number), letter
-
-
-@functools.cache
-def session() -> SparkSession:
-    """One of Spark, opened when the first story needs it."""
-    config = {**BRIEF, "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}
-    return build_session("killed", master="local[1]", config=config)
 
 
 def planted_killed(seeds: range) -> int:

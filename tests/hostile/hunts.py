@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import io
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from lakehouse.spark import build_session
 from tests.hostile import (
     audited_assets,
     debezium_events,
@@ -20,6 +25,7 @@ from tests.hostile import (
     spark_sessions,
 )
 from tests.hostile.foreign_mutants import Mutant
+from tests.spark_config import BRIEF
 
 Session = Callable[[], Any]
 """Opens Spark when the first round needs it."""
@@ -66,3 +72,16 @@ HUNTS = {
     "options": Hunt(spark_sessions.written_round, 40, spark_sessions.OF_OPTIONS, spark=True),
     "defaults": Hunt(spark_sessions.defaults_round, 40, spark_sessions.OF_DEFAULTS, spark=True),
 }
+
+
+def faults_of(name: str, seeds: range) -> list[str]:
+    """What rounds of a hunt find, in a process of its own or not."""
+    gc.freeze()  # garbage is looked for among what rounds make, not among all modules
+    return [fault for seed in seeds if (fault := HUNTS[name].fault(seed, session)) is not None]
+
+
+@functools.cache
+def session() -> SparkSession:
+    """One of Spark, opened when the first story needs it."""
+    config = {**BRIEF, "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}
+    return build_session("killed", master="local[1]", config=config)

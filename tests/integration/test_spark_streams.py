@@ -13,7 +13,7 @@ from collections import Counter
 import dagster as dg
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.functions import count, udf
 
 import lakehouse as lh
@@ -228,6 +228,10 @@ def test_what_cannot_be_written_is_refused_with_a_sentence(spark, lake, source):
     with pytest.raises(StreamingQueryException, match="in update mode changes rows"):
         source.runs(mode="update", name="lake.raw.none")
     assert lake.list_tables() == ["raw.landed"]
+    spark.sql(f"CREATE VIEW lake.raw.seen AS SELECT id FROM {NAME}")
+    with pytest.raises((StreamingQueryException, AnalysisException), match=r"(?i)view"):
+        source.runs(name="lake.raw.seen")
+    assert (lake.list_tables(), lake.list_views()) == (["raw.landed"], ["raw.seen"])
     with pytest.raises(StreamingQueryException, match="TOO_MANY_DATA_COLUMNS"):
         source.runs(frame=source.frame().selectExpr("*", "1 AS more"))
     assert lake.load_table("raw.landed").metadata.current_snapshot_id is None
