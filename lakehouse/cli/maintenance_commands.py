@@ -363,13 +363,16 @@ def backup(
     session: Session,
     folder: Annotated[str, typer.Argument(help="A folder or URI outside the warehouse.")],
     table: TablesOption = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="Delete all but the newest N backups there.")
+    ] = None,
 ) -> None:
     """Back up tables, views, branches and their files, copying what no backup before has.
 
     All of them as they are at one moment, beside writers. A backup that is killed leaves those
     before it whole.
 
-    Example: lakehouse backup s3://backups/lake
+    Example: lakehouse backup s3://backups/lake --keep 14
     """
     with session.progress() as progress:
         session.report(
@@ -377,6 +380,7 @@ def backup(
                 session.shared_lake.catalog,
                 absolute(folder),
                 tables=table or (),
+                keep=keep,
                 environment=session.environment,
                 progress=progress,
             )

@@ -6,9 +6,14 @@ A backup is a folder:
     listed/<uuid>.parquet    every file that it needs, with size and SHA-256
     metadata/<sha256>.json   metadata of tables and views as it was
     files/<scheme>/<path>    data, delete and statistics files, manifests, manifest lists
+    pruned/00001.json        one that is being deleted: no backup any more, its files are known
 
 Files of a table never change, so a backup copies only what none before it has, and shares the rest
 with them. Until its JSON is there, the one before is the newest, and it is whole.
+
+A backup that ends while older ones are deleted may have taken files for there that go. So what
+deletes moves the JSON away before it looks what the others need, and a backup looks, once its own
+JSON is there, whether all that were there when it began still are; else it is made again.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ import hashlib
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -62,7 +68,7 @@ from lakehouse.storage.location import basename, canonical, is_within, join, ove
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 
-_RECORDS = "backups"
+_RECORDS, _PRUNED = "backups", "pruned"
 _NUMBERED = re.compile(r"^(\d+)\.json$")
 _FORMAT = 1
 _READINGS_MAX = 20
@@ -89,6 +95,8 @@ class Backup(Report):
         copied_bytes: of these.
         unsettled: tables that were written at each reading of the pointers: the others may have
             been read just before or after a transaction with them. Empty unless writers never rest.
+        pruned: numbers of the older backups that were deleted.
+        pruned_bytes: of the files that only they needed.
     """
 
     folder: str
@@ -100,6 +108,8 @@ class Backup(Report):
     copied_files: int
     copied_bytes: int
     unsettled: tuple[str, ...]
+    pruned: tuple[int, ...] = ()
+    pruned_bytes: int = 0
 
     def title(self) -> str:
         """`Backup 3 in s3://backups/lake`."""
@@ -113,6 +123,9 @@ class Backup(Report):
         yield "copied", f"{self.copied_files:,} of {human_bytes(self.copied_bytes)}"
         if self.unsettled:
             yield "written without a rest", ", ".join(self.unsettled)
+        if self.pruned:
+            numbers = ", ".join(map(str, self.pruned))
+            yield "deleted", f"{numbers}, with {human_bytes(self.pruned_bytes)}"
 
     def to_dict(self) -> dict[str, object]:
         """All of it."""
@@ -126,6 +139,8 @@ class Backup(Report):
             "copied_files": self.copied_files,
             "copied_bytes": self.copied_bytes,
             "unsettled": list(self.unsettled),
+            "pruned": list(self.pruned),
+            "pruned_bytes": self.pruned_bytes,
         }
 
 
@@ -190,6 +205,7 @@ def backup(
     folder: str,
     *,
     tables: Collection[str] = (),
+    keep: int | None = None,
     environment: Environment | None = None,
     progress: Progress = no_progress,
 ) -> Backup:
@@ -203,12 +219,14 @@ def backup(
             quarantine and statements are tables of it, or properties of such.
         folder: a location that storages serve, outside the warehouse.
         tables: only these tables and views; empty: all.
+        keep: how many backups stay there, the newest with this one; older ones are deleted, with
+            the files that only they need. None: all.
         environment: ids, clock.
         progress: see `Progress`.
 
     Raises:
-        InvalidInputError: a folder in the warehouse, a snapshot of format version 1 without a
-            manifest list.
+        InvalidInputError: a folder in the warehouse, `keep` below 1, a snapshot of format version 1
+            without a manifest list.
         NotFoundError: no table or view of a name; NoSuchFileError: a table lacks a file.
         CorruptMetadataError: a file has another size than the table's metadata says.
     """
@@ -218,6 +236,31 @@ def backup(
         raise InvalidInputError(
             f"{folder} and the warehouse {catalog.warehouse} overlap: back up to a place of its own"
         )
+    if keep is not None and keep < 1:
+        raise InvalidInputError(f"at least one backup is kept, not {keep}")
+    for _ in range(_ATTEMPTS_MAX):
+        numbers = _numbers(storage, folder)
+        made = _made(catalog, storage, folder, tables, environment, progress)
+        if set(numbers) <= set(_numbers(storage, folder)):
+            break
+        # files that were there may have gone with an older backup
+        storage.delete([_place(folder, made.number)])
+    else:
+        raise InvalidInputError(f"older backups in {folder} are deleted all the time: try later")
+    if keep is None:
+        return made
+    pruned, size = _prune(storage, folder, keep)
+    return replace(made, pruned=tuple(pruned), pruned_bytes=size)
+
+
+def _made(
+    catalog: Catalog,
+    storage: Storage,
+    folder: str,
+    tables: Collection[str],
+    environment: Environment,
+    progress: Progress,
+) -> Backup:
     copies = _Copies(storage, folder, progress)
     cut = _Cut.of(catalog, tables)
     for attempt in range(_ATTEMPTS_MAX):
@@ -671,14 +714,20 @@ class _Record:
     tables: Mapping[Identifier, str]
     views: Mapping[Identifier, str]
     files: Files
+    listed: str
 
     @classmethod
     def read_at(cls, storage: Storage, folder: str, number: int) -> _Record:
         """Raises NotFoundError, CorruptMetadataError."""
-        place = _place(folder, number)
+        return cls.read_from(storage, folder, _place(folder, number))
+
+    @classmethod
+    def read_from(cls, storage: Storage, folder: str, place: str) -> _Record:
+        """As `read_at`, by where its JSON is."""
         try:
             document = orjson.loads(storage.read(place))
         except NoSuchFileError as error:
+            number = int(basename(place).removesuffix(".json"))
             raise NotFoundError(f"{folder} has no backup {number or 'at all'}.") from error
         except orjson.JSONDecodeError as error:
             raise CorruptMetadataError(f"{place} is no backup: {error}", location=place) from error
@@ -698,7 +747,14 @@ class _Record:
             {Identifier(tuple(name[:-1]), name[-1]): load for name, load in document["tables"]},
             {Identifier(tuple(name[:-1]), name[-1]): load for name, load in document["views"]},
             dict(zip(columns["location"], sizes, strict=True)),
+            name,
         )
+
+    def places(self) -> set[str]:
+        """The files of the backup in its folder, canonical, but its JSON and its list."""
+        named = {join(self.folder, one) for one in (*self.tables.values(), *self.views.values())}
+        stored = {_stored(self.folder, location) for location in self.files}
+        return {canonical(place) for place in (*named, *stored)}
 
     def metadata(self, name: str) -> dict[str, Any]:
         """The JSON of a table or view, by the name of its file."""
@@ -756,12 +812,52 @@ def _damaged(place: str) -> CorruptMetadataError:
     )
 
 
+def _prune(storage: Storage, folder: str, keep: int) -> tuple[list[int], int]:
+    """Delete all but the newest backups; their numbers, and the bytes of the files that went.
+
+    After a crash it goes on where it was; beside another one, each does what the other has not.
+    """
+    for number in _numbers(storage, folder)[:-keep]:
+        place = _place(folder, number)
+        with suppress(NoSuchFileError):
+            storage.write(join(folder, _PRUNED, basename(place)), storage.read(place))
+        storage.delete([place])
+    gone = _numbers(storage, folder, _PRUNED)
+    if not gone:
+        return [], 0
+    needed: set[str] = set()
+    for number in _numbers(storage, folder):
+        needed |= _Record.read_at(storage, folder, number).places()
+    sizes = {
+        canonical(one.location): (one.location, one.size)
+        for room in ("files", "metadata")
+        for one in storage.list(join(folder, room))
+    }
+    freed = 0
+    for number in gone:
+        place = join(folder, _PRUNED, f"{number:05d}.json")
+        try:
+            record = _Record.read_from(storage, folder, place)
+        except (NotFoundError, NoSuchFileError):
+            continue
+        stale = [sizes.pop(one) for one in record.places() - needed if one in sizes]
+        storage.delete([location for location, _ in stale])
+        freed += sum(size for _, size in stale)
+        # what says which files these were goes last
+        storage.delete([place])
+        storage.delete([join(folder, record.listed)])
+    return gone, freed
+
+
+def _numbers(storage: Storage, folder: str, room: str = _RECORDS) -> list[int]:
+    """The numbers of the backups, oldest first."""
+    names = (_NUMBERED.match(basename(one.location)) for one in storage.list(join(folder, room)))
+    return sorted(int(found[1]) for found in names if found)
+
+
 def _newest(storage: Storage, folder: str) -> int:
     """The number of the newest backup; 0: there is none."""
-    names = (
-        _NUMBERED.match(basename(one.location)) for one in storage.list(join(folder, _RECORDS))
-    )
-    return max((int(found[1]) for found in names if found), default=0)
+    return max(_numbers(storage, folder), default=0)
 
 
 def _place(folder: str, number: int) -> str:

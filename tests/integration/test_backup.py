@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -324,3 +325,95 @@ def test_killed_at_any_call_it_is_done_by_doing_it_again(tmp_path: Path, seed: i
         restore(other.catalog, kept, number=which)
         assert states(other) == wanted
         check_whole(other.catalog, f"{tmp_path}/old/")
+
+
+def stored(folder: str) -> set[str]:
+    """The files of a folder of backups but their JSON, and what killed copies leave."""
+    here = Path(folder)
+    return {
+        str(one.relative_to(here))
+        for one in here.rglob("*")
+        if one.is_file() and one.parent != here / "backups" and one.suffix != ".tmp"
+    }
+
+
+def test_older_backups_go_with_the_files_that_only_they_need(tmp_path: Path) -> None:
+    lake, kept = of_files(tmp_path / "lake"), str(tmp_path / "kept")
+    table = lake.create_table("raw.t", ROWS.schema)
+    dropped = lake.create_table("raw.dropped", ROWS.schema)
+    dropped.append(ROWS)
+    found = []
+    for number in range(1, 5):
+        table.append(ROWS.slice(0, number))
+        found.append(backup(lake.catalog, kept, keep=None if number < 4 else 2))
+        if number == 2:
+            lake.drop_table("raw.dropped")
+        table.compact(lh.CompactionOptions(rewrite_all=True))
+        table.expire_snapshots(lh.ExpiryOptions(retain_last=1, older_than_ms=2**45))
+    held = states(lake)
+    assert [one.pruned for one in found] == [(), (), (), (1, 2)]
+    assert found[-1].pruned_bytes > 0
+    last = backup(lake.catalog, kept, keep=1)
+    assert (last.number, last.pruned) == (5, (3, 4))
+    with pytest.raises(NotFoundError, match="no backup 4"):
+        restore(of_files(tmp_path / "none").catalog, kept, number=4)
+    restored = of_files(tmp_path / "new")
+    restore(restored.catalog, kept)
+    assert states(restored) == held
+    backup(lake.catalog, f"{kept}-afresh")
+    same = {one for one in stored(kept) if not one.startswith("listed")}
+    assert same == {one for one in stored(f"{kept}-afresh") if not one.startswith("listed")}
+    assert len(list(Path(kept, "listed").iterdir())) == 1
+    with pytest.raises(InvalidInputError, match="at least one backup"):
+        backup(lake.catalog, kept, keep=0)
+
+
+def test_a_backup_beside_which_files_of_older_ones_go_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, kept = of_files(tmp_path / "lake"), str(tmp_path / "kept")
+    for name in ("raw.a", "raw.b"):
+        lake.create_table(name, ROWS.schema).append(ROWS)
+    held = states(lake)
+    backup(lake.catalog, kept)
+    backup(lake.catalog, kept, tables=["raw.a"])
+    create, others = LocalStorage.create, []
+
+    def delayed(storage: LocalStorage, location: str, data: bytes) -> None:
+        if location.endswith("backups/00003.json") and not others:
+            others.append(None)  # raw.b's files are in the first backup alone, and copied anew
+            others.append(backup(lake.catalog, kept, tables=["raw.a"], keep=1))
+        create(storage, location, data)
+
+    monkeypatch.setattr(LocalStorage, "create", delayed)
+    made = backup(lake.catalog, kept)
+    assert (others[1].number, others[1].pruned, made.number) == (3, (1, 2), 4)
+    restored = of_files(tmp_path / "new")
+    restore(restored.catalog, kept, number=4)
+    assert states(restored) == held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(4, 4))
+def test_killed_while_older_backups_go_the_next_one_goes_on(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    lake, kept = of_files(tmp_path / "lake"), str(tmp_path / "kept")
+    table = history(lake, "raw.t", 2)
+    for _ in range(3):
+        table.append(ROWS.slice(0, 3).append_column("more", pa.nulls(3, "string")))
+        backup(lake.catalog, kept)
+        table.compact(lh.CompactionOptions(rewrite_all=True))
+        table.expire_snapshots(lh.ExpiryOptions(retain_last=1, older_than_ms=2**45))
+    shutil.copytree(kept, f"{kept}-tried")
+    ended, calls = _run(lambda: backup(lake.catalog, f"{kept}-tried", keep=1), None)
+    assert ended
+    for _ in range(8):
+        _run(lambda: backup(lake.catalog, kept, keep=1), chance.randint(calls // 2, calls))
+        other = of_files(tmp_path / f"new{chance.getrandbits(40)}")
+        restore(other.catalog, kept)
+        check_whole(other.catalog, f"{tmp_path}/lake/")
+    backup(lake.catalog, kept, keep=1)
+    backup(lake.catalog, f"{kept}-afresh")
+    same = {one for one in stored(kept) if one.startswith("files")}
+    assert same == {one for one in stored(f"{kept}-afresh") if one.startswith("files")}
+    assert not list(Path(kept, "pruned").glob("*.json"))
