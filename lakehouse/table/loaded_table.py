@@ -37,6 +37,7 @@ from lakehouse.table.scan import (
 )
 from lakehouse.table.times import Moment
 from lakehouse.transaction.commit import Committed
+from lakehouse.transaction.table_change import head_of
 from lakehouse.transaction.transaction import Transaction
 
 Read = TypeVar("Read")
@@ -400,31 +401,29 @@ class LoadedTable:
         """
         return MetadataTables(self._version, self.storage, self._held)
 
-    def _head(self, branch: str) -> int | None:
-        """The head of a branch; of main for a branch that the commit will create."""
-        ref = self.metadata.refs.get(branch)
-        return self.metadata.current_snapshot_id if ref is None else ref.snapshot_id
-
     @property
     def _held(self) -> HeldVersion:
         return HeldVersion(self.catalog, self._version)
 
-    def _reading(self, branch: str) -> AbstractContextManager[None]:
-        """Within, the head of a branch is read. Raises SnapshotExpiredError."""
-        return self._held.reading(self._head(branch))
-
-    def _of_newest(self, read: Callable[[], Read], branch: str) -> Read:
-        """What is read of this version; of the newest, where the branch's snapshot has expired.
-
-        The table moves to the newest version then. Raises SnapshotExpiredError: so has that.
-        """
-        try:
-            with self._reading(branch):
-                return read()
-        except SnapshotExpiredError:
-            self.move_to(self.catalog.load(self.identifier))
-        with self._reading(branch):
-            return read()
-
     def _moved(self, committed: Committed) -> Self:
         return self.move_to(committed.version)
+
+
+def of_newest(table: LoadedTable, read: Callable[[], Read], branch: str) -> Read:
+    """What is read of the table's version; of the newest, where the branch's snapshot has expired.
+
+    The table moves to the newest version then. Raises SnapshotExpiredError: so has that.
+    """
+    try:
+        with _reading(table, branch):
+            return read()
+    except SnapshotExpiredError:
+        table.move_to(table.catalog.load(table.identifier))
+    with _reading(table, branch):
+        return read()
+
+
+def _reading(table: LoadedTable, branch: str) -> AbstractContextManager[None]:
+    head = head_of(table.metadata, branch)
+    held = HeldVersion(table.catalog, table.version)
+    return held.reading(None if head is None else head.snapshot_id)

@@ -33,7 +33,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.loaded_table import LoadedTable, of_newest
 from lakehouse.table.scan import TableScan
 from lakehouse.table.write_result import WriteResult
 from lakehouse.transaction.commit_names import snapshots_of_commit
@@ -248,7 +248,7 @@ class RowWrite:
         again, source_rows, newest = 0, 0, False
         while True:
             try:
-                change = self._decide(decide, command, version)
+                change = self.decide(decide, command, version)
             except SnapshotExpiredError as error:
                 version = self._next(version, error, again < most, decides_again=False)
                 again, newest = again + 1, True
@@ -290,7 +290,8 @@ class RowWrite:
         request = self._table.write_request(version)
         return RowWriter(version.metadata, request, self._table.storage, command)
 
-    def _decide(self, decide: Decide, command: Command, version: TableVersion) -> RowChange:
+    def decide(self, decide: Decide, command: Command, version: TableVersion) -> RowChange:
+        """A decision about the rows of a version. Raises SnapshotExpiredError."""
         head = head_of(version.metadata, self._branch)
         held = HeldVersion(self._table.catalog, version)
         with (
@@ -629,9 +630,13 @@ class WriteVerbs(LoadedTable):
         write = RowWrite(self, branch, summary, commit_id)
         if (done := write.replayed()) is not None:
             return done
-        added = self._of_newest(
-            lambda: describe(self.metadata, self._head(branch), self.storage, self.name), branch
-        )
+
+        def read() -> AddedFiles:
+            head = head_of(self.metadata, branch)
+            snapshot_id = None if head is None else head.snapshot_id
+            return describe(self.metadata, snapshot_id, self.storage, self.name)
+
+        added = of_newest(self, read, branch)
         return write.commit(
             added.add_to(self.transaction(branch=branch)),
             rows_inserted=rows_of(added.files),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from lakehouse.row_changes.merge.source_rows import DEFAULT_MEMORY_BYTES, Source
 from lakehouse.row_changes.row_change import Command, RowChange, RowWriter
 from lakehouse.row_changes.row_verbs import update_rows
 from lakehouse.row_changes.target_rows import TargetRows
+from lakehouse.table.loaded_table import LoadedTable, of_newest
 from lakehouse.table.row_write import Changed, Decide, RowsAgain, RowWrite, WriteVerbs, layout
 from lakehouse.table.write_result import MergePlan, MergeResult
 from lakehouse.transaction.operations.branches_and_tags import SetRef
@@ -24,13 +26,60 @@ from lakehouse.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class _Into:
-    """Where a change goes: a commit of its own, or a transaction."""
+class _Change:
+    """A change of a table's rows: a commit of its own, or a part of a transaction."""
 
+    table: LoadedTable
     branch: str = "main"
     summary: Mapping[str, str] | None = None
     commit_id: str | None = None
     transaction: Transaction | None = None
+
+    def make(self, decide: Decide, command: Command) -> MergeResult:
+        """Decide, and commit that, or add it to the transaction."""
+        if self.transaction is not None:
+            self._check(self.transaction)
+            write = RowWrite(self.table, self.transaction.branch, None, None)
+            change = write.decide(decide, command, self.table.version)
+            if change:
+                change.add_to(self.transaction)
+            return _result(Changed(change, None))
+        with RowWrite(self.table, self.branch, self.summary, self.commit_id) as write:
+            done = write.replayed()
+            if done is not None:
+                return MergeResult(done.snapshot, replayed=True)
+            return _result(write.change_rows(decide, command, decides_again=True))
+
+    def _check(self, transaction: Transaction) -> None:
+        """Refuse what would be decided on other rows, or columns, than those that it meets."""
+        table = self.table
+        if self != _Change(table, transaction=transaction):
+            raise InvalidInputError(
+                f"{table.name}: branch, summary and commit_id are the transaction's: give them to "
+                "table.transaction(branch=...) and to its commit(...)",
+                table=table.name,
+            )
+        if transaction.decided_on.metadata_location != table.version.metadata_location:
+            raise InvalidInputError(
+                f"{table.name}: the transaction is based on another version of the table, or on "
+                "another table: begin one with table.transaction()",
+                table=table.name,
+            )
+        if any(
+            not isinstance(operation, SetRef | MetadataChange)
+            for operation in transaction.operations
+        ):
+            raise InvalidInputError(
+                f"{table.name}: the transaction has changed rows or refs already, which this "
+                "change would not see: make it the first that changes rows, or commit before it",
+                table=table.name,
+            )
+        if layout(transaction.metadata) != layout(table.metadata):
+            raise InvalidInputError(
+                f"{table.name}: the transaction changes columns, partitions, the sort order or the "
+                "format version: commit that before rows are changed",
+                table=table.name,
+            )
 
 
 class MergeVerbs(WriteVerbs):
@@ -77,7 +126,7 @@ class MergeVerbs(WriteVerbs):
             condition = bind(where, target.schema)
             return update_rows(target, condition, bind_update(assignments, target.schema), writer)
 
-        return self._change(decide, "update", _Into(branch, summary, commit_id, transaction))
+        return _Change(self, branch, summary, commit_id, transaction).make(decide, "update")
 
     def upsert(
         self,
@@ -114,8 +163,8 @@ class MergeVerbs(WriteVerbs):
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
-        into = _Into(branch, summary, commit_id, transaction)
-        return self._upserting(data, keys, memory_bytes, into).execute()
+        change = _Change(self, branch, summary, commit_id, transaction)
+        return self._upserting(data, keys, memory_bytes, change).execute()
 
     def plan_upsert(
         self,
@@ -139,7 +188,7 @@ class MergeVerbs(WriteVerbs):
         Raises:
             InvalidInputError | InvalidSchemaError: as `upsert`.
         """
-        return self._upserting(data, keys, memory_bytes, _Into(branch)).plan()
+        return self._upserting(data, keys, memory_bytes, _Change(self, branch)).plan()
 
     def merge(
         self,
@@ -178,20 +227,20 @@ class MergeVerbs(WriteVerbs):
         """
         columns = on if isinstance(on, str) else tuple(on)
         statement = MergeStatement(columns, (), source_alias, target_alias)
-        into = _Into(branch, summary, commit_id, transaction)
-        return self._builder(statement, source, memory_bytes, into)
+        change = _Change(self, branch, summary, commit_id, transaction)
+        return self._builder(statement, source, memory_bytes, change)
 
     def _upserting(
-        self, data: object, keys: Sequence[str], memory_bytes: int, into: _Into
+        self, data: object, keys: Sequence[str], memory_bytes: int, change: _Change
     ) -> MergeBuilder:
         if isinstance(keys, str) or not keys:
             raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
         clauses = (MergeClause("matched", "update"), MergeClause("not matched", "insert"))
         statement = MergeStatement(tuple(keys), clauses, unique_source=True)
-        return self._builder(statement, data, memory_bytes, into)
+        return self._builder(statement, data, memory_bytes, change)
 
     def _builder(
-        self, statement: MergeStatement, source: object, memory_bytes: int, into: _Into
+        self, statement: MergeStatement, source: object, memory_bytes: int, change: _Change
     ) -> MergeBuilder:
         if engine_for(source) is not None:
             raise InvalidInputError(
@@ -201,80 +250,7 @@ class MergeVerbs(WriteVerbs):
                 "or give frame.toArrow() where its rows fit in memory here",
                 table=self.name,
             )
-        again = RowsAgain(source, self.name)
-        schema = self.metadata.schema()
-
-        def decide(
-            statement: MergeStatement, held: SourceRows, target: TargetRows, writer: RowWriter
-        ) -> RowChange:
-            merge = bind_merge(statement, target.schema, held.schema)
-            return merge_rows(target, merge, held, writer)
-
-        def execute(statement: MergeStatement) -> MergeResult:
-            with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
-                return self._change(partial(decide, statement, held), "merge", into)
-
-        def plan(statement: MergeStatement) -> MergePlan:
-            with held_rows(again.rows(), self.name, memory_bytes, schema) as held:
-
-                def read() -> MergePlan:
-                    target = TargetRows.of(self.version, into.branch, self.storage)
-                    with RowWriter(self.metadata, None, self.storage, "merge") as writer:
-                        return _planned(target, decide(statement, held, target, writer))
-
-                return self._of_newest(read, into.branch)
-
-        return MergeBuilder(statement, execute, plan)
-
-    def _change(self, decide: Decide, command: Command, into: _Into) -> MergeResult:
-        if into.transaction is not None:
-            self._check_transaction(into)
-            request = self.write_request()
-            target = TargetRows.of(self.version, into.transaction.branch, self.storage)
-            with (
-                self._reading(into.transaction.branch),
-                RowWriter(self.metadata, request, self.storage, command) as writer,
-            ):
-                change = decide(target, writer)
-            if change:
-                change.add_to(into.transaction)
-            return _result(Changed(change, None))
-        with RowWrite(self, into.branch, into.summary, into.commit_id) as write:
-            done = write.replayed()
-            if done is not None:
-                return MergeResult(done.snapshot, replayed=True)
-            return _result(write.change_rows(decide, command, decides_again=True))
-
-    def _check_transaction(self, into: _Into) -> None:
-        """Refuse what would be decided on other rows, or columns, than those that it meets."""
-        transaction = into.transaction
-        if transaction is None or into != _Into(transaction=transaction):
-            raise InvalidInputError(
-                f"{self.name}: branch, summary and commit_id are the transaction's: give them to "
-                "table.transaction(branch=...) and to its commit(...)",
-                table=self.name,
-            )
-        if transaction.decided_on.metadata_location != self.version.metadata_location:
-            raise InvalidInputError(
-                f"{self.name}: the transaction is based on another version of the table, or on "
-                "another table: begin one with table.transaction()",
-                table=self.name,
-            )
-        if any(
-            not isinstance(operation, SetRef | MetadataChange)
-            for operation in transaction.operations
-        ):
-            raise InvalidInputError(
-                f"{self.name}: the transaction has changed rows or refs already, which this change "
-                "would not see: make it the first that changes rows, or commit before it",
-                table=self.name,
-            )
-        if layout(transaction.metadata) != layout(self.metadata):
-            raise InvalidInputError(
-                f"{self.name}: the transaction changes columns, partitions, the sort order or the "
-                "format version: commit that before rows are changed",
-                table=self.name,
-            )
+        return MergeBuilder(change, RowsAgain(source, self.name), statement, memory_bytes)
 
 
 def _planned(target: TargetRows, change: RowChange) -> MergePlan:
@@ -310,21 +286,17 @@ def _result(done: Changed) -> MergeResult:
     )
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class MergeBuilder:
     """A MERGE to which clauses are added; each call returns a new one.
 
     Of the clauses about a row the first whose condition is true acts. Values are SQL by column.
     """
 
-    def __init__(
-        self,
-        statement: MergeStatement,
-        execute: Callable[[MergeStatement], MergeResult],
-        plan: Callable[[MergeStatement], MergePlan],
-    ) -> None:
-        self._statement = statement
-        self._execute = execute
-        self._plan = plan
+    _change: _Change
+    _source: RowsAgain
+    _statement: MergeStatement
+    _memory_bytes: int
 
     def when(self, clause: str) -> MergeBuilder:
         """A clause in SQL, as it stands behind WHEN in MERGE.
@@ -382,7 +354,8 @@ class MergeBuilder:
                 not fit.
             CommitError: see `lakehouse.errors`.
         """
-        return self._execute(self._statement)
+        with self._held() as held:
+            return self._change.make(partial(self._decide, held), "merge")
 
     def plan(self) -> MergePlan:
         """Which files the merge would open, and how many rows it would change; writes nothing.
@@ -393,8 +366,24 @@ class MergeBuilder:
         Raises:
             InvalidInputError | InvalidExpressionError | InvalidSchemaError: as `execute`.
         """
-        return self._plan(self._statement)
+        table, branch = self._change.table, self._change.branch
+        with self._held() as held:
+
+            def read() -> MergePlan:
+                target = TargetRows.of(table.version, branch, table.storage)
+                with RowWriter(table.metadata, None, table.storage, "merge") as writer:
+                    return _planned(target, self._decide(held, target, writer))
+
+            return of_newest(table, read, branch)
+
+    def _held(self) -> AbstractContextManager[SourceRows]:
+        table = self._change.table
+        return held_rows(self._source.rows(), table.name, self._memory_bytes, table.schema())
+
+    def _decide(self, held: SourceRows, target: TargetRows, writer: RowWriter) -> RowChange:
+        merge = bind_merge(self._statement, target.schema, held.schema)
+        return merge_rows(target, merge, held, writer)
 
     def _with(self, clause: MergeClause) -> MergeBuilder:
-        statement = replace(self._statement, clauses=(*self._statement.clauses, clause))
-        return MergeBuilder(statement, self._execute, self._plan)
+        clauses = (*self._statement.clauses, clause)
+        return replace(self, _statement=replace(self._statement, clauses=clauses))
