@@ -83,35 +83,35 @@ class Ratio:
     unit: str = "time"
 
 
-def plan_atlas(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for title, query in kept["queries"].items():
-        for contender, one in query.items():
-            if isinstance(one, dict) and "times_faster_than_pyiceberg" in one:
+def plan_atlas(results: dict[str, Any]) -> Iterator[Ratio]:
+    for title, query in results["queries"].items():
+        for contender, times in query.items():
+            if isinstance(times, dict) and "times_faster_than_pyiceberg" in times:
                 yield Ratio(
-                    f"{title}, {contender}", "pyiceberg", one["times_faster_than_pyiceberg"]
+                    f"{title}, {contender}", "pyiceberg", times["times_faster_than_pyiceberg"]
                 )
 
 
-def plan_growth(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for contender, seconds in kept["times_more_seconds"].items():
-        case = f"{contender}: {kept['times_more_files']} x the files, {seconds} x the seconds"
-        yield Ratio(case, "growing with the table", kept["times_more_files"] / seconds)
+def plan_growth(results: dict[str, Any]) -> Iterator[Ratio]:
+    for contender, seconds in results["times_more_seconds"].items():
+        case = f"{contender}: {results['times_more_files']} x the files, {seconds} x the seconds"
+        yield Ratio(case, "growing with the table", results["times_more_files"] / seconds)
 
 
-def plan_cost(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for contender, one in kept["contenders"].items():
+def plan_cost(results: dict[str, Any]) -> Iterator[Ratio]:
+    for contender, costs in results["contenders"].items():
         if not contender.startswith("hive"):
-            yield Ratio(contender, "Hive listing", one["hive_requests_to_it"], "requests")
-            yield Ratio(contender, "Hive listing", one["hive_seconds_to_it"], "derived time")
+            yield Ratio(contender, "Hive listing", costs["hive_requests_to_it"], "requests")
+            yield Ratio(contender, "Hive listing", costs["hive_seconds_to_it"], "derived time")
 
 
-def scale(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for name, one in kept["model"].items():
-        yield Ratio(name, "the cost model", 1 / one["measured_to_predicted"], "cost")
+def scale(results: dict[str, Any]) -> Iterator[Ratio]:
+    for name, costs in results["model"].items():
+        yield Ratio(name, "the cost model", 1 / costs["measured_to_predicted"], "cost")
 
 
-def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def open_table(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         yield Ratio(
             f"{row['snapshots']:,} snapshots in {row['ours_ms']} ms",
             "pyiceberg",
@@ -119,54 +119,56 @@ def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
-def call_counts(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for name, before in kept.get("before", {}).items():
-        now = kept["journeys"][name]
+def call_counts(results: dict[str, Any]) -> Iterator[Ratio]:
+    for name, before in results.get("before", {}).items():
+        now = results["journeys"][name]
         case = f"{name}: {now['calls']:,} calls in {now['modules']} modules"
         yield Ratio(case, "an earlier checkout", before["calls"] / now["calls"], "calls")
 
 
-def optional_parts(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for cases in kept["parts"].values():
-        for case, (ours, *others) in ((case, tuple(one.items())) for case, one in cases.items()):
+def optional_parts(results: dict[str, Any]) -> Iterator[Ratio]:
+    for cases in results["parts"].values():
+        for case, (ours, *others) in (
+            (case, tuple(times.items())) for case, times in cases.items()
+        ):
             for name, times in others:
                 faster = times["seconds"] / ours[1]["seconds"]
                 yield Ratio(f"{case}: {ours[0]}", name, faster)
 
 
-def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
+def manifest_write(results: dict[str, Any]) -> Iterator[Ratio]:
     for peer in ("pyiceberg", "fastavro"):
         yield Ratio(
-            f"{kept['ours_with_columnar']['entries_per_second']:,} entries/s",
+            f"{results['ours_with_columnar']['entries_per_second']:,} entries/s",
             peer,
-            kept[f"times_faster_than_{peer}"],
+            results[f"times_faster_than_{peer}"],
         )
 
 
-def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def commit(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         if "ratio" in row:
             yield Ratio(f"{row['snapshots']:,} snapshots", "pyiceberg", row["ratio"])
 
 
-def delta_log(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for kind, times in kept["milliseconds"].items():
-        case = f"{kind} to a table of {kept['files']:,} files, kept as Delta, too"
+def delta_log(results: dict[str, Any]) -> Iterator[Ratio]:
+    for kind, times in results["milliseconds"].items():
+        case = f"{kind} to a table of {results['files']:,} files, kept as Delta, too"
         yield Ratio(case, "the same without", times["without"] / times["with_log"])
 
 
-def undo(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for how, seconds in kept["seconds"].items():
-        yield Ratio(f"{kept['files']:,} files, {how}", "a second", 1 / seconds["p99"])
+def undo(results: dict[str, Any]) -> Iterator[Ratio]:
+    for how, seconds in results["seconds"].items():
+        yield Ratio(f"{results['files']:,} files, {how}", "a second", 1 / seconds["p99"])
 
 
-def why(kept: dict[str, Any]) -> Iterator[Ratio]:
+def why(results: dict[str, Any]) -> Iterator[Ratio]:
     for how in ("cold", "warm"):
-        yield Ratio(f"{kept['rows']:,} rows, {how}", "a second", 1 / kept["seconds"][how])
+        yield Ratio(f"{results['rows']:,} rows, {how}", "a second", 1 / results["seconds"][how])
 
 
-def race(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def race(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         failed = (
             f"{row['lakehouse']['failed_percent']} % failed, pyiceberg "
             f"{row['pyiceberg']['failed_percent']} %"
@@ -179,13 +181,13 @@ def race(kept: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
-def lookup(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for name, times in kept["times_faster"].items():
+def lookup(results: dict[str, Any]) -> Iterator[Ratio]:
+    for name, times in results["times_faster"].items():
         yield Ratio("one key of one day, median", name, times)
 
 
-def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for case, times in kept["cases"].items():
+def arrow_read(results: dict[str, Any]) -> Iterator[Ratio]:
+    for case, times in results["cases"].items():
         for peer in ("duckdb", "pyiceberg"):
             yield Ratio(case, peer, times[peer] / times["lakehouse"])
             yield Ratio(
@@ -196,10 +198,12 @@ def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
             )
 
 
-def merge(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for peer, times in kept["times_ours"].items():
+def merge(results: dict[str, Any]) -> Iterator[Ratio]:
+    for peer, times in results["times_ours"].items():
         if not peer.startswith("lakehouse"):
-            yield Ratio(f"upsert of {kept['keys']:,} keys into {kept['rows']:,} rows", peer, times)
+            yield Ratio(
+                f"upsert of {results['keys']:,} keys into {results['rows']:,} rows", peer, times
+            )
 
 
 def streams(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -213,29 +217,31 @@ def streams(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(f"{ours['batches']} batches, {what}", peer, times, unit)
 
 
-def incremental(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for one in kept["results"]:
-        case = f"{one['query']}, {one['part']:.2%} of {kept['rows']:,} rows {one['how']}"
-        yield Ratio(case, "computed in full", one["ratio"], "processor time")
+def incremental(results: dict[str, Any]) -> Iterator[Ratio]:
+    for result in results["results"]:
+        case = (
+            f"{result['query']}, {result['part']:.2%} of {results['rows']:,} rows {result['how']}"
+        )
+        yield Ratio(case, "computed in full", result["ratio"], "processor time")
 
 
-def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for peer, times in kept["speed_of_ours"].items():
-        yield Ratio(f"{kept['input']['files']:,} files", peer, times)
+def compaction(results: dict[str, Any]) -> Iterator[Ratio]:
+    for peer, times in results["speed_of_ours"].items():
+        yield Ratio(f"{results['input']['files']:,} files", peer, times)
 
 
-def tune(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for name, one in kept["tables"].items():
-        if "error" not in one:
-            yield Ratio(name, "the defaults", 1 / one["bytes"]["ratio"], "bytes")
-            yield Ratio(name, "the defaults", 1 / one["read_cpu_ms"]["ratio"], "processor time")
+def tune(results: dict[str, Any]) -> Iterator[Ratio]:
+    for name, outcome in results["tables"].items():
+        if "error" not in outcome:
+            yield Ratio(name, "the defaults", 1 / outcome["bytes"]["ratio"], "bytes")
+            yield Ratio(name, "the defaults", 1 / outcome["read_cpu_ms"]["ratio"], "processor time")
 
 
-def week(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for key, times in kept["times_better_at_the_end"].items():
+def week(results: dict[str, Any]) -> Iterator[Ratio]:
+    for key, times in results["times_better_at_the_end"].items():
         yield Ratio(f"after a week: {key}", "no maintenance", times, key)
-    days = kept.get("advisor_one_day", kept).get("days")
-    for name, times in kept.get("advisor_times_better", {}).items():
+    days = results.get("advisor_one_day", results).get("days")
+    for name, times in results.get("advisor_times_better", {}).items():
         yield Ratio(
             f"the advisor's first choice, {days} days",
             name.replace("_", " "),
@@ -244,8 +250,8 @@ def week(kept: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
-def sensor_tick(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def sensor_tick(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         if "objects" in row:
             ours, objects = row["one_new"], row["objects"]
             case = f"{row['files']:,} files in {ours['processor_s']} s, {ours['memory_mb']:,} MB"
@@ -255,29 +261,29 @@ def sensor_tick(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(case, "an object for each file", times, "memory")
 
 
-def rest(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def rest(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         if "times_the_rate" in row:
             yield Ratio(row["case"], "Iceberg's reference", row["times_the_rate"], "rate")
             yield Ratio(row["case"], "Iceberg's reference", 1 / row["p99_to_it"], "p99")
-    plans = kept["planning"]
+    plans = results["planning"]
     if "reference" in plans:
         ours, theirs = plans["lakehouse"], plans["reference"]
         case = f"plan of {ours['files']:,} files"
         yield Ratio(case, "Iceberg's reference", theirs["next_s"] / ours["next_s"])
 
 
-def group_commit(kept: dict[str, Any]) -> Iterator[Ratio]:
-    commits = {row["catalog"]: row["per_s"] for row in kept["rows"] if row["mode"] == "commit"}
-    for row in kept["rows"]:
+def group_commit(results: dict[str, Any]) -> Iterator[Ratio]:
+    commits = {row["catalog"]: row["per_s"] for row in results["rows"] if row["mode"] == "commit"}
+    for row in results["rows"]:
         if row["catalog"] in commits and row["mode"] != "commit":
             case = f"{row['catalog']}, {row['writers']} writers, {row['mode']}"
             times = row["per_s"] / commits[row["catalog"]]
             yield Ratio(case, "commits of the protocol", times, "appends/s")
 
 
-def small_appends(kept: dict[str, Any]) -> Iterator[Ratio]:
-    rows = {row["who"]: row for row in kept["rows"]}
+def small_appends(results: dict[str, Any]) -> Iterator[Ratio]:
+    rows = {row["who"]: row for row in results["rows"]}
     ours = rows["lakehouse, joined"]
     for name in ("DuckLake, inlined", "DuckLake", "pyiceberg"):
         if name in rows:
@@ -287,31 +293,31 @@ def small_appends(kept: dict[str, Any]) -> Iterator[Ratio]:
     yield Ratio("aggregations", "the compacted table", compacted)
 
 
-def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def spark(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         if row["contender"] != "lakehouse":
             yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it"])
             yield Ratio(
                 row["case"], row["contender"], 1 / row["ours_to_it_processor"], "processor time"
             )
-    for case, times in kept.get("iceberg", {}).get("ours_to_it", {}).items():
+    for case, times in results.get("iceberg", {}).get("ours_to_it", {}).items():
         yield Ratio(case, "Iceberg's Spark runtime", 1 / times)
 
 
-def spark_planning(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def spark_planning(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         case = f"{row['case']}: {row['more_ms']:+} ms"
         yield Ratio(case, "Parquet's relation", row["parquet_ms"] / row["ours_ms"])
 
 
-def engines(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for row in kept["rows"]:
+def engines(results: dict[str, Any]) -> Iterator[Ratio]:
+    for row in results["rows"]:
         if row["contender"] != "spark":
             yield Ratio(row["contender"], "the mart on Spark", row["ours_to_it"])
 
 
-def one_day(kept: dict[str, Any]) -> Iterator[Ratio]:
-    yield Ratio("a day of flights, from click to done", "20 s", 20 / kept["seconds"]["all"])
+def one_day(results: dict[str, Any]) -> Iterator[Ratio]:
+    yield Ratio("a day of flights, from click to done", "20 s", 20 / results["seconds"]["all"])
 
 
 RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
@@ -378,11 +384,11 @@ def run(names: list[str], *, quick: bool) -> list[str]:
 def run_quick(names: list[str]) -> list[str]:
     """Run small scales; the kept results are put back whatever happens."""
     paths = [RESULTS / f"{name}.json" for name in names]
-    kept = {path: path.read_bytes() if path.is_file() else None for path in paths}
+    before = {path: path.read_bytes() if path.is_file() else None for path in paths}
     try:
         return run(names, quick=True)
     finally:
-        for path, data in kept.items():
+        for path, data in before.items():
             if data is not None:
                 path.write_bytes(data)
             else:

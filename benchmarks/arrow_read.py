@@ -127,7 +127,7 @@ def engines(catalog: lh.Lakehouse, case: Case) -> dict[str, Callable[[], pa.Tabl
         )
 
     columns_read = list(case.select) if case.select else None
-    paths = [one.file_path.removeprefix("file://") for one in table.scan().plan().files]
+    paths = [file.file_path.removeprefix("file://") for file in table.scan().plan().files]
     floor = {} if case.where else {"read_table": decoding}
     return {"lakehouse": ours, "pyiceberg": pyiceberg, "duckdb": duck, **floor}
 
@@ -218,8 +218,8 @@ def main() -> None:
             times = measure(catalog, case, options.repeat)
             names = ("lakehouse", "pyiceberg", "duckdb", "read_table")
             shown = [
-                f"{times[one]:.3f} ({times[f'{one} processor']:.3f})" if one in times else ""
-                for one in names
+                f"{times[name]:.3f} ({times[f'{name} processor']:.3f})" if name in times else ""
+                for name in names
             ]
             shown += [
                 (

@@ -64,7 +64,7 @@ def count_calls(journey: Callable[[], object]) -> dict[str, object]:
         "functions": len(calls),
         "modules": len(modules := sorted({name.partition(":")[0] for name in calls})),
         "entered": modules,
-        "most": dict(sorted(calls.items(), key=lambda one: (-one[1], one[0]))[:10]),
+        "most": dict(sorted(calls.items(), key=lambda function: (-function[1], function[0]))[:10]),
     }
 
 
@@ -103,25 +103,25 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
-        found = journeys(folder)
+        counts = journeys(folder)
     result = {
         "benchmark": "call_counts",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "journeys": found,
+        "journeys": counts,
     }
-    kept = json.loads(arguments.results.read_text()) if arguments.results.is_file() else {}
-    before = kept.get("before", {})
+    earlier = json.loads(arguments.results.read_text()) if arguments.results.is_file() else {}
+    before = earlier.get("before", {})
     if arguments.before is not None:
         before = json.loads(arguments.before.read_text())["journeys"]
     if before:
         result["before"] = before
-    for name, one in found.items():
-        print(f"{name:<20} {one['calls']:>6,} calls {one['modules']:>4} modules", end="")
+    for name, journey in counts.items():
+        print(f"{name:<20} {journey['calls']:>6,} calls {journey['modules']:>4} modules", end="")
         if name in before:
             print(f"   before {before[name]['calls']:>6,} {before[name]['modules']:>4}", end="")
         print()
         if arguments.list:
-            print(*one["entered"], sep="\n  ")
+            print(*journey["entered"], sep="\n  ")
     arguments.results.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -104,7 +104,7 @@ def build(folder: Path, files: int) -> Table:
         return list(write_data_files(data, table.write_request(), table.storage, task=str(number)))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        written = [file for found in pool.map(write, range(files)) for file in found]
+        written = [file for of_one in pool.map(write, range(files)) for file in of_one]
     table.transaction().append(written).commit()
     return table.refresh()
 
@@ -156,9 +156,9 @@ def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
     # before all rows are read, below
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert result.stopped is None, result.stopped
-    found = np.sort(table.refresh().scan(select=["id"]).to_arrow()["id"].to_numpy())
-    assert len(found) == rows + len(quiet) + len(waits)
-    assert (found[1:] > found[:-1]).all(), "a row came twice"
+    ids = np.sort(table.refresh().scan(select=["id"]).to_arrow()["id"].to_numpy())
+    assert len(ids) == rows + len(quiet) + len(waits)
+    assert (ids[1:] > ids[:-1]).all(), "a row came twice"
     return {
         "seconds": seconds,
         "commits": len(result.snapshot_ids),
@@ -192,7 +192,7 @@ def stream(folder: Path) -> dict[str, Any]:
             waiting: list[pa.Table] = []
             for file in parts[part]:
                 waiting.append(pq.read_table(file, schema=SCHEMA, use_threads=False))
-                if sum(one.num_rows for one in waiting) >= ROW_GROUP_ROWS:
+                if sum(table.num_rows for table in waiting) >= ROW_GROUP_ROWS:
                     writer.write_table(pa.concat_tables(waiting), row_group_size=ROW_GROUP_ROWS)
                     waiting = []
             if waiting:
@@ -210,7 +210,7 @@ def stream(folder: Path) -> dict[str, Any]:
 def dataset(folder: Path) -> dict[str, Any]:
     """Raw pyarrow: `write_dataset`, partitioned, as short as it can be said."""
     files, target = (
-        [file for found in inputs(folder).values() for file in found],
+        [file for files in inputs(folder).values() for file in files],
         Path(tempfile.mkdtemp(dir=folder)),
     )
     options = ds.ParquetFileFormat().make_write_options(compression="zstd")
@@ -231,10 +231,12 @@ def dataset(folder: Path) -> dict[str, Any]:
 
 
 def inputs(folder: Path) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    by_partition: dict[int, list[str]] = {}
     for file in open_table(folder).scan().plan().files:
-        found.setdefault(file.partition[0], []).append(file.file_path.removeprefix("file://"))
-    return found
+        by_partition.setdefault(file.partition[0], []).append(
+            file.file_path.removeprefix("file://")
+        )
+    return by_partition
 
 
 CONTENDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -283,8 +285,8 @@ def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> di
     if table.metadata.current_snapshot_id != before:
         table.rollback_to(before)
         table.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1_000_000)
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return result
 
 
 def run(
@@ -295,8 +297,8 @@ def run(
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
     names = PARTS[part]
     times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for one in table.scan().plan().files:  # into the page cache, for all alike
-        table.storage.read(one.file_path)
+    for file in table.scan().plan().files:  # into the page cache, for all alike
+        table.storage.read(file.file_path)
     facts = {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "machine": {
@@ -311,8 +313,8 @@ def run(
             times[name].append(in_child(name, folder, peer))
             print(f"{name}: {times[name][-1]}", file=sys.stderr, flush=True)
     if part == WRITER:
-        return {WRITER: {**facts, **min(times[BESIDE], key=lambda one: one["append_ms_median"])}}
-    best = {name: min(found, key=lambda one: one["seconds"]) for name, found in times.items()}
+        return {WRITER: {**facts, **min(times[BESIDE], key=lambda run_: run_["append_ms_median"])}}
+    best = {name: min(runs, key=lambda times_: times_["seconds"]) for name, runs in times.items()}
     return {
         "benchmark": "compaction",
         **facts,
@@ -331,7 +333,7 @@ def run(
     }
 
 
-def kept(part: str, result: dict[str, Any]) -> dict[str, Any]:
+def with_other_parts(part: str, result: dict[str, Any]) -> dict[str, Any]:
     """The results to keep: each part is added to the others.
 
     A run beside Iceberg has its own time of ours.
@@ -370,13 +372,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.child:
         started = time.process_time()
-        found = CONTENDERS[arguments.child](arguments.folder)
+        measured = CONTENDERS[arguments.child](arguments.folder)
         facts = {
-            "seconds": round(found["seconds"], 3),
+            "seconds": round(measured["seconds"], 3),
             "processor_seconds": round(time.process_time() - started, 3),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        print(json.dumps({**facts, **found, "seconds": facts["seconds"]}))
+        print(json.dumps({**facts, **measured, "seconds": facts["seconds"]}))
         return
     peer = (
         (arguments.iceberg_python, arguments.iceberg_runtime) if arguments.iceberg_runtime else None
@@ -394,7 +396,7 @@ def main() -> None:
             result = run(folder, arguments.scale, arguments.rounds, part, peer)
             show(result)
             if arguments.scale >= 1:
-                RESULTS.write_text(json.dumps(kept(part, result), indent=1) + "\n")
+                RESULTS.write_text(json.dumps(with_other_parts(part, result), indent=1) + "\n")
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -404,15 +406,16 @@ def show(result: dict[str, Any]) -> None:
     if WRITER in result:
         print("beside a writer:", json.dumps(result[WRITER]))
         return
-    given = result["input"]
+    files = result["input"]
     print(
-        f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load "
+        f"{files['files']:,} files of {files['mean_file_bytes']:,} bytes, load "
         f"{result['machine']['load']:.1f}"
     )
-    for name, one in result["contenders"].items():
-        speed, memory = given["bytes"] / one["seconds"] / 1e6, one["peak_memory_bytes"] >> 20
-        used = f"{one['seconds']:7.2f} s {one['processor_seconds']:7.2f} s of CPU {memory:6} MiB"
-        print(f"{name:18} {used} {speed:7.1f} MB/s {one['files']} files")
+    for name, contender in result["contenders"].items():
+        seconds, memory = contender["seconds"], contender["peak_memory_bytes"] >> 20
+        speed = files["bytes"] / seconds / 1e6
+        used = f"{seconds:7.2f} s {contender['processor_seconds']:7.2f} s of CPU {memory:6} MiB"
+        print(f"{name:18} {used} {speed:7.1f} MB/s {contender['files']} files")
     for name, ratio in result["speed_of_ours"].items():
         goal = f" (target {TARGET_RATIO})" if name.startswith("pyarrow") else " (target > 1)"
         print(f"ours is {ratio} x as fast as {name}{goal}")

@@ -52,7 +52,7 @@ class CountingStorage:
 
     def counts(self) -> dict[str, int]:
         """Requests by verb."""
-        return dict(sorted(Counter(one.verb for one in self.requests).items()))
+        return dict(sorted(Counter(request.verb for request in self.requests).items()))
 
     def forget(self) -> None:
         """Start counting anew."""
@@ -84,7 +84,7 @@ class CountingStorage:
         self._inner.write(location, data, durable=durable)
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """Write new files under names that nobody refers to yet."""
+        """Write new files under names that nothing refers to yet."""
         for location, data in files.items():
             self.write(location, data)
 
@@ -114,7 +114,7 @@ class CountingStorage:
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """All files below the folder `prefix`.
 
-        In pages, each asked for when the one before is used up.
+        In pages; each is requested when the one before is used up.
         """
         root = prefix.rstrip("/") + "/"
         keys = self._listed()

@@ -1,7 +1,7 @@
 """What a Delta log costs a commit: tables with many files, with and without it, in turn.
 
 python -m benchmarks.delta_log [--files 100000] [--commits 20]. Files are entries of manifests with
-bounds of ten columns; nobody opens them. Each round appends a file to both tables and deletes a row
+bounds of ten columns; no step opens them. A round appends a file to both tables and deletes a row
 of an old file by a deletion vector. The first log and a checkpoint, which cost what the table has,
 are shown beside.
 """
@@ -89,7 +89,7 @@ def main() -> None:
                 seconds["delete"][which].append(timed(delete.commit))
         log = DeltaLog(tables[1].storage, tables[1].location)
         checkpoint = timed(log.checkpoint)
-    kept = {
+    results = {
         "files": options.files,
         "commits": options.commits,
         "first_log_seconds": first,
@@ -102,8 +102,8 @@ def main() -> None:
             for kind, (without, with_log) in seconds.items()
         },
     }
-    RESULTS.write_text(json.dumps(kept, indent=2) + "\n")
-    print(json.dumps(kept, indent=2))
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

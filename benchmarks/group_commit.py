@@ -64,10 +64,10 @@ def work(url: str, mode: str, first: int, writers: int, begin: float, until: flo
             seconds.append(time.time() - began)
 
     threads = [threading.Thread(target=write, args=(first + n,)) for n in range(writers)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     print(json.dumps([time.time(), seconds]))
 
 
@@ -106,8 +106,8 @@ def clients(
         )
         for n in range(processes)
     ]
-    told = [json.loads(one.communicate(timeout=600)[0]) for one in running]
-    return max(end for end, _ in told) - begin, [s for _, each in told for s in each]
+    answers = [json.loads(process.communicate(timeout=600)[0]) for process in running]
+    return max(end for end, _ in answers) - begin, [s for _, each in answers for s in each]
 
 
 def requests_alone(port: int, writers: int, seconds: float) -> dict[str, Any]:
@@ -118,8 +118,8 @@ def requests_alone(port: int, writers: int, seconds: float) -> dict[str, Any]:
     listed = table.inspect.manifests().to_pylist()[0]
     source = Path(listed["path"])
     names = [source.with_name(f"copy-{n}.avro") for n in range(int(seconds * 1500) + writers)]
-    for one in names:
-        shutil.copy(source, one)
+    for name in names:
+        shutil.copy(source, name)
     assert str(source).startswith(location)
     lock, left = threading.Lock(), iter(names)
 
@@ -159,12 +159,12 @@ def case(kind: str, mode: str, options: argparse.Namespace) -> dict[str, Any]:
             elapsed, unordered = clients(
                 url, mode, options.writers, options.processes, options.seconds
             )
-            found = sorted(unordered)
+            ordered = sorted(unordered)
             measured = {
-                "per_s": round(len(found) / elapsed, 1),
-                "p50_ms": round(1000 * found[len(found) // 2], 1),
-                "p99_ms": round(1000 * found[int(len(found) * 0.99)], 1),
-                "acknowledged": len(found),
+                "per_s": round(len(ordered) / elapsed, 1),
+                "p50_ms": round(1000 * ordered[len(ordered) // 2], 1),
+                "p99_ms": round(1000 * ordered[int(len(ordered) * 0.99)], 1),
+                "acknowledged": len(ordered),
             }
         table = lh.load_catalog(url).load_table("bench.events")
         if mode != "requests":

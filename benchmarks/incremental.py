@@ -50,7 +50,7 @@ DAYS = 50
 DAY = 86_400_000_000
 MERGE_ON_READ = {
     "format-version": "3",
-    **{f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")},
+    **{f"write.{command}.mode": "merge-on-read" for command in ("delete", "update", "merge")},
 }
 
 
@@ -74,10 +74,12 @@ def made(folder: Path, rows: int, users: int) -> None:
         "raw.events", schema, partition_by=("day(at)",), properties=MERGE_ON_READ
     )
     for part in range(10):
-        some = events(rng, rows // 10, users, part * DAYS // 10, (part + 1) * DAYS // 10)
-        raw.append(some)
-    known = pa.table({"user": range(users), "country": [f"c{one % 200}" for one in range(users)]})
-    lake.create_table("raw.users", known.schema, properties=MERGE_ON_READ).append(known)
+        part_rows = events(rng, rows // 10, users, part * DAYS // 10, (part + 1) * DAYS // 10)
+        raw.append(part_rows)
+    countries = pa.table(
+        {"user": range(users), "country": [f"c{user % 200}" for user in range(users)]}
+    )
+    lake.create_table("raw.users", countries.schema, properties=MERGE_ON_READ).append(countries)
 
 
 def refreshed(folder: Path, query: str, engine: str, *, full: bool) -> dict[str, Any]:
@@ -91,8 +93,8 @@ def refreshed(folder: Path, query: str, engine: str, *, full: bool) -> dict[str,
         table_properties=MERGE_ON_READ,
     ).table()
     runs, start = open_engine(engine, _no_session), time.process_time()
-    found = table.staleness(lake)
-    work = Computation(table, lake, runs, found, None)
+    staleness = table.staleness(lake)
+    work = Computation(table, lake, runs, staleness, None)
     delta = work.delta(full=full)
     stamp = RunStamp(f"run-{time.time_ns()}", f"marts/{query}")
     write = work.write(stamp, delta, lambda _: None)
@@ -140,19 +142,19 @@ def measured(folder: Path, query: str, given: argparse.Namespace) -> list[dict[s
                         changed(folder, part, how, given.rows, given.keys, seed)
                         done = follows.submit(refreshed, folder, query, given.engine, full=False)
                         tries.append(done.result())
-                best = min(tries, key=lambda one: one["seconds"])
-                best["mib"] = max(one["mib"] for one in tries)
+                best = min(tries, key=lambda attempt: attempt["seconds"])
+                best["mib"] = max(attempt["mib"] for attempt in tries)
                 load = os.getloadavg()[0]
                 tried = {"query": query, "how": how, "part": part, "load": load}
                 results.append({**tried, "incremental": best})
             again = whole.submit(refreshed, folder, query, given.engine, full=True).result()
-            full = min(full, again, key=lambda one: one["seconds"])
-    for one in results:
-        best = one["incremental"]
-        one |= {"full": full, "ratio": full["seconds"] / best["seconds"]}
+            full = min(full, again, key=lambda attempt: attempt["seconds"])
+    for result in results:
+        best = result["incremental"]
+        result |= {"full": full, "ratio": full["seconds"] / best["seconds"]}
         sys.stdout.write(
-            f"{query}, {one['part']:.2%} {one['how']}: {best['seconds']:.3f} s, in full "
-            f"{full['seconds']:.2f} s, {one['ratio']:.1f} x; {best['mib']:.0f} MiB, in full "
+            f"{query}, {result['part']:.2%} {result['how']}: {best['seconds']:.3f} s, in full "
+            f"{full['seconds']:.2f} s, {result['ratio']:.1f} x; {best['mib']:.0f} MiB, in full "
             f"{full['mib']:.0f}; {best['mode']}, {best['reason']}\n"
         )
         sys.stdout.flush()
@@ -168,18 +170,20 @@ def main() -> None:
     parser.add_argument("--parts", type=float, nargs="*", default=[0.01, 0.0001])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--queries", nargs="*", default=list(QUERIES), choices=QUERIES)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made(folder, given.rows, given.keys)
-        for query in given.queries:
-            results += measured(folder, query, given)
-    of = {"rows": given.rows, "keys": given.keys, "engine": given.engine}
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    same = all(kept.get(name) == value for name, value in of.items())
+        made(folder, arguments.rows, arguments.keys)
+        for query in arguments.queries:
+            results += measured(folder, query, arguments)
+    of = {"rows": arguments.rows, "keys": arguments.keys, "engine": arguments.engine}
+    earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    same = all(earlier.get(name) == value for name, value in of.items())
     results += [
-        one for one in (kept["results"] if same else []) if one.get("query") not in given.queries
+        result
+        for result in (earlier["results"] if same else [])
+        if result.get("query") not in arguments.queries
     ]
     RESULTS.write_text(json.dumps({**of, "results": results}, indent=1) + "\n")
 

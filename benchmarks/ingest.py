@@ -78,9 +78,9 @@ def compared(
     )
     writer.format(name).save(str(folder))
     columns = tuple(
-        Column(one.name, TYPES.get(one.dataType.simpleString(), one.dataType.simpleString()))
-        for one in rows.schema
-        if one.name != "event_ts"
+        Column(field.name, TYPES.get(field.dataType.simpleString(), field.dataType.simpleString()))
+        for field in rows.schema
+        if field.name != "event_ts"
     )
     source = Source(
         name="events",

@@ -2,7 +2,7 @@
 
 By day and bucket of the key, 300 rows a file, everything warm: each contender looks up keys that it
 has not looked up before, one after the other, its table or its list of files open. Ours,
-pyiceberg and DuckDB are told key and time alone; DuckDB and Polars once more with the folder of the
+pyiceberg and DuckDB get key and time alone; DuckDB and Polars once more with the folder of the
 day, which a user would have to know. Milliseconds of one lookup; the same lookups from eight
 threads; and the requests that an object store would serve for one (no data file is kept).
 """
@@ -63,7 +63,7 @@ def build(folder: Path, days: int) -> list[Asked]:
     partitions = ["day(ts)", f"bucket({BUCKETS}, key)"]
     table = lake.create_table(TABLE, SCHEMA, partition_by=partitions)
     rng = np.random.default_rng(1)
-    first, asked = (FIRST_DAY - dt.date(1970, 1, 1)).days, []
+    first, keys = (FIRST_DAY - dt.date(1970, 1, 1)).days, []
     for start in range(0, days, 16):
         count = min(16, days - start)
         key = rng.integers(0, KEYS, count * ROWS_A_DAY)
@@ -71,12 +71,12 @@ def build(folder: Path, days: int) -> list[Asked]:
         at = pa.array(day * DAY_US + rng.integers(0, DAY_US, len(day))).cast(SCHEMA.field(0).type)
         columns = {"ts": at, "key": key, "amount": rng.random(len(day)), "text": key.astype(str)}
         table.append(pa.table(columns, schema=SCHEMA))
-        asked += [
+        keys += [
             (dt.date(1970, 1, 1) + dt.timedelta(int(day[row])), int(key[row]))
             for row in rng.integers(0, len(day), 64)
         ]
-    random.Random(1).shuffle(asked)
-    return asked
+    random.Random(1).shuffle(keys)
+    return keys
 
 
 def where(day: dt.date, key: int) -> str:
@@ -114,16 +114,16 @@ def contenders(folder: Path) -> dict[str, Lookup]:
     }
 
 
-def measured(lookup: Lookup, asked: list[Asked]) -> dict[str, float]:
+def measured(lookup: Lookup, keys: list[Asked]) -> dict[str, float]:
     """Milliseconds of one lookup after another."""
-    for one in asked[:20]:
-        lookup(*one)
+    for key in keys[:20]:
+        lookup(*key)
     spent = []
-    for day, key in asked[20:]:
+    for day, key in keys[20:]:
         begin = time.perf_counter()
-        found = lookup(day, key)
+        row = lookup(day, key)
         spent.append((time.perf_counter() - begin) * 1_000)
-        assert found, "a row that is there was not found"
+        assert row, "a row that is there was not found"
     spent.sort()
     return {
         "lookups": len(spent),
@@ -132,38 +132,38 @@ def measured(lookup: Lookup, asked: list[Asked]) -> dict[str, float]:
     }
 
 
-def from_threads(lookup: Lookup, asked: list[Asked], threads: int) -> float:
+def from_threads(lookup: Lookup, keys: list[Asked], threads: int) -> float:
     """Lookups a second of so many threads."""
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda one: lookup(*one), asked))
-    return round(len(asked) / (time.perf_counter() - begin), 1)
+        list(pool.map(lambda key: lookup(*key), keys))
+    return round(len(keys) / (time.perf_counter() - begin), 1)
 
 
-def requests(folder: Path, asked: list[Asked]) -> dict[str, float]:
+def requests(folder: Path, keys: list[Asked]) -> dict[str, float]:
     """What one lookup asks of an object store, after the first."""
     counting = Counting(storage_for(str(folder)))
     catalog = FilesystemCatalog(str(folder), storage_factory=lambda _where, _properties: counting)
     table = Lakehouse(catalog).load_table(TABLE)
-    table.scan(where=where(*asked[0])).to_arrow()
+    table.scan(where=where(*keys[0])).to_arrow()
     counting.requests.clear()
     seen = []
-    for one in asked[1:50]:
+    for key in keys[1:50]:
         counting.requests.clear()
-        table.scan(where=where(*one)).to_arrow()
+        table.scan(where=where(*key)).to_arrow()
         seen.append(counting.requests.total())
     return {"most": max(seen), "mean": round(sum(seen) / len(seen), 2)}
 
 
 def run(folder: Path, days: int) -> dict[str, Any]:
-    asked = build(folder, days)
+    keys = build(folder, days)
     ways = contenders(folder)
-    found = {}
+    times_by_engine = {}
     for name, lookup in ways.items():
-        mine = asked if name == "lakehouse" else asked[:120]
-        found[name] = measured(lookup, mine)
-        print(f"{name:26} {found[name]}", flush=True)
-    ours = found["lakehouse"]
+        mine = keys if name == "lakehouse" else keys[:120]
+        times_by_engine[name] = measured(lookup, mine)
+        print(f"{name:26} {times_by_engine[name]}", flush=True)
+    ours = times_by_engine["lakehouse"]
     return {
         "benchmark": "lookup",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -172,16 +172,16 @@ def run(folder: Path, days: int) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "files": days * BUCKETS,
         "rows": days * ROWS_A_DAY,
-        "contenders": found,
+        "contenders": times_by_engine,
         "times_faster": {
-            name: round(one["p50_ms"] / ours["p50_ms"], 1)
-            for name, one in found.items()
+            name: round(times["p50_ms"] / ours["p50_ms"], 1)
+            for name, times in times_by_engine.items()
             if name != "lakehouse"
         },
         "lookups_a_second_by_threads": {
-            threads: from_threads(ways["lakehouse"], asked[:400], threads) for threads in (1, 2, 8)
+            threads: from_threads(ways["lakehouse"], keys[:400], threads) for threads in (1, 2, 8)
         },
-        "requests_a_lookup": requests(folder, asked),
+        "requests_a_lookup": requests(folder, keys),
     }
 
 

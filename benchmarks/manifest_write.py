@@ -90,7 +90,7 @@ def run(folder: Path, wanted: int) -> dict[str, Any]:
     count = max(wanted // len(entries), 1)
     avro_bytes = ours(entries)
     fast, fast_bytes = fastavro_rate(path)
-    one, cores = (
+    one_thread, cores = (
         max(rate(count, 1, entries) for _ in range(3)),
         max(rate(count, os.cpu_count() or 1, entries) for _ in range(3)),
     )
@@ -105,7 +105,7 @@ def run(folder: Path, wanted: int) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("pyiceberg", "fastavro", "pyarrow", "numpy")},
         "entries": count * len(entries),
         "ours_with_columnar": {
-            "entries_per_second_one_thread": round(one),
+            "entries_per_second_one_thread": round(one_thread),
             "entries_per_second": round(cores),
             "avro_bytes_per_entry": round(avro_bytes / len(entries), 1),
         },

@@ -81,14 +81,14 @@ def rows(ids: np.ndarray, value: int) -> pa.Table:
 
 def parts(count: int) -> Iterator[pa.Table]:
     """The table's rows, a file each."""
-    edges = [count * one // FILES for one in range(FILES + 1)]
+    edges = [count * number // FILES for number in range(FILES + 1)]
     return (rows(np.arange(a, b), 0) for a, b in itertools.pairwise(edges))
 
 
 def source(count: int, keys: int) -> pa.Table:
     """Half of the keys are there, anywhere in the table."""
-    there = np.random.default_rng(7).choice(count, keys // 2, replace=False)
-    return rows(np.concatenate([there, np.arange(count, count + keys - keys // 2)]), 1)
+    present = np.random.default_rng(7).choice(count, keys // 2, replace=False)
+    return rows(np.concatenate([present, np.arange(count, count + keys - keys // 2)]), 1)
 
 
 def prepare_ours(folder: str, count: int, mode: str) -> None:
@@ -146,8 +146,8 @@ def floor(folder: str, data: pa.Table) -> None:
     keys = pl.DataFrame(pl.from_arrow(data.select(KEYS)))
     for number in range(FILES):
         ids = pl.read_parquet(f"{folder}/{number}.parquet", columns=KEYS)
-        found = ids.with_row_index("pos").join(keys, on=KEYS, how="semi")
-        bitmap = BitMap(found["pos"].to_numpy())
+        matched = ids.with_row_index("pos").join(keys, on=KEYS, how="semi")
+        bitmap = BitMap(matched["pos"].to_numpy())
         Path(f"{folder}/{number}.bitmap").write_bytes(bitmap.serialize())
     pq.write_table(data, f"{folder}/new.parquet", compression="zstd")
 
@@ -193,14 +193,14 @@ def series(folder: str, count: int, keys: int, merges: int) -> list[dict[str, fl
     table = lh.load_catalog(f"file://{folder}/warehouse").load_table("bench.t")
     table.set_properties(POLICY)
     rng = np.random.default_rng(3)
-    found = []
+    measured = []
     for _ in range(merges // 100):
         seconds = upkeep = 0.0
         for number in range(100):
-            there = rng.choice(count, keys - keys // 2, replace=False)
+            present = rng.choice(count, keys - keys // 2, replace=False)
             fresh = np.arange(count, count + keys // 2)
             count += len(fresh)
-            data = rows(np.concatenate([there, fresh]), 1)
+            data = rows(np.concatenate([present, fresh]), 1)
             start = time.perf_counter()
             table.upsert(data, keys=KEYS)
             seconds += time.perf_counter() - start
@@ -209,11 +209,13 @@ def series(folder: str, count: int, keys: int, merges: int) -> list[dict[str, fl
                 maintain(table)
                 upkeep += time.perf_counter() - start
         held, peak = _resident_mb(), _peak_mb()
-        found.append({"seconds": seconds, "upkeep": upkeep, "memory_mb": held, "peak_mb": peak})
-        print(json.dumps({name: round(value, 1) for name, value in found[-1].items()}), flush=True)
+        measured.append({"seconds": seconds, "upkeep": upkeep, "memory_mb": held, "peak_mb": peak})
+        print(
+            json.dumps({name: round(value, 1) for name, value in measured[-1].items()}), flush=True
+        )
     if table.scan().count() != count:
         raise AssertionError("rows are lost or doubled")
-    return found
+    return measured
 
 
 def maintain(table: lh.Table) -> None:
@@ -240,20 +242,21 @@ def with_filters(folder: str, count: int, keys: int, files: int, repeat: int) ->
     made = tables["with"].compute_key_filters(KEYS)
     seconds = time.perf_counter() - start
     print(f"filters of {count:,} keys in {files} files: {made.bytes / 1e6:.1f} MB, {seconds:.1f} s")
-    found: dict[str, list[float]] = {name: [] for name in tables}
+    seconds_by_table: dict[str, list[float]] = {name: [] for name in tables}
     opened: dict[str, list[int]] = {name: [] for name in tables}
     for number in range(repeat):
-        there = np.random.default_rng(number).choice(count, keys // 2, replace=False)
+        present = np.random.default_rng(number).choice(count, keys // 2, replace=False)
         fresh = np.arange(count, count + keys - keys // 2) + number * keys
-        data = rows(np.concatenate([there, fresh]), 1)
+        data = rows(np.concatenate([present, fresh]), 1)
         for name, table in tables.items():
             opened[name].append(table.plan_upsert(data, keys=KEYS).files_opened)
             start = time.perf_counter()
             table.upsert(data, keys=KEYS)
-            found[name].append(time.perf_counter() - start)
-    for name, times in found.items():
+            seconds_by_table[name].append(time.perf_counter() - start)
+    for name, times in seconds_by_table.items():
         print(f"{name:8s} filters: {min(times):.3f} s at best, files opened: {opened[name]}")
-    print(f"without takes {min(found['without']) / min(found['with']):.1f} x as long")
+    ratio = min(seconds_by_table["without"]) / min(seconds_by_table["with"])
+    print(f"without takes {ratio:.1f} x as long")
 
 
 def in_a_process(*arguments: str) -> str:
@@ -263,7 +266,7 @@ def in_a_process(*arguments: str) -> str:
 
 
 def _bytes(folder: str) -> int:
-    return sum(one.stat().st_size for one in Path(folder).rglob("*") if one.is_file())
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
 def _peak_mb() -> float:
@@ -295,9 +298,9 @@ def main() -> None:
         return
     if options.merges:
         with tempfile.TemporaryDirectory() as folder:
-            found = series(folder, options.rows, options.keys, options.merges)
+            outcome = series(folder, options.rows, options.keys, options.merges)
         for what in ("seconds", "memory_mb"):
-            first, last = found[0][what], found[-1][what]
+            first, last = outcome[0][what], outcome[-1][what]
             print(f"{what} of a hundred: {first:.1f} first, {last:.1f} last, x {last / first:.2f}")
         return
     if options.filters:
@@ -305,40 +308,42 @@ def main() -> None:
             sizes = (options.rows, min(options.keys, 1000), options.filters, options.repeat)
             with_filters(folder, *sizes)
         return
-    there = [
-        one for one in CONTENDERS if one != "delta-rs" or importlib.util.find_spec("deltalake")
+    contenders = [
+        contender
+        for contender in CONTENDERS
+        if contender != "delta-rs" or importlib.util.find_spec("deltalake")
     ]
-    there = [options.only] if options.only else there
+    contenders = [options.only] if options.only else contenders
     best: dict[str, dict[str, float]] = {}
     for _ in range(options.repeat):
-        for name in there:
+        for name in contenders:
             sizes = ["--rows", str(options.rows), "--keys", str(options.keys)]
             with tempfile.TemporaryDirectory() as folder:
                 in_a_process("--prepare", name, "--folder", folder, *sizes)
-                told = in_a_process("--measure", name, "--folder", folder, *sizes)
-            found = json.loads(told.splitlines()[-1])
-            if name not in best or found["seconds"] < best[name]["seconds"]:
-                best[name] = found
-    ours_seconds = best.get("lakehouse", best[there[0]])["seconds"]
+                output = in_a_process("--measure", name, "--folder", folder, *sizes)
+            outcome = json.loads(output.splitlines()[-1])
+            if name not in best or outcome["seconds"] < best[name]["seconds"]:
+                best[name] = outcome
+    ours_seconds = best.get("lakehouse", best[contenders[0]])["seconds"]
     print(f"{options.keys:,} keys into {options.rows:,} rows in {FILES} files")
     print(
         f"{'':26s}{'seconds':>9s}{'CPU s':>8s}{'written MB':>12s}{'memory MB':>11s}{'to ours':>9s}"
     )
-    for name, one in best.items():
+    for name, times in best.items():
         print(
-            f"{name:26s}{one['seconds']:9.2f}{one['processor']:8.2f}{one['written_mb']:12.2f}"
-            f"{one['more_memory_mb']:11.0f}{one['seconds'] / ours_seconds:9.2f}"
+            f"{name:26s}{times['seconds']:9.2f}{times['processor']:8.2f}{times['written_mb']:12.2f}"
+            f"{times['more_memory_mb']:11.0f}{times['seconds'] / ours_seconds:9.2f}"
         )
     if options.only:
         return
-    versions = ["pyiceberg", "polars", *(["deltalake"] if "delta-rs" in there else [])]
+    versions = ["pyiceberg", "polars", *(["deltalake"] if "delta-rs" in contenders else [])]
     report = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {one: version(one) for one in versions},
+        "versions": {package: version(package) for package in versions},
         "rows": options.rows,
         "keys": options.keys,
         "contenders": best,
-        "times_ours": {name: one["seconds"] / ours_seconds for name, one in best.items()},
+        "times_ours": {name: times["seconds"] / ours_seconds for name, times in best.items()},
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")

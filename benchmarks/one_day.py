@@ -55,19 +55,19 @@ def main() -> int:
     # compiled modules stay, as they do for users
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     days = list(islice(landed_days(read_flights()), 3))
-    for one in days:
-        lay_down(root / "landing" / "flights", f"{one.day}.jsonl.gz", one.lines)
+    for landed in days:
+        lay_down(root / "landing" / "flights", f"{landed.day}.jsonl.gz", landed.lines)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "definitions"]
     try:
         with DevServer(command, ROOT, environment) as server:
             wait("runs of the sensors", 900, lambda: settled(server), 15)
             day = days[1].day
-            found = [measured(server, ingest_tags(day, day)) for _ in range(arguments.repeat)]
+            runs = [measured(server, ingest_tags(day, day)) for _ in range(arguments.repeat)]
     finally:
         shutil.rmtree(root, ignore_errors=True)
     medians = {}
-    for name in found[0]:
-        seconds = [round(one[name], 1) for one in found]
+    for name in runs[0]:
+        seconds = [round(times[name], 1) for times in runs]
         medians[name] = round(statistics.median(seconds), 1)
         say(f"{name:40} {medians[name]:6.1f} s   {seconds}")
     keep(medians, arguments.repeat)
@@ -77,7 +77,7 @@ def main() -> int:
 def keep(seconds: dict[str, float], repeat: int) -> None:
     """Write the medians to benchmarks/results."""
     archived = archive_of(java_runtime(newest=newest_java(pyspark.__version__))).found()
-    kept = {
+    results = {
         "what": "one day of flights in `dagster dev`, from the click to the end of its run",
         "versions": {name: version(name) for name in ("dagster", "pyspark")},
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
@@ -85,14 +85,16 @@ def keep(seconds: dict[str, float], repeat: int) -> None:
         "archive_of_classes": archived is not None,
         "seconds": seconds,
     }
-    (ROOT / "benchmarks" / "results" / "one_day.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (ROOT / "benchmarks" / "results" / "one_day.json").write_text(
+        json.dumps(results, indent=1) + "\n"
+    )
 
 
 def settled(server: DevServer) -> bool | None:
     """Whether the sensors' runs have brought everything in, and none is in flight."""
     runs = server.runs()
-    done = any(one["jobName"] == JOB and one["status"] == "SUCCESS" for one in runs)
-    return (done and not any(one["status"] in IN_FLIGHT for one in runs)) or None
+    done = any(run["jobName"] == JOB and run["status"] == "SUCCESS" for run in runs)
+    return (done and not any(run["status"] in IN_FLIGHT for run in runs)) or None
 
 
 def measured(server: DevServer, tags: dict[str, str]) -> dict[str, float]:
@@ -121,22 +123,22 @@ def measured(server: DevServer, tags: dict[str, str]) -> dict[str, float]:
             key = (kind, event.get("stepKey") or "")
             at.setdefault(key, int(event["timestamp"]) / 1000)
     steps = [step for kind, step in at if kind == "STEP_START"]
-    found = {
+    seconds = {
         "queued": at["RUN_STARTING", ""] - at["RUN_ENQUEUED", ""],
         "starting": at["RUN_START", ""] - at["RUN_STARTING", ""],
     }
     for step in steps:
-        found[step] = at["STEP_SUCCESS", step] - at["STEP_START", step]
-    found["all"] = at["RUN_SUCCESS", ""] - at["RUN_ENQUEUED", ""]
-    found["between steps"] = found["all"] - sum(
-        value for name, value in found.items() if name != "all"
+        seconds[step] = at["STEP_SUCCESS", step] - at["STEP_START", step]
+    seconds["all"] = at["RUN_SUCCESS", ""] - at["RUN_ENQUEUED", ""]
+    seconds["between steps"] = seconds["all"] - sum(
+        value for name, value in seconds.items() if name != "all"
     )
-    return found
+    return seconds
 
 
 def ended(server: DevServer, run: str) -> bool | None:
     """Whether a run has ended well. Raises RuntimeError when it has not."""
-    (status,) = [one["status"] for one in server.runs() if one["runId"] == run]
+    (status,) = [run_["status"] for run_ in server.runs() if run_["runId"] == run]
     if status in ("FAILURE", "CANCELED"):
         raise RuntimeError(f"the run is {status}: {server.log.read_text()[-3000:]}")
     return True if status == "SUCCESS" else None

@@ -74,7 +74,8 @@ def document(snapshots: int) -> bytes:
     }
     base["refs"] = {"main": {"snapshot-id": last, "type": "branch"}}
     base["snapshot-log"] = [
-        {"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in made
+        {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}
+        for snapshot in made
     ]
     return json.dumps(base, separators=(",", ":")).encode()
 

@@ -34,15 +34,15 @@ Times = dict[str, dict[str, float]]
 
 def alternating(work: dict[str, Callable[[], object]], repeat: int) -> Times:
     """Best seconds of each, taking turns, and the processor seconds of that run."""
-    found: Times = {}
+    best: Times = {}
     for _ in range(repeat):
         for name, call in work.items():
             start, cpu = time.perf_counter(), time.process_time()
             call()
             seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
-            if name not in found or seconds < found[name]["seconds"]:
-                found[name] = {"seconds": round(seconds, 4), "cpu_seconds": round(cpu_seconds, 4)}
-    return found
+            if name not in best or seconds < best[name]["seconds"]:
+                best[name] = {"seconds": round(seconds, 4), "cpu_seconds": round(cpu_seconds, 4)}
+    return best
 
 
 def manifests(folder: Path, scale: float, repeat: int) -> dict[str, Times]:
@@ -53,7 +53,7 @@ def manifests(folder: Path, scale: float, repeat: int) -> dict[str, Times]:
     def refused(*_: Any, **__: Any) -> Any:
         raise BulkRefusedError("to compare")
 
-    found = {}
+    parts = {}
     for title, where in queries(files).items():
 
         def plan(decode: Callable[..., Any], where: str = where) -> list[str]:
@@ -61,14 +61,14 @@ def manifests(folder: Path, scale: float, repeat: int) -> dict[str, Times]:
                 return plan_ours(location, where, twins=False)[0]
 
         assert sorted(plan(bulk_decode)) == sorted(plan(refused))
-        found[title] = alternating(
+        parts[title] = alternating(
             {
                 "in bulk": lambda plan=plan: plan(bulk_decode),
                 "entry by entry": lambda plan=plan: plan(refused),
             },
             repeat,
         )
-    return found
+    return parts
 
 
 def checks(rows: int, repeat: int) -> dict[str, Times]:
@@ -127,7 +127,8 @@ def main() -> None:
     for part, cases in parts.items():
         for case, times in cases.items():
             text = ", ".join(
-                f"{name} {one['seconds']} s ({one['cpu_seconds']})" for name, one in times.items()
+                f"{name} {measured['seconds']} s ({measured['cpu_seconds']})"
+                for name, measured in times.items()
             )
             print(f"{part}: {case}: {text}")
     arguments.results.write_text(json.dumps(result, indent=1) + "\n")

@@ -156,19 +156,19 @@ def run(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
 
 def compare(location: str, where: str, repeat: int, *, peer: bool) -> dict[str, Any]:
     """All contenders on one query; pyiceberg only where its patience allows."""
-    found = {
+    measured = {
         name: measure(name, location, where, repeat) for name in ("with twins", "without twins")
     }
     if peer:
-        found["pyiceberg"] = measure("pyiceberg", location, where, 1)
+        measured["pyiceberg"] = measure("pyiceberg", location, where, 1)
         for name in ("with twins", "without twins"):
-            found[name]["times_faster_than_pyiceberg"] = round(
-                found["pyiceberg"]["seconds"] / found[name]["seconds"], 1
+            measured[name]["times_faster_than_pyiceberg"] = round(
+                measured["pyiceberg"]["seconds"] / measured[name]["seconds"], 1
             )
-    assert len({one["digest"] for one in found.values()}) == 1, (
+    assert len({times["digest"] for times in measured.values()}) == 1, (
         "the contenders planned different files"
     )
-    return {"where": where, **found}
+    return {"where": where, **measured}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -181,14 +181,14 @@ def show(result: dict[str, Any]) -> None:
         print(f"\n{title}: {query['with twins']['files']} files planned")
         for name in ("with twins", "without twins", "pyiceberg"):
             if name in query:
-                one = query[name]
-                ratio = one.get("times_faster_than_pyiceberg")
+                times = query[name]
+                ratio = times.get("times_faster_than_pyiceberg")
                 against = (
                     "" if ratio is None else f"  {ratio:7.1f} x faster (target {TARGETS[name]:.0f})"
                 )
                 print(
-                    f"  {name:14} {one['seconds']:8.3f} s {one['cpu_seconds']:8.3f} s cpu "
-                    f"{one['rss_mib']:6.0f} MiB{against}"
+                    f"  {name:14} {times['seconds']:8.3f} s {times['cpu_seconds']:8.3f} s cpu "
+                    f"{times['rss_mib']:6.0f} MiB{against}"
                 )
     print(
         f"\ntargets: at most {RSS_MIB_MAX} MiB, whole month with twins under {MONTH_SECONDS_MAX} s"
@@ -204,9 +204,9 @@ def main() -> None:
         "--scale", type=float, default=1.0, help="part of the 1,004 files of each partition"
     )
     parser.add_argument("--repeat", type=int, default=3)
-    kept = ROOT / ".lakehouse" / "benchmarks"
+    default = ROOT / ".lakehouse" / "benchmarks"
     parser.add_argument(
-        "--folder", type=Path, default=kept, help="where the table is kept between runs"
+        "--folder", type=Path, default=default, help="where the table is kept between runs"
     )
     parser.add_argument(
         "--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_atlas.json"

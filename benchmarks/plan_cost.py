@@ -9,7 +9,7 @@ of a day are sorted by `user_id`. Requests are counted; seconds are derived from
 a LIST, 60 ms a GET or HEAD and 64 requests at a time: requests for one partition or manifest follow
 each other, those for different ones run side by side, and what names the manifests (hint, table
 metadata, manifest list) comes first, one after the other. A SQL or REST catalog knows the metadata
-file, so that nothing on the store is asked for it.
+file, so that no request to the store is needed for it.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def entries(shape: Shape, location: str, start: int, stop: int, spec: Any) -> En
     count = len(number)
     per_file = USERS // shape.files_per_day
     folders = {
-        one: f"{location}/data/event_ts_day={dt.date(1970, 1, 1) + dt.timedelta(int(one))}"
-        for one in np.unique(day)
+        number: f"{location}/data/event_ts_day={dt.date(1970, 1, 1) + dt.timedelta(int(number))}"
+        for number in np.unique(day)
     }
 
     def filled(value: int) -> pa.Array:
@@ -192,7 +192,12 @@ def hive(storage: CountingStorage, location: str, days: Iterable[int] | None) ->
 
 
 def ours(
-    storage: CountingStorage, lake: Lakehouse, where: str, *, twins: bool, known: str | None = None
+    storage: CountingStorage,
+    lake: Lakehouse,
+    where: str,
+    *,
+    twins: bool,
+    location: str | None = None,
 ) -> dict[str, Any]:
     """From the table's name to its files, with nothing cached.
 
@@ -201,7 +206,9 @@ def ours(
     storage.forget()
     start = time.perf_counter()
     metadata = (
-        lake.load_table(str(TABLE)).metadata if known is None else parse(storage.read(known), known)
+        lake.load_table(str(TABLE)).metadata
+        if location is None
+        else parse(storage.read(location), location)
     )
     plan = plan_scan(
         ScanRequest(metadata=metadata, where=where, use_columnar=twins), storage, cache=None
@@ -220,7 +227,7 @@ def measured(storage: CountingStorage, files: int) -> dict[str, Any]:
     return {
         "requests": storage.counts(),
         "requests_total": len(requests),
-        "bytes_read": sum(one.size for one in requests if one.verb == "GET"),
+        "bytes_read": sum(request.size for request in requests if request.verb == "GET"),
         "files_planned": files,
         "derived_seconds": round(derived_seconds(requests), 3),
     }
@@ -232,12 +239,12 @@ def derived_seconds(requests: Iterable[Request], *, parallel: int = PARALLEL) ->
     Requests of a chain follow each other; chains run side by side, after what is in none.
     """
     first, chains = 0.0, defaultdict[str, float](float)
-    for one in requests:
-        chain = chain_of(one)
+    for request in requests:
+        chain = chain_of(request)
         if chain is None:
-            first += SECONDS[one.verb]
+            first += SECONDS[request.verb]
         else:
-            chains[chain] += SECONDS[one.verb]
+            chains[chain] += SECONDS[request.verb]
     workers = [0.0] * parallel
     for spent in sorted(chains.values(), reverse=True):
         heapq.heapreplace(workers, workers[0] + spent)
@@ -267,16 +274,20 @@ def run(scale: float) -> dict[str, Any]:
         "hive, the metastore names the week": hive(storage, location, WEEK),
         "filesystem catalog, columnar twins": ours(storage, lake, where, twins=True),
         "filesystem catalog, Avro manifests": ours(storage, lake, where, twins=False),
-        "SQL catalog, columnar twins": ours(storage, lake, where, twins=True, known=pointer),
-        "SQL catalog, Avro manifests": ours(storage, lake, where, twins=False, known=pointer),
+        "SQL catalog, columnar twins": ours(storage, lake, where, twins=True, location=pointer),
+        "SQL catalog, Avro manifests": ours(storage, lake, where, twins=False, location=pointer),
         "SQL catalog, Avro, user_id of no use": ours(
-            storage, lake, WHERE, twins=False, known=pointer
+            storage, lake, WHERE, twins=False, location=pointer
         ),
     }
     worst = contenders["hive, no filter on the partition column"]
-    for one in contenders.values():
-        one["hive_requests_to_it"] = round(worst["requests_total"] / one["requests_total"], 1)
-        one["hive_seconds_to_it"] = round(worst["derived_seconds"] / one["derived_seconds"], 1)
+    for contender in contenders.values():
+        contender["hive_requests_to_it"] = round(
+            worst["requests_total"] / contender["requests_total"], 1
+        )
+        contender["hive_seconds_to_it"] = round(
+            worst["derived_seconds"] / contender["derived_seconds"], 1
+        )
     return {
         "benchmark": "plan_cost",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -302,11 +313,11 @@ def show(result: dict[str, Any]) -> None:
         f"{result['where']}"
     )
     print(f"{'':42} {'requests':>9} {'files':>8} {'derived s':>10}  by verb")
-    for name, one in result["contenders"].items():
-        verbs = ", ".join(f"{verb} {count:,}" for verb, count in one["requests"].items())
+    for name, contender in result["contenders"].items():
+        verbs = ", ".join(f"{verb} {count:,}" for verb, count in contender["requests"].items())
         print(
-            f"  {name:40} {one['requests_total']:9,} {one['files_planned']:8,} "
-            f"{one['derived_seconds']:10.2f}  {verbs}"
+            f"  {name:40} {contender['requests_total']:9,} {contender['files_planned']:8,} "
+            f"{contender['derived_seconds']:10.2f}  {verbs}"
         )
     print(
         "requests are counted by the storage; seconds are derived from them: 30 ms a LIST, 60 ms "

@@ -61,17 +61,17 @@ def point(folder: Path, size: int, repeat: int, peer_up_to: int) -> dict[str, An
     atlas = build(folder, size)
     location, _ = make_twins(atlas.metadata_location)
     where = next(iter(queries(size).values()))
-    found: dict[str, Any] = {"files": atlas.files, "manifests": atlas.manifests}
+    sample: dict[str, Any] = {"files": atlas.files, "manifests": atlas.manifests}
     for name in CONTENDERS:
         if name != "pyiceberg" or atlas.files <= peer_up_to:
             best = measure(name, location, where, 1 if name == "pyiceberg" else repeat)
-            found[name] = {
+            sample[name] = {
                 key: best[key] for key in ("seconds", "cpu_seconds", "rss_mib", "files", "digest")
             }
-    assert len({found[name]["digest"] for name in CONTENDERS if name in found}) == 1, (
+    assert len({sample[name]["digest"] for name in CONTENDERS if name in sample}) == 1, (
         "the contenders planned different files"
     )
-    return found
+    return sample
 
 
 def draw(result: dict[str, Any], stem: Path) -> list[Path]:
@@ -87,11 +87,11 @@ def draw(result: dict[str, Any], stem: Path) -> list[Path]:
         figsize=(8, 4.5), layout="constrained"
     )
     for name in CONTENDERS:
-        shown = [one for one in result["points"] if name in one]
+        shown = [point for point in result["points"] if name in point]
         if shown:
-            seconds = [one[name]["cpu_seconds"] for one in shown]
+            seconds = [point[name]["cpu_seconds"] for point in shown]
             axes.plot(
-                [one["files"] for one in shown],
+                [point["files"] for point in shown],
                 seconds,
                 marker="o",
                 label=name,
@@ -104,14 +104,14 @@ def draw(result: dict[str, Any], stem: Path) -> list[Path]:
                 textcoords="offset points",
                 ha="right",
             )
-    kept = result["points"][-1]["with twins"]["files"]
+    survivors = result["points"][-1]["with twins"]["files"]
     axes.set(
         xscale="log",
         yscale="log",
         xlabel="files in the table",
         ylabel="planning, processor seconds",
     )
-    axes.set_title(f"Atlas table, six days and one name: {kept} files survive", fontsize=11)
+    axes.set_title(f"Atlas table, six days and one name: {survivors} files survive", fontsize=11)
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False, loc="upper left")
     axes.margins(y=0.12)
@@ -124,10 +124,12 @@ def draw(result: dict[str, Any], stem: Path) -> list[Path]:
 
 def show(result: dict[str, Any]) -> None:
     print(f"{'files':>10} {'survive':>8}" + "".join(f"{name:>16}" for name in CONTENDERS))
-    for one in result["points"]:
-        cells = (f"{one[name]['cpu_seconds']:.3f} s" if name in one else "" for name in CONTENDERS)
+    for point in result["points"]:
+        cells = (
+            f"{point[name]['cpu_seconds']:.3f} s" if name in point else "" for name in CONTENDERS
+        )
         print(
-            f"{one['files']:10,} {one['with twins']['files']:8,}"
+            f"{point['files']:10,} {point['with twins']['files']:8,}"
             + "".join(f"{cell:>16}" for cell in cells)
         )
     print(

@@ -92,9 +92,11 @@ def race(side: str, uri: str, warehouse: str, writers: int, appends: int) -> dic
             for number in range(writers)
         ]
         results = [future.result() for future in futures]
-    seconds = max(one["stopped"] for one in results) - min(one["started"] for one in results)
-    done = sum(one["done"] for one in results)
-    failed = sum((one["failed"] for one in results), Counter[str]())
+    seconds = max(result["stopped"] for result in results) - min(
+        result["started"] for result in results
+    )
+    done = sum(result["done"] for result in results)
+    failed = sum((result["failed"] for result in results), Counter[str]())
     rows = SIDES[side](uri, warehouse)[1]()
     return {
         "acknowledged": done,
@@ -103,7 +105,7 @@ def race(side: str, uri: str, warehouse: str, writers: int, appends: int) -> dic
         "errors": dict(failed),
         "lost": done - rows,
         "appends_per_s": round(done / seconds, 1),
-        "fewest_of_a_writer": min(one["done"] for one in results),
+        "fewest_of_a_writer": min(result["done"] for result in results),
     }
 
 

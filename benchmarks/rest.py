@@ -88,8 +88,8 @@ class Side:
     def memory_mib(self) -> float:
         """Most memory that it ever had."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s+(\d+) kB", text)
-        return round(int(found[1]) / 1024, 0) if found else 0.0
+        match = re.search(r"VmHWM:\s+(\d+) kB", text)
+        return round(int(match[1]) / 1024, 0) if match else 0.0
 
 
 @contextlib.contextmanager
@@ -198,7 +198,7 @@ def cases(side: Side, seconds: float) -> dict[str, dict[str, Any]]:
     def loads(client: int, number: int) -> bytes:
         return small[(client + number) % TABLES]
 
-    found = {
+    times_by_case = {
         "loadTable, 1 client": drive(port, 1, seconds, loads),
         "loadTable, 8 clients": drive(port, 8, seconds, loads),
         f"loadTable of {APPENDS} snapshots, 8 clients": drive(port, 8, seconds, lambda *_: large),
@@ -208,7 +208,7 @@ def cases(side: Side, seconds: float) -> dict[str, dict[str, Any]]:
             port, 8, seconds, lambda c, n: change(f"t{c + 2}", c, n)
         ),
     }
-    return {name: one.summary() for name, one in found.items()}
+    return {name: times.summary() for name, times in times_by_case.items()}
 
 
 def plan_body(per_partition: int) -> dict[str, Any]:
@@ -268,11 +268,11 @@ def largest(folder: Path, atlas_at: Path, repeat: int) -> dict[str, Any]:
 
 def median_of(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Of each case the round with the median rate."""
-    found = {}
+    medians = {}
     for case in rounds[0]:
-        ordered = sorted((one[case] for one in rounds), key=lambda row: row["per_s"])
-        found[case] = ordered[len(ordered) // 2] | {"rounds_per_s": [r["per_s"] for r in ordered]}
-    return found
+        ordered = sorted((measured[case] for measured in rounds), key=lambda row: row["per_s"])
+        medians[case] = ordered[len(ordered) // 2] | {"rounds_per_s": [r["per_s"] for r in ordered]}
+    return medians
 
 
 def run(
@@ -313,8 +313,11 @@ def run(
         print(json.dumps(plans["lakehouse, whole table"]), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    kept = {name: median_of(found) for name, found in measured.items()}
-    rows = [{"case": case, **{name: kept[name][case] for name in sides}} for case in kept[sides[0]]]
+    medians = {name: median_of(rounds_of) for name, rounds_of in measured.items()}
+    rows = [
+        {"case": case, **{name: medians[name][case] for name in sides}}
+        for case in medians[sides[0]]
+    ]
     for row in rows:
         if len(sides) > 1:
             ours, theirs = (row[name] for name in SIDES)

@@ -84,13 +84,13 @@ class Counting:
     written: dict[str, int] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
+        method = getattr(self.inner, name)
         if name not in VERBS:
-            return found
+            return method
 
         def counted(*arguments: Any, **options: Any) -> Any:
             self.requests[VERBS[name]] += 1
-            answer = found(*arguments, **options)
+            answer = method(*arguments, **options)
             if VERBS[name] == "GET":
                 self.read_bytes += len(answer)
             elif name in ("write", "create"):
@@ -163,8 +163,8 @@ def build(folder: Path, days: int, files_per_partition: int) -> float:
     lake = load_catalog(str(folder))
     lake.create_namespace("bench")
     # manifests stay as they are: each size has the same kind
-    kept = {"commit.manifest-merge.enabled": "false"}
-    table = lake.create_table(TABLE, SCHEMA, partition_by=PARTITIONS, properties=kept)
+    properties = {"commit.manifest-merge.enabled": "false"}
+    table = lake.create_table(TABLE, SCHEMA, partition_by=PARTITIONS, properties=properties)
     begin = time.perf_counter()
     hours = list(range(0, days * 24, HOURS_PER_MANIFEST))
     first = _manifest((str(folder), 0, HOURS_PER_MANIFEST, files_per_partition)).manifest_path
@@ -173,7 +173,7 @@ def build(folder: Path, days: int, files_per_partition: int) -> float:
         for at in range(0, len(hours), 12)
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        manifests = [one for part in pool.map(written, jobs) for one in part]
+        manifests = [manifest for part in pool.map(written, jobs) for manifest in part]
     workspace = SnapshotProducer(table.storage, Environment.system(), lambda _metadata: None)
     updates = publish(workspace, table.metadata, manifests, SNAPSHOT_ID)
     lake.catalog.commit(table.identifier, table.version, (), updates)
@@ -209,13 +209,13 @@ def point(folder: Path, days: int, files_per_partition: int, repeat: int) -> dic
 
 def sizes(metadata: Path) -> dict[str, int]:
     """Bytes of a table's metadata folder by kind."""
-    found: Counter[str] = Counter()
-    for one in os.scandir(metadata):
-        kind = "twins" if one.name.endswith(COLUMNAR_SUFFIX) else "manifests"
-        kind = "list" if one.name.startswith("snap-") else kind
-        kind = "metadata" if ".metadata.json" in one.name else kind
-        found[kind] += one.stat().st_size
-    return dict(found)
+    bytes_by_kind: Counter[str] = Counter()
+    for file in os.scandir(metadata):
+        kind = "twins" if file.name.endswith(COLUMNAR_SUFFIX) else "manifests"
+        kind = "list" if file.name.startswith("snap-") else kind
+        kind = "metadata" if ".metadata.json" in file.name else kind
+        bytes_by_kind[kind] += file.stat().st_size
+    return dict(bytes_by_kind)
 
 
 def plan_requests(metadata: TableMetadata, storage: Any, where: str) -> dict[str, float]:
@@ -231,10 +231,10 @@ def append(folder: Path) -> dict[str, float]:
     counting = Counting(storage_for(str(folder)))
     lake = Lakehouse(FilesystemCatalog(str(folder), storage_factory=lambda _where, _: counting))
     table = lake.load_table(TABLE)
-    row: dict[str, Any] = {one.name: None for one in SCHEMA.fields}
+    row: dict[str, Any] = {field.name: None for field in SCHEMA.fields}
     row |= {"ts": dt.datetime(2018, 2, 9, tzinfo=dt.UTC), "name": metric(0.5)}
     data = pa.Table.from_pylist([row], table.schema().as_arrow())
-    table.append(data)  # what is cached by the first commit is asked for no more
+    table.append(data)  # the first commit caches what later ones need
     counting.requests.clear()
     counting.written.clear()
     begin = time.perf_counter()
@@ -274,9 +274,12 @@ def many_tables(folder: Path, count: int) -> dict[str, float]:
     for table in tables:
         table.refresh()
     refreshed = time.perf_counter() - begin
-    found = {"create": created, "list": listed, "load": loaded, "refresh": refreshed}
+    seconds_by_step = {"create": created, "list": listed, "load": loaded, "refresh": refreshed}
     shutil.rmtree(folder)
-    return {"tables": len(names), **{name: round(one, 3) for name, one in found.items()}}
+    return {
+        "tables": len(names),
+        **{name: round(seconds, 3) for name, seconds in seconds_by_step.items()},
+    }
 
 
 MODELLED: tuple[str, ...] = (
@@ -295,19 +298,19 @@ SEEN: tuple[str, ...] = ("plan_seconds", "plan_cpu_seconds", "plan_memory_mib", 
 def modelled(points: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """By cost: the start and the rate by the manifest, from two sizes; prediction and truth."""
     small, medium, large = points
-    found = {}
+    models = {}
     for name in MODELLED:
         rate = (medium[name] - small[name]) / (medium["manifests"] - small["manifests"])
         start = small[name] - rate * small["manifests"]
         predicted = start + rate * large["manifests"]
-        found[name] = {
+        models[name] = {
             "start": round(start, 4),
             "by_manifest": round(rate, 6),
             "predicted": round(predicted, 4),
             "measured": large[name],
             "measured_to_predicted": round(large[name] / predicted, 3),
         }
-    return found
+    return models
 
 
 def run(folder: Path, days: Iterable[int], files: int, tables: int, repeat: int) -> dict[str, Any]:
@@ -331,16 +334,16 @@ def run(folder: Path, days: Iterable[int], files: int, tables: int, repeat: int)
 
 def show(result: dict[str, Any]) -> None:
     small, medium, large = result["points"]
-    sizes_text = " and ".join(f"{one['files']:,}" for one in (small, medium))
+    sizes_text = " and ".join(f"{size['files']:,}" for size in (small, medium))
     print(f"constants from {sizes_text} files; predicted and measured: {large['files']:,} files")
     print(f"{'':24}{'start':>16}{'by manifest':>16}{'predicted':>18}{'measured':>18}{'':>8}")
-    for name, one in result["model"].items():
+    for name, model in result["model"].items():
         print(
-            f"{name:24}{one['start']:16,.4g}{one['by_manifest']:16,.4g}{one['predicted']:18,.4g}"
-            f"{one['measured']:18,.4g}{one['measured_to_predicted']:8.2f}"
+            f"{name:24}{model['start']:16,.4g}{model['by_manifest']:16,.4g}"
+            f"{model['predicted']:18,.4g}{model['measured']:18,.4g}{model['measured_to_predicted']:8.2f}"
         )
     for name in SEEN:
-        print(f"{name:24}{', '.join(str(one[name]) for one in result['points'])} by size")
+        print(f"{name:24}{', '.join(str(point[name]) for point in result['points'])} by size")
     times = result["plan_seconds_to_medium"]
     print(f"the plan takes {times} x the time of {medium['files']:,} files")
     tables = dict(result["many_tables"])
@@ -360,7 +363,7 @@ def main() -> None:
         "--results", type=Path, default=ROOT / "benchmarks" / "results" / "scale.json"
     )
     arguments = parser.parse_args()
-    days = [int(one) for one in arguments.days.split(",")]
+    days = [int(count) for count in arguments.days.split(",")]
     result = run(
         arguments.folder,
         days,

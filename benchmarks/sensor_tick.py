@@ -65,8 +65,8 @@ def land(root: Path, count: int) -> None:
     ledger = ledger_table(resource(root).lake(), SOURCE)
     listing = list_landing(str(root / "landing"), SOURCE).sort_by("landing_file")
     for first in range(0, count, COMMIT_ROWS // 2):
-        some = listing.slice(first, COMMIT_ROWS // 2)
-        ledger.append(pa.concat_tables([rows(some, DAY, "{}"), rows(some, None, KINDS)]))
+        part = listing.slice(first, COMMIT_ROWS // 2)
+        ledger.append(pa.concat_tables([rows(part, DAY, "{}"), rows(part, None, KINDS)]))
 
 
 def rows(listing: pa.Table, day: dt.date | None, kinds: str) -> pa.Table:
@@ -90,9 +90,9 @@ def by_columns(root: Path) -> int:
 
 def by_objects(root: Path) -> int:
     """How many files are new, from an object for each file and each row."""
-    known = {row.file for row in read_ledger(ledger_table(resource(root).lake(), SOURCE))}
+    indexed = {row.file for row in read_ledger(ledger_table(resource(root).lake(), SOURCE))}
     landed = landing_files(list_landing(str(root / "landing"), SOURCE))
-    return sum(file not in known for file in landed)
+    return sum(file not in indexed for file in landed)
 
 
 def memory_mb(peak: str) -> float:
@@ -111,9 +111,9 @@ def measure(root: Path, how: str, expected: int) -> dict[str, float]:
         evaluate(Path(few))
     before = memory_mb("VmRSS")
     wall, processor = time.perf_counter(), time.process_time()
-    found = evaluate(root)
+    waiting = evaluate(root)
     seconds, processor = time.perf_counter() - wall, time.process_time() - processor
-    assert found == expected, f"{found} where {expected} wait"
+    assert waiting == expected, f"{waiting} where {expected} wait"
     return {
         "processor_s": round(processor, 2),
         "seconds": round(seconds, 2),
@@ -127,24 +127,24 @@ def in_a_process(root: Path, how: str, expected: int) -> dict[str, Any]:
     done = subprocess.run(
         [*command, str(expected)], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def show(row: dict[str, Any]) -> None:
     for case in ("nothing_new", "one_new", "objects"):
         if case in row:
-            one = row[case]
+            tick = row[case]
             print(
                 f"{row['files']:>9,} files, {case.replace('_', ' '):<11}: "
-                f"{one['processor_s']:6.2f} s of a processor, {one['seconds']:6.2f} s, "
-                f"{one['memory_mb']:5} MB (process {one['process_mb']} MB)",
+                f"{tick['processor_s']:6.2f} s of a processor, {tick['seconds']:6.2f} s, "
+                f"{tick['memory_mb']:5} MB (process {tick['process_mb']} MB)",
                 flush=True,
             )
 
 
 def run(counts: list[int], folder: Path | None, objects_up_to: int) -> dict[str, Any]:
-    found = []
+    cases = []
     for count in counts:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             root = Path(name)
@@ -156,7 +156,7 @@ def run(counts: list[int], folder: Path | None, objects_up_to: int) -> dict[str,
             if count <= objects_up_to:
                 row["objects"] = in_a_process(root, "objects", 1)
             show(row)
-        found.append(row)
+        cases.append(row)
     return {
         "benchmark": "sensor_tick",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -166,7 +166,7 @@ def run(counts: list[int], folder: Path | None, objects_up_to: int) -> dict[str,
             "system": platform.platform(),
         },
         "versions": {name: version(name) for name in ("dagster", "pyarrow", "polars")},
-        "rows": found,
+        "rows": cases,
     }
 
 

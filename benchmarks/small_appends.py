@@ -81,8 +81,8 @@ def measured(row: dict[str, Any], name: str) -> Iterator[None]:
 
 
 def _cpu() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return own.ru_utime + own.ru_stime
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def aggregated(read: Callable[[tuple[str, ...]], Any]) -> list[Any]:
@@ -224,13 +224,13 @@ def ducklake_many(folder: Path, options: argparse.Namespace, row: dict[str, Any]
     conflicts = [0] * options.writers
 
     def append(writer: int) -> Callable[[pa.Table], None]:
-        own = main.cursor()
+        cursor = main.cursor()
 
         def insert(batch: pa.Table) -> None:
-            own.register("batch", batch)
+            cursor.register("batch", batch)
             while True:
                 try:
-                    own.execute("INSERT INTO lake.events SELECT * FROM batch")
+                    cursor.execute("INSERT INTO lake.events SELECT * FROM batch")
                 except duckdb.Error:
                     conflicts[writer] += 1
                 else:
@@ -268,7 +268,7 @@ def main() -> None:
         cases["lakehouse, server"] = lambda folder, row: served(folder, options, row)
         if options.ducklake:
             cases["DuckLake, threads"] = lambda folder, row: ducklake_many(folder, options, row)
-    found, answers = [], {}
+    measured_rows, answers = [], {}
     for name, run in cases.items():
         folder = Path(tempfile.mkdtemp(prefix="small-", dir=Path.cwd()))
         row: dict[str, Any] = {"who": name, "commits": fewer if name == "pyiceberg" else commits}
@@ -277,7 +277,7 @@ def main() -> None:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         row["load"] = round(os.getloadavg()[0], 1)
-        found.append(row)
+        measured_rows.append(row)
         print(json.dumps(row), flush=True)
     first = answers["lakehouse"]
     for name, other in answers.items():
@@ -288,7 +288,7 @@ def main() -> None:
         "what": f"commits of {ROWS} rows x {len(SCHEMA)} columns, then {len(AGGREGATIONS)} queries",
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "versions": {name: version_of(name) for name in ("duckdb", "pyiceberg", "pyarrow")},
-        "rows": found,
+        "rows": measured_rows,
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")

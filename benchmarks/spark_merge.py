@@ -120,7 +120,7 @@ def measured(engines: dict[str, Contender], case: dict[str, str], repeat: int) -
                 times[name].wall.append(seconds)
                 times[name].processor.append(processor_seconds() - before)
         sums = {name: engines[name]("check", case) for name in names}
-        assert len({tuple(one) for one in sums.values()}) == 1, f"rows differ: {sums}"
+        assert len({tuple(totals) for totals in sums.values()}) == 1, f"rows differ: {sums}"
         for name in names:
             engines[name]("drop", case)
     return times
@@ -145,7 +145,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="spark-merge-"))
     engines: dict[str, Contender] = {}
     try:
-        counts = [str(one) for one in (arguments.rows, arguments.updates, arguments.inserts)]
+        counts = [str(count) for count in (arguments.rows, arguments.updates, arguments.inserts)]
         subprocess.run(
             [arguments.spark_python, "-c", SOURCE, str(folder), *counts],
             check=True,
@@ -169,8 +169,8 @@ def main() -> int:
         )
         return 0 if met else 1
     finally:
-        for one in engines.values():
-            one.__exit__(None, None, None)
+        for engine in engines.values():
+            engine.__exit__(None, None, None)
         shutil.rmtree(folder)
 
 

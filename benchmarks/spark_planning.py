@@ -61,13 +61,15 @@ def measured(spark: SparkSession, repeat: int) -> list[dict[str, Any]]:
     names = tables(spark)
     rows = []
     for title, text in QUERIES.items():
-        times: dict[str, list[float]] = {one: [] for one in names}
+        times: dict[str, list[float]] = {name: [] for name in names}
         for number in range(repeat + WARM):
             for kind in sorted(names, reverse=bool(number % 2)):
                 taken = planned_ms(spark, text.format(names[kind], names[kind]))
                 if number >= WARM:
                     times[kind].append(taken)
-        ours, plain = (round(statistics.median(times[one]), 1) for one in ("table", "parquet"))
+        ours, plain = (
+            round(statistics.median(times[source]), 1) for source in ("table", "parquet")
+        )
         more = round(ours - plain, 1)
         rows.append({"case": title, "ours_ms": ours, "parquet_ms": plain, "more_ms": more})
         print(f"  {title}: {ours} ms, Parquet {plain} ms, {more:+} ms", flush=True)
@@ -87,8 +89,8 @@ def main() -> int:
         rows = measured(spark, repeat)
         spark.stop()
     facts = {"files": DAYS, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    kept = {"facts": facts, "pyspark": version("pyspark"), "rows": rows}
-    RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+    results = {"facts": facts, "pyspark": version("pyspark"), "rows": rows}
+    RESULT.write_text(json.dumps(results, indent=1) + "\n")
     return int(any(row["more_ms"] > LIMIT_MS for row in rows))
 
 

@@ -88,26 +88,26 @@ def iceberg_times(arguments: argparse.Namespace, task: str, *more: str) -> dict[
         capture_output=True,
         text=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(f"  Iceberg {found['runtime']} on Spark {found['spark']}: {found['seconds']}")
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"  Iceberg {result['runtime']} on Spark {result['spark']}: {result['seconds']}")
+    return result
 
 
-def keep_iceberg(name: str, found: dict[str, Any]) -> None:
+def keep_iceberg(name: str, measured: dict[str, Any]) -> None:
     """Add what Iceberg took to the kept result, beside the same case of ours."""
     path = RESULTS / f"{name}.json"
-    kept = json.loads(path.read_text())
-    if found:
+    results = json.loads(path.read_text())
+    if measured:
         ours = {
-            row["case"]: row["best_s"] for row in kept["rows"] if row["contender"] == "lakehouse"
+            row["case"]: row["best_s"] for row in results["rows"] if row["contender"] == "lakehouse"
         }
         times = {
             case: round(ours[case] / seconds, 2)
-            for case, seconds in found["seconds"].items()
+            for case, seconds in measured["seconds"].items()
             if case in ours
         }
         path.write_text(
-            json.dumps(kept | {"iceberg": found | {"ours_to_it": times}}, indent=1) + "\n"
+            json.dumps(results | {"iceberg": measured | {"ours_to_it": times}}, indent=1) + "\n"
         )
 
 
@@ -173,12 +173,12 @@ def report(
     RESULTS.mkdir(exist_ok=True)
     versions = {package: version(package) for package in ("pyspark", "pyarrow", "pyiceberg")}
     facts |= {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    kept = {
+    results = {
         "facts": facts,
         "versions": versions,
         "machine": platform.machine(),
         "python": platform.python_version(),
         "rows": rows,
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     return met

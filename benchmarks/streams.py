@@ -36,8 +36,8 @@ def landed(folder: Path, batches: int, rows: int) -> None:
     folder.mkdir()
     for batch in range(batches):
         lines = (
-            json.dumps({"id": one, "at": "2026-01-01T00:00:00Z", "amount": one / 7})
-            for one in range(batch * rows, (batch + 1) * rows)
+            json.dumps({"id": number, "at": "2026-01-01T00:00:00Z", "amount": number / 7})
+            for number in range(batch * rows, (batch + 1) * rows)
         )
         (folder / f"{batch:05}.json").write_text("\n".join(lines))
 
@@ -46,7 +46,7 @@ def streamed(writer: Any, table: str | None) -> list[int]:
     """Run a stream to its end; milliseconds of each batch."""
     query = writer.toTable(table) if table else writer.start()
     query.awaitTermination()
-    return [one["durationMs"]["triggerExecution"] for one in query.recentProgress]
+    return [batch["durationMs"]["triggerExecution"] for batch in query.recentProgress]
 
 
 def of_iceberg(folder: Path, runtime: str) -> dict[str, str]:

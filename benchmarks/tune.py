@@ -78,7 +78,7 @@ def measure(subjects: Sequence[Subject], queries: Sequence[str], repeat: int) ->
                 table.scan(where=where, snapshot_id=snapshot).to_arrow()
                 times[at] = min(times[at], (time.process_time() - start) * 1000)
     sizes = [
-        sum(one.file_size_in_bytes for one in table.scan(snapshot_id=snapshot).plan().files)
+        sum(file.file_size_in_bytes for file in table.scan(snapshot_id=snapshot).plan().files)
         for table, snapshot in subjects
     ]
     return [Cost(size, tuple(times)) for size, times in zip(sizes, least, strict=True)]
@@ -98,8 +98,8 @@ def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
         # nanoseconds are cut; what else does not fit is refused
         rows = pa.table(
             [
-                rows[one.name].cast(one.type, safe=not pa.types.is_temporal(one.type))
-                for one in schema
+                rows[field.name].cast(field.type, safe=not pa.types.is_temporal(field.type))
+                for field in schema
             ],
             schema=schema,
         )
@@ -110,7 +110,7 @@ def load(lake: Lakehouse, name: str, parts: Sequence[Path]) -> Table:
 
 def _storable(schema: pa.Schema) -> pa.Schema:
     """A schema with types that Iceberg has."""
-    return pa.schema([pa.field(one.name, _kind(one.type)) for one in schema])
+    return pa.schema([pa.field(field.name, _kind(field.type)) for field in schema])
 
 
 def _kind(kind: pa.DataType) -> pa.DataType:
@@ -133,7 +133,7 @@ def _kind(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_kind(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _kind(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, _kind(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_kind(kind.key_type), _kind(kind.item_type))
     if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
@@ -148,14 +148,14 @@ def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], re
     rows = table.scan().to_arrow()
     numbers = count()
     best, least, orders = table, 1.0, []
-    for one in trial.tried:
-        if one.layout.sort_by not in orders:
-            orders.append(one.layout.sort_by)
+    for tried in trial.tried:
+        if tried.layout.sort_by not in orders:
+            orders.append(tried.layout.sort_by)
     orders = sorted(orders, key=len)[:GRID_ORDERS] + orders[GRID_ORDERS:][-2:]
     encoded = {
         name: text
-        for one in trial.tried
-        for name, text in one.layout.properties.items()
+        for tried in trial.tried
+        for name, text in tried.layout.properties.items()
         if name not in (GROUP_ROWS, LEVEL)
     }
     for order in orders:
@@ -169,8 +169,8 @@ def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], re
                     name, table.schema(), sort_by=order, properties=properties
                 )
                 other.append(rows)
-                default, found = measure([(table, None), (other, None)], queries, repeat)
-                score = found.score(default)
+                default, grid_best = measure([(table, None), (other, None)], queries, repeat)
+                score = grid_best.score(default)
                 gone = other
                 if score < least:
                     gone, best, least = best, other, score
@@ -184,11 +184,11 @@ def tuned(
 ) -> dict[str, Any]:
     """One table's result."""
     table = load(lake, name, parts)
-    asked = list(queries) or [EVERYTHING]
-    workload = check_queries(asked, table.schema())
+    wheres = list(queries) or [EVERYTHING]
+    workload = check_queries(wheres, table.schema())
     before, snapshot = table.scan().to_arrow(), table.current_snapshot()
     trial = tune(table, workload)
-    best = None if args.no_grid else grid(lake, table, trial, asked, args.repeat)
+    best = None if args.no_grid else grid(lake, table, trial, wheres, args.repeat)
     if trial.verdict.adopt and trial.proposed is not None:
         trial = adopt(table, trial)
     if trial.verdict.adopt:
@@ -197,13 +197,13 @@ def tuned(
     subjects = [was, *([] if best is None else [(best, None)])]
     if trial.verdict.adopt:
         subjects.append((table, None))
-    default, *others = measure(subjects, asked, args.repeat)
+    default, *others = measure(subjects, wheres, args.repeat)
     after = others.pop() if trial.verdict.adopt else default
     least = others[0] if others else None
     if table.scan().to_arrow().num_rows != before.num_rows:
         raise AssertionError(f"{name}: rows were lost")
     ratios = [now / was for now, was in zip(after.query_ms, default.query_ms, strict=True)]
-    worst = max(range(len(asked)), key=lambda at: ratios[at])
+    worst = max(range(len(wheres)), key=lambda at: ratios[at])
     proposed = trial.proposed.layout if trial.verdict.adopt and trial.proposed else Layout()
     return {
         "rows": before.num_rows,
@@ -222,7 +222,7 @@ def tuned(
         "sampled_share": round(trial.sampled_bytes / max(1, default.bytes), 4),
         "trial_cpu_ms": round(trial.trial_ms, 1),
         "slowest_query": {
-            "where": asked[worst],
+            "where": wheres[worst],
             "default_ms": round(default.query_ms[worst], 2),
             "tuned_ms": round(after.query_ms[worst], 2),
             "ratio": round(ratios[worst], 3),
@@ -273,8 +273,8 @@ def events(part: Part) -> Columns:
     return {
         "ts": part.times(), "user_id": user,
         "kind": _of(rng, "view click buy scroll", rows, 1.0),
-        "country": pa.array([f"c{one % 40:02d}" for one in user]),
-        "url": pa.array([f"/product/{one}" for one in rng.integers(0, 3000, rows)]),
+        "country": pa.array([f"c{number % 40:02d}" for number in user]),
+        "url": pa.array([f"/product/{number}" for number in rng.integers(0, 3000, rows)]),
         "amount": np.round(rng.gamma(2, 10, rows), 2),
     }  # fmt: skip
 
@@ -293,7 +293,7 @@ def metrics(part: Part) -> Columns:
     rng, rows = part.rng, part.rows
     host = rng.integers(0, 200, rows)
     return {
-        "at": part.times(), "host": pa.array([f"host-{one:03d}" for one in host]),
+        "at": part.times(), "host": pa.array([f"host-{number:03d}" for number in host]),
         "metric": _of(rng, "cpu memory disk net", rows),
         "value": np.round(host / 10 + rng.normal(0, 0.05, rows), 2), "rack": host // 20,
     }  # fmt: skip
@@ -305,11 +305,11 @@ def logs(part: Part) -> Columns:
     code = rng.choice([200, 200, 200, 200, 304, 404, 500], rows)
     return {
         "at": part.times(),
-        "service": pa.array([f"service-{one}" for one in service]),
+        "service": pa.array([f"service-{number}" for number in service]),
         "level": _of(rng, "INFO INFO INFO WARN ERROR", rows),
         "message": pa.array([
-            f"request {one % 50} to /api/v1/resource/{two} answered by {code}"
-            for one, two, code in zip(rng.integers(0, 5000, rows), service, code, strict=True)
+            f"request {number % 50} to /api/v1/resource/{two} answered by {code}"
+            for number, two, code in zip(rng.integers(0, 5000, rows), service, code, strict=True)
         ]),
         "status": code,
     }  # fmt: skip
@@ -342,9 +342,10 @@ def nested(part: Part) -> Columns:
     return {
         "at": part.times(), "device": device,
         "place": pa.array([
-            {"city": f"city {one % 25}", "lat": one / 7, "lon": one / 11} for one in device
+            {"city": f"city {number % 25}", "lat": number / 7, "lon": number / 11}
+            for number in device
         ]),
-        "tags": pa.array([[f"t{one % 5}", f"t{one % 3}"] for one in device]),
+        "tags": pa.array([[f"t{number % 5}", f"t{number % 3}"] for number in device]),
         "reading": np.round(rng.normal(20, 3, rows), 1),
     }  # fmt: skip
 
@@ -355,10 +356,10 @@ def text(part: Part) -> Columns:
     topic = rng.integers(0, 80, rows)
     return {
         "id": np.arange(rows) + part.number * rows, "topic": topic,
-        "author": pa.array([f"author {one * 13 % 97}" for one in topic]),
+        "author": pa.array([f"author {number * 13 % 97}" for number in topic]),
         "body": pa.array([
-            f"topic {one}: " + " ".join(words[(one + np.arange(6) * two) % len(words)])
-            for one, two in zip(topic, rng.integers(1, 9, rows), strict=True)
+            f"topic {number}: " + " ".join(words[(number + np.arange(6) * two) % len(words)])
+            for number, two in zip(topic, rng.integers(1, 9, rows), strict=True)
         ]),
     }  # fmt: skip
 
@@ -426,29 +427,31 @@ def generate(folder: Path, seed: int, rows: int, files: int) -> Iterator[tuple[s
         yield name, queries
 
 
-def given(folder: Path, queries: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
+def tables_of_user(folder: Path, queries: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
     """Tables of a user's: name and queries."""
     if not folder.is_dir():
         raise SystemExit(f"{folder} is no folder: --tables names one with a subfolder a table")
-    asked: dict[str, list[str]] = {one.name: [] for one in sorted(folder.iterdir()) if one.is_dir()}
+    by_table: dict[str, list[str]] = {
+        path.name: [] for path in sorted(folder.iterdir()) if path.is_dir()
+    }
     text = queries.read_text(encoding="utf-8-sig") if queries else ""
     for number, line in enumerate(text.splitlines(), 1):
-        name, colon, where = (one.strip() for one in line.partition(":"))
+        name, colon, where = (part.strip() for part in line.partition(":"))
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not colon or not where:
             raise SystemExit(f"{queries}:{number}: {line!r} is not `table: SQL condition`")
-        if name not in asked:
+        if name not in by_table:
             raise SystemExit(f"{queries}:{number}: {folder} has no subfolder {name!r}")
-        asked[name].append(where)
-    yield from asked.items()
+        by_table[name].append(where)
+    yield from by_table.items()
 
 
 def parquet_files(folder: Path) -> list[Path]:
     """Of a table, in order; hidden ones and those of Spark's protocol (`_`) are none."""
     return sorted(
-        one for one in folder.rglob("*")
-        if one.suffix.lower() == ".parquet" and one.is_file() and one.name[0] not in "._"
+        path for path in folder.rglob("*")
+        if path.suffix.lower() == ".parquet" and path.is_file() and path.name[0] not in "._"
     )  # fmt: skip
 
 
@@ -457,25 +460,25 @@ def show(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     shown = RichTable(title="tuned / default")
     for header in ("table", "bytes", "read", "to grid", "sampled", "trial", "slowest", "layout"):
         shown.add_column(header, justify="left" if header in ("table", "layout") else "right")
-    fine = {name: one for name, one in results.items() if "error" not in one}
-    for name, one in results.items():
-        if "error" in one:
-            shown.add_row(name, "error", *[""] * 5, one["error"])
+    fine = {name: result for name, result in results.items() if "error" not in result}
+    for name, result in results.items():
+        if "error" in result:
+            shown.add_row(name, "error", *[""] * 5, result["error"])
             continue
         shown.add_row(
-            name, f"{one['bytes']['ratio']:.2f}", f"{one['read_cpu_ms']['ratio']:.2f}",
-            "" if one["score_to_grid"] is None else f"{one['score_to_grid']:.2f}",
-            f"{one['sampled_share']:.1%}", f"{one['trial_cpu_ms'] / 1000:.1f} s",
-            f"{one['slowest_query']['ratio']:.2f}", one["layout"],
+            name, f"{result['bytes']['ratio']:.2f}", f"{result['read_cpu_ms']['ratio']:.2f}",
+            "" if result["score_to_grid"] is None else f"{result['score_to_grid']:.2f}",
+            f"{result['sampled_share']:.1%}", f"{result['trial_cpu_ms'] / 1000:.1f} s",
+            f"{result['slowest_query']['ratio']:.2f}", result["layout"],
         )  # fmt: skip
     Console(width=160).print(shown)
     sums: dict[str, Any] = {}
     for what in ("bytes", "read_cpu_ms"):
-        ratios = [one[what]["ratio"] for one in fine.values() if one[what]["ratio"] > 0]
+        ratios = [result[what]["ratio"] for result in fine.values() if result[what]["ratio"] > 0]
         sums[what] = {
             "of_all": round(
-                sum(one[what]["tuned"] for one in fine.values())
-                / max(1e-9, sum(one[what]["default"] for one in fine.values())), 3
+                sum(result[what]["tuned"] for result in fine.values())
+                / max(1e-9, sum(result[what]["default"] for result in fine.values())), 3
             ),
             "mean": round(math.exp(sum(map(math.log, ratios)) / max(1, len(ratios))), 3),
             "worst": max(ratios, default=None),
@@ -484,14 +487,19 @@ def show(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "bytes": sums["bytes"]["mean"] <= TARGET_BYTES,
         "read_cpu_ms": sums["read_cpu_ms"]["mean"] <= TARGET_READ,
         "never worse": all(
-            one["bytes"]["ratio"] <= 1 and one["read_cpu_ms"]["ratio"] <= 1 for one in fine.values()
+            result["bytes"]["ratio"] <= 1 and result["read_cpu_ms"]["ratio"] <= 1
+            for result in fine.values()
         ),
-        "near the grid": all((one["score_to_grid"] or 0) <= NEAR_GRID for one in fine.values()),
-        "sampled": all(one["sampled_share"] <= MOST_SAMPLED for one in fine.values()),
+        "near the grid": all(
+            (result["score_to_grid"] or 0) <= NEAR_GRID for result in fine.values()
+        ),
+        "sampled": all(result["sampled_share"] <= MOST_SAMPLED for result in fine.values()),
     }
     sums["met"] = met
-    sums["sampled_share"] = max((one["sampled_share"] for one in fine.values()), default=None)
-    sums["score_to_grid"] = max((one["score_to_grid"] or 0 for one in fine.values()), default=None)
+    sums["sampled_share"] = max((result["sampled_share"] for result in fine.values()), default=None)
+    sums["score_to_grid"] = max(
+        (result["score_to_grid"] or 0 for result in fine.values()), default=None
+    )
     Console(width=160).print(sums)
     return sums
 
@@ -516,7 +524,7 @@ def main() -> None:
     try:
         source = args.tables or folder / "made"
         tables = (
-            given(args.tables, args.queries)
+            tables_of_user(args.tables, args.queries)
             if args.tables
             else generate(source, args.seed, args.rows, args.files)
         )

@@ -50,8 +50,8 @@ def measured(where: dict[str, str], runs: int, *, by_rows: bool) -> dict[str, fl
         seconds.append(timed(partial(undone, lh.load_catalog(**where), run, by_rows=by_rows)))
         processor.append(time.process_time() - started)
     return {
-        f"{name}{of}": sorted(found)[runs * part // 100]
-        for of, found in (("", seconds), (", processor", processor))
+        f"{name}{of}": sorted(samples)[runs * part // 100]
+        for of, samples in (("", seconds), (", processor", processor))
         for name, part in (("median", 50), ("p99", 99))
     }
 
@@ -74,9 +74,9 @@ def main() -> None:
             "undo": measured(where, options.runs, by_rows=False),
             "by rows": measured(where, options.runs, by_rows=True),
         }
-    kept = {"files": options.files, "runs": options.runs, "seconds": seconds}
-    RESULTS.write_text(json.dumps(kept, indent=2) + "\n")
-    print(json.dumps(kept, indent=2))
+    results = {"files": options.files, "runs": options.runs, "seconds": seconds}
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

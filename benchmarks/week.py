@@ -9,7 +9,7 @@ the code of Dagster's sensors (`maintenance_sensors`) is asked what is due and t
 (`maintenance_jobs`) does it. Sizes are scaled down: 60 rows an increment, data files aim at 64 KiB.
 
 Both worlds see the same events. Every three hours both answer the same queries, at the end all rows
-are added up, and the answers must be the same. In the maintained one each answer is asked for again
+are added up, and the answers must be the same. The maintained one computes each answer again
 while its snapshot is kept: three hours later, and at the end by a tag a day. Every hour (without
 maintenance every eight): files, partitions, manifests, metadata size, and the processor time in
 which a new process opens the table and plans two queries (nothing cached).
@@ -89,13 +89,13 @@ class Question:
             f"event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id
         ).to_arrow()
         wanted = [("user_id", "count"), ("user_id", "sum"), (self.price, "sum")]
-        found = recent.group_by("region").aggregate(wanted).sort_by("region")
-        one = table.scan(
+        totals = recent.group_by("region").aggregate(wanted).sort_by("region")
+        user = table.scan(
             f"user_id = 42 and event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id
         ).to_arrow()
-        rows = one.sort_by([("event_ts", "ascending"), (self.price, "ascending")])
+        rows = user.sort_by([("event_ts", "ascending"), (self.price, "ascending")])
         return [
-            *(column.to_pylist() for column in found.columns),
+            *(column.to_pylist() for column in totals.columns),
             str(rows["event_ts"].to_pylist()),
             rows[self.price].to_pylist(),
         ]
@@ -134,9 +134,9 @@ class Analyst:
             f"maintenance changed an answer in minute {minute}"
         )
         self._kept = {
-            one: asked
-            for one, asked in self._kept.items()
-            if table.metadata.snapshot_or_none(one) is not None
+            snapshot_id: answer
+            for snapshot_id, answer in self._kept.items()
+            if table.metadata.snapshot_or_none(snapshot_id) is not None
         }
         for snapshot_id in {*list(self._kept)[:1], *list(self._kept)[-2:-1]}:
             self.again(table, snapshot_id)
@@ -209,7 +209,7 @@ class Chooser:
         advice = advise_table(
             table.catalog, table.identifier, environment=week.environment, project=PROJECT_POLICY
         )
-        choices = [one for one in advice.choices if one.kind is ActionKind.COMPACT]
+        choices = [choice for choice in advice.choices if choice.kind is ActionKind.COMPACT]
         if not choices:
             return
         chosen = self._choose(choices, self._turn, self._chance)
@@ -228,11 +228,11 @@ def advised(choices: Sequence[Choice], _turn: int, _chance: random.Random) -> Ch
 
 
 def by_chance(choices: Sequence[Choice], _turn: int, chance: random.Random) -> Choice:
-    return chance.choice(sorted(choices, key=lambda one: one.partition))
+    return chance.choice(sorted(choices, key=lambda choice: choice.partition))
 
 
 def in_turn(choices: Sequence[Choice], turn: int, _chance: random.Random) -> Choice:
-    ordered = sorted(choices, key=lambda one: one.partition)
+    ordered = sorted(choices, key=lambda choice: choice.partition)
     return ordered[turn % len(ordered)]
 
 
@@ -257,18 +257,18 @@ class Observer:
         if minute % 60 != SAMPLE_MINUTE or hour % self._hours:
             return
         table = week.table.refresh()
-        found = table.health()
+        health = table.health()
         snapshot = table.current_snapshot()
         assert snapshot is not None
         listed = table.storage.size(snapshot.manifest_list)
         sample = {
             "hour": round((minute + 1) / 60, 2),
-            "partitions": len(found.partitions),
-            "data_files": found.data_files,
-            "delete_files": found.delete_files,
-            "manifests": found.manifests,
-            "snapshots": found.snapshots,
-            "metadata_bytes": found.metadata_bytes + listed + found.manifest_bytes,
+            "partitions": len(health.partitions),
+            "data_files": health.data_files,
+            "delete_files": health.delete_files,
+            "manifests": health.manifests,
+            "snapshots": health.snapshots,
+            "metadata_bytes": health.metadata_bytes + listed + health.manifest_bytes,
         }
         sample["planning_ms"] = round(1000 * planning(week), 2)
         self.samples.append(sample)
@@ -280,12 +280,12 @@ def fingerprint(week: Week) -> dict[str, list[int]]:
         week.table.refresh().scan(select=["event_ts", "region", "user_id", week.price]).to_arrow()
     )
     keyed = rows.append_column("day", pc.strftime(rows["event_ts"], "%Y-%m-%d"))
-    found = keyed.group_by(["day", "region"]).aggregate(
+    sums = keyed.group_by(["day", "region"]).aggregate(
         [("user_id", "count"), ("user_id", "sum"), (week.price, "sum")]
     )
     names = ["user_id_count", "user_id_sum", f"{week.price}_sum"]
     return {
-        f"{one['day']} {one['region']}": [one[name] for name in names] for one in found.to_pylist()
+        f"{row['day']} {row['region']}": [row[name] for name in names] for row in sums.to_pylist()
     }
 
 
@@ -319,8 +319,8 @@ def world(name: str, every: int, days: float) -> dict[str, Any]:
             "samples": observer.samples,
             "runs": sensors.runs,
             "rewritten_bytes": sensors.rewritten,
-            "disk_bytes": sum(one.size for one in week.table.storage.list(week.table.location)),
-            "rows": sum(one[0] for one in rows.values()),
+            "disk_bytes": sum(file.size for file in week.table.storage.list(week.table.location)),
+            "rows": sum(row[0] for row in rows.values()),
             "rows_sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
             "answers": analyst.asked,
             "answers_sha256": analyst.answers.hexdigest(),
@@ -371,28 +371,28 @@ def main() -> None:
         if arguments.part == "report"
         else [arguments.part]
     )
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     for name in parts:
         if name in WORLDS:
-            found[name] = world(name, arguments.every, arguments.days)
+            measured[name] = world(name, arguments.every, arguments.days)
             print(
                 name,
-                found[name]["rows"],
+                measured[name]["rows"],
                 "rows,",
-                found[name]["samples"][-1:],
-                found[name]["seconds"],
+                measured[name]["samples"][-1:],
+                measured[name]["seconds"],
                 "s",
                 flush=True,
             )
         else:
-            found[name] = chosen(name, arguments.every, arguments.days)
-            print(name, found[name], flush=True)
-    kept = (
+            measured[name] = chosen(name, arguments.every, arguments.days)
+            print(name, measured[name], flush=True)
+    earlier = (
         json.loads(RESULTS.read_text())
         if arguments.part != "all" and arguments.days >= 7 and RESULTS.exists()
         else {}
     )
-    result: dict[str, Any] = kept if kept.get("every_minutes") == arguments.every else {}
+    result: dict[str, Any] = earlier if earlier.get("every_minutes") == arguments.every else {}
     result |= {
         "benchmark": "week",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -404,10 +404,10 @@ def main() -> None:
         "versions": {name: version(name) for name in ("pyarrow", "numpy")},
         "every_minutes": arguments.every,
         "days": arguments.days,
-        **{name: one for name, one in found.items() if name in WORLDS},
+        **{name: result for name, result in measured.items() if name in WORLDS},
         "advisor": {
             **result.get("advisor", {}),
-            **{name: one for name, one in found.items() if name in CHOICES},
+            **{name: result for name, result in measured.items() if name in CHOICES},
         },
     }
     report(result)

@@ -27,10 +27,10 @@ def draw(result: dict[str, Any], picture: Path) -> None:
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.5), layout="constrained")
     for axis, (key, title, unit) in zip(axes.flat, panels, strict=True):
         for name, colour in (("unmaintained", "#c2410c"), ("maintained", "#1d4ed8")):
-            samples = [one for one in result[name]["samples"] if key in one]
+            samples = [sample for sample in result[name]["samples"] if key in sample]
             axis.plot(
-                [one["hour"] / 24 for one in samples],
-                [one[key] / unit for one in samples],
+                [sample["hour"] / 24 for sample in samples],
+                [sample[key] / unit for sample in samples],
                 color=colour,
                 label=name,
                 lw=1.2,
@@ -41,8 +41,8 @@ def draw(result: dict[str, Any], picture: Path) -> None:
         axis.grid(alpha=0.25, which="both")
     samples = result["maintained"]["samples"]
     axes.flat[0].plot(
-        [one["hour"] / 24 for one in samples],
-        [one["partitions"] for one in samples],
+        [sample["hour"] / 24 for sample in samples],
+        [sample["partitions"] for sample in samples],
         color="#1d4ed8",
         ls=":",
         lw=1.2,
@@ -59,10 +59,10 @@ def draw(result: dict[str, Any], picture: Path) -> None:
 
 def flatness(samples: Sequence[dict[str, Any]], key: str, day: int) -> float:
     """Mean of the last day against that of another."""
-    found = [(one["hour"], one[key]) for one in samples if key in one]
-    end = found[-1][0]
-    last = [value for hour, value in found if hour > end - end / 7]
-    before = [value for hour, value in found if (day - 1) * end / 7 < hour <= day * end / 7]
+    pairs = [(sample["hour"], sample[key]) for sample in samples if key in sample]
+    end = pairs[-1][0]
+    last = [value for hour, value in pairs if hour > end - end / 7]
+    before = [value for hour, value in pairs if (day - 1) * end / 7 < hour <= day * end / 7]
     return round(sum(last) / max(1, len(last)) / max(1e-9, sum(before) / max(1, len(before))), 2)
 
 
@@ -103,10 +103,10 @@ def report(result: dict[str, Any]) -> None:
 
 def _last_day(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
     end = samples[-1]["hour"]
-    members = [one for one in samples if one["hour"] > end - end / 7]
+    members = [sample for sample in samples if sample["hour"] > end - end / 7]
     values = {
-        key: [one[key] for one in members if key in one]
+        key: [member[key] for member in members if key in member]
         for key in samples[-1] | {"planning_ms": 0}
         if key != "hour"
     }
-    return {key: round(sum(found) / max(1, len(found)), 1) for key, found in values.items()}
+    return {key: round(sum(numbers) / max(1, len(numbers)), 1) for key, numbers in values.items()}

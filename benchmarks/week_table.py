@@ -85,8 +85,8 @@ class Week:
                 self.table.refresh().delete(
                     f"event_ts < '{moment(START_MS + minute * MINUTE - KEEP_DAYS * DAY)}'"
                 )
-            for one in then:
-                one(self, minute)
+            for step in then:
+                step(self, minute)
 
     def queries(self) -> tuple[str, ...]:
         """What is planned: recent events, and one user."""
@@ -110,13 +110,15 @@ class Week:
         columns = {
             "event_ts": pa.array(stamps * 1000).cast(pa.timestamp("us", tz="UTC")),
             "region": pa.array(
-                [REGIONS[one] for one in chance.choice(len(REGIONS), rows, p=WEIGHTS)]
+                [REGIONS[number] for number in chance.choice(len(REGIONS), rows, p=WEIGHTS)]
             ),
             "user_id": pa.array(chance.integers(0, 500, rows)),
             self.price: pa.array(chance.integers(0, 5000, rows)),
         }
         if self.device:
-            columns["device"] = pa.array([f"device {one}" for one in chance.integers(0, 9, rows)])
+            columns["device"] = pa.array(
+                [f"device {number}" for number in chance.integers(0, 9, rows)]
+            )
         return pa.table(columns)
 
     def _evolve(self, minute: int) -> None:

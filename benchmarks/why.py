@@ -3,7 +3,7 @@
 python -m benchmarks.why [--rows 100000000] [--days 365] [--repeat 5]. A raw table has a file a day,
 with landing files and lines, and a mart counts its rows by day and key. Files of the days that are
 asked about are written by our writer; those of the others are entries of manifests, with partition
-and bounds, that nobody can open. The question is asked by the command in a process of its own, and
+and bounds, that do not exist. The command runs in a process of its own, and
 again in one that goes on. Manifests and files are those that its plans leave, rows those of these.
 """
 
@@ -65,7 +65,7 @@ defs = dg.Definitions(assets=pipeline.assets(), resources=resources)
 """
 
 
-def built(lake: Lakehouse, rows: int, days: int, asked: Sequence[int]) -> None:
+def built(lake: Lakehouse, rows: int, days: int, days_asked: Sequence[int]) -> None:
     """Raw rows of so many days, those that are asked about written, and the mart over these."""
     schema = pa.schema(
         [
@@ -78,27 +78,27 @@ def built(lake: Lakehouse, rows: int, days: int, asked: Sequence[int]) -> None:
     )
     raw = lake.create_table("raw.events", schema, partition_by=["day(event_ts)"])
     each, chance = rows // days, np.random.default_rng(0)
-    for day in asked:
+    for day in days_asked:
         raw.append(of_day(chance, day, each))
     raw = raw.refresh()
     (written, *_) = raw.scan().plan().files
-    others = [entry(written, day) for day in range(days) if day not in asked]
+    others = [entry(written, day) for day in range(days) if day not in days_asked]
     raw.transaction().append(others).commit()
     raw = raw.refresh()
     model = MODEL.table()
     inputs = {"raw.events": raw.metadata.current_snapshot_id}
-    keys = [str(FIRST + timedelta(days=day)) for day in asked]
-    found = model.compute(lake, None, inputs, keys).read_all()
+    keys = [str(FIRST + timedelta(days=day)) for day in days_asked]
+    computed = model.compute(lake, None, inputs, keys).read_all()
     state = RefreshState({name: read for name, read in inputs.items() if read is not None})
-    mart = lake.create_table("marts.days", found.schema, partition_by=["month(day)"])
-    mart.append(found, summary={REFRESH_STATE: state.to_json()})
+    mart = lake.create_table("marts.days", computed.schema, partition_by=["month(day)"])
+    mart.append(computed, summary={REFRESH_STATE: state.to_json()})
 
 
 def entry(written: DataFile, day: int) -> DataFile:
-    """A file of another day that nobody has written: to open it is an error."""
+    """A file of another day that does not exist: to open it is an error."""
     first = int(np.datetime64(FIRST + timedelta(days=day), "us").astype(np.int64))
     ends = (first, first + 86_400_000_000 - 1)
-    lower, upper = (struct.pack("<q", one) for one in ends)
+    lower, upper = (struct.pack("<q", end) for end in ends)
     return replace(
         written,
         file_path=f"{written.file_path.rsplit('/', 2)[0]}/unwritten-{day}.parquet",
@@ -139,13 +139,13 @@ class Counted:
 
     def scan_planned(self, report: ScanReport) -> None:
         """Keep what the largest plan of a table leaves."""
-        told, kept = report.to_dict(), self.tables.setdefault(report.table, {})
+        counts, largest = report.to_dict(), self.tables.setdefault(report.table, {})
         for name, key in (
             ("manifests", "manifests_read"),
             ("files", "data_files_planned"),
             ("rows", "rows_planned"),
         ):
-            kept[name] = max(kept.get(name, 0), told[key])
+            largest[name] = max(largest.get(name, 0), counts[key])
 
 
 def asked_day(number: int, days: int) -> int:
@@ -158,17 +158,19 @@ def where(number: int, days: int) -> str:
     return f"day = DATE '{day}' and account = 'account-{number * 7 % KEYS:04}'"
 
 
-def explained(lake: Lakehouse, asked: str) -> Why:
+def explained(lake: Lakehouse, where: str) -> Why:
     def no_spark() -> NoReturn:
         raise AssertionError("no JVM is needed")
 
-    found = explained_rows(lake, {MODEL.name: MODEL.table()}, MODEL.name, asked, session=no_spark)
+    explanation = explained_rows(
+        lake, {MODEL.name: MODEL.table()}, MODEL.name, where, session=no_spark
+    )
     if (
-        not found.equal
-        or sum(map(len, found.lines.values())) != found.origin.rows["events"][0].as_py()
+        not explanation.equal
+        or sum(map(len, explanation.lines.values())) != explanation.origin.rows["events"][0].as_py()
     ):
-        raise AssertionError(f"{asked}: {found.verdict()}")
-    return found
+        raise AssertionError(f"{where}: {explanation.verdict()}")
+    return explanation
 
 
 def in_processes(folder: Path, days: int, repeat: int) -> dict[str, float]:
@@ -178,19 +180,21 @@ def in_processes(folder: Path, days: int, repeat: int) -> dict[str, float]:
     command = [str(Path(sys.executable).with_name("lakehouse")), "why", MODEL.name]
     command += ["--catalog", str(folder / "lake")]
     # compiled modules stay, as they do for users
-    kept = {name: one for name, one in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     seconds, processor = [], []
     for number in range(repeat + 1):
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        told = subprocess.run(
+        done = subprocess.run(
             [*command, "--where", where(number, days)],
-            cwd=folder, env=kept, check=False, capture_output=True, text=True,
+            cwd=folder, env=environment, check=False, capture_output=True, text=True,
         )  # fmt: skip
         seconds.append(time.perf_counter() - started)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         processor.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        if "proved: computed again" not in " ".join(told.stdout.split()):
-            raise AssertionError(told.stdout + told.stderr)
+        if "proved: computed again" not in " ".join(done.stdout.split()):
+            raise AssertionError(done.stdout + done.stderr)
     # the first compiles modules
     return {
         "cold": statistics.median(seconds[1:]),
@@ -209,8 +213,8 @@ def main() -> None:
         folder: Path = options.folder or Path(temporary)
         lake = lh.load_catalog(str(folder / "lake"))
         if not lake.table_exists(MODEL.name):
-            asked = [asked_day(number, options.days) for number in range(options.repeat + 1)]
-            built(lake, options.rows, options.days, sorted(set(asked)))
+            days_asked = [asked_day(number, options.days) for number in range(options.repeat + 1)]
+            built(lake, options.rows, options.days, sorted(set(days_asked)))
         seconds = in_processes(folder, options.days, options.repeat)
         lake, counted, warm = lh.load_catalog(str(folder / "lake")), Counted(), []
         head = lake.load_table("raw.events").current_snapshot()
@@ -220,15 +224,15 @@ def main() -> None:
             explained(lake, where(number, options.days))
             warm.append(time.perf_counter() - started)
         seconds |= {"first of a process": warm[0], "warm": statistics.median(warm[1:])}
-    kept = {
+    results = {
         "rows": 0 if head is None else int(head.summary["total-records"]),
         "days": options.days,
         "repeat": options.repeat,
-        "seconds": {name: round(one, 3) for name, one in seconds.items()},
+        "seconds": {name: round(time, 3) for name, time in seconds.items()},
         "read": counted.tables,
     }
-    RESULTS.write_text(json.dumps(kept, indent=2) + "\n")
-    print(json.dumps(kept, indent=2))
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

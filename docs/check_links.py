@@ -22,29 +22,31 @@ def anchors(text: str) -> set[str]:
 
 def broken(page: Path) -> list[str]:
     """The links of one page that lead nowhere."""
-    found = []
+    problems = []
     for target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         if not file.exists():
-            found.append(f"{page.relative_to(ROOT)}: no file {target}")
+            problems.append(f"{page.relative_to(ROOT)}: no file {target}")
         elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
-            found.append(f"{page.relative_to(ROOT)}: no heading {target}")
-    return found
+            problems.append(f"{page.relative_to(ROOT)}: no heading {target}")
+    return problems
 
 
 def too_long(page: Path) -> list[str]:
     """Lines of prose beyond `COLUMNS`; blocks of code, tables, headings and images cannot wrap."""
-    found, code = [], False
+    problems, code = [], False
     for number, line in enumerate(page.read_text().splitlines(), 1):
         text = line.strip()
         if text.startswith("```"):
             code = not code
         elif not code and len(line) > COLUMNS and not text.startswith(("|", "#", "![", "<")):
-            found.append(f"{page.relative_to(ROOT)}:{number}: {len(line)} columns, not {COLUMNS}")
-    return found
+            problems.append(
+                f"{page.relative_to(ROOT)}:{number}: {len(line)} columns, not {COLUMNS}"
+            )
+    return problems
 
 
 def main() -> int:

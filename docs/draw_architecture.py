@@ -25,7 +25,9 @@ END = "<!-- end of rooms -->"
 def layers() -> list[list[str]]:
     """The rooms of the package from top to bottom, as `make check` enforces them."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    lines = next(one["layers"] for one in contracts["contracts"] if one["type"] == "layers")
+    lines = next(
+        contract["layers"] for contract in contracts["contracts"] if contract["type"] == "layers"
+    )
     rooms = [[name.strip().rpartition(".")[2] for name in line.split("|")] for line in lines]
     return [line for line in rooms if line[0] not in {"examples", "assets", "jobs", "sensors"}]
 
@@ -44,9 +46,9 @@ def rooms_table() -> str:
     for room in itertools.chain.from_iterable(layers()):
         folder = ROOT / PACKAGE / room
         inside = " ".join(
-            f"`{one.name}`"
-            for one in sorted(folder.iterdir() if folder.is_dir() else ())
-            if one.is_dir() and any(one.glob("*.py"))
+            f"`{path.name}`"
+            for path in sorted(folder.iterdir() if folder.is_dir() else ())
+            if path.is_dir() and any(path.glob("*.py"))
         )
         shown = f"`{PACKAGE}/{room}" + ("/`" if folder.is_dir() else ".py`")
         lines.append(f"| {shown} | {summary(room)} | {inside} |")
@@ -69,9 +71,9 @@ def rooms_picture() -> str:
 def main(arguments: list[str]) -> int:
     """Write the rooms into the page, or say whether they are there."""
     page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
+    before, _, behind = page.partition(BEGIN)
     text = f"{rooms_picture()}\n\n{rooms_table()}"
-    wanted = f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+    wanted = f"{before}{BEGIN}\n\n{text}\n\n{END}{behind.partition(END)[2]}"
     if "--write" in arguments:
         PAGE.write_text(wanted)
     elif wanted != page:

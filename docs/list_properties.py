@@ -33,9 +33,11 @@ PAGE = Path(__file__).with_name("properties.md")
 
 def tables() -> Mapping[str, str]:
     """Markdown of each table, by the name in the comments around it."""
-    honoured = [(one.name, _shown(one.default), one.meaning) for one in all_properties()]
+    honoured = [
+        (setting.name, _shown(setting.default), setting.meaning) for setting in all_properties()
+    ]
     honoured += [(name, "", meaning) for name, meaning in HONOURED_ELSEWHERE.items()]
-    honoured = [(*one, _tried(one[0])) for one in honoured]
+    honoured = [(*row, _tried(row[0])) for row in honoured]
     return {
         "honoured": _table(("property", "default", "", "tried in"), honoured),
         "refused": _table(("property", ""), REFUSED.items()),
@@ -48,8 +50,8 @@ def page(text: str) -> str:
     """The page with its tables as they are now."""
     for name, table in tables().items():
         start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}\n\n{table}\n{end}{rest.partition(end)[2]}"
+        before, _, behind = text.partition(start)
+        text = f"{before}{start}\n\n{table}\n{end}{behind.partition(end)[2]}"
     return text
 
 
@@ -59,29 +61,29 @@ def _tried(name: str) -> str:
         rf"^\| {re.escape(_named(name))} \|.*\| (\S+) \|$", PAGE.read_text(), re.MULTILINE
     )
     named = [row[1]] if row and name in _tests().get(row[1], "") else []
-    found = [*named, *(path for path, text in _tests().items() if name in text)]
-    return found[0] if found else ""
+    tests = [*named, *(path for path, text in _tests().items() if name in text)]
+    return tests[0] if tests else ""
 
 
 @cache
 def _tests() -> Mapping[str, str]:
     """Text of each file of tests, but for that of this list, by its path below `tests`."""
     folder = PAGE.parents[1] / "tests"
-    paths = sorted(one for one in folder.rglob("*.py") if one.name != "test_properties.py")
-    return {str(one.relative_to(folder)): one.read_text() for one in paths}
+    paths = sorted(path for path in folder.rglob("*.py") if path.name != "test_properties.py")
+    return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
 
 def _procedure(name: str) -> tuple[str, str, str]:
-    one = PROCEDURES[name]
+    procedure = PROCEDURES[name]
     if name == "migrate":
         return name, "refused: a table of `spark_catalog` cannot become one of another catalog", ""
-    taken = ", ".join(f"`{argument}`" for argument in (*one.required, *one.optional))
-    return name, taken, ", ".join(f"`{argument}`" for argument in one.refused)
+    taken = ", ".join(f"`{argument}`" for argument in (*procedure.required, *procedure.optional))
+    return name, taken, ", ".join(f"`{argument}`" for argument in procedure.refused)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head)]
-    lines += [(_named(name), *rest) for name, *rest in sorted(rows)]
+    lines += [(_named(name), *cells) for name, *cells in sorted(rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 

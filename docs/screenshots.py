@@ -143,17 +143,17 @@ def main() -> int:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program)
         for servers, pictures in ((dagster(arguments.dagster), DAGSTER), (catalog(), SERVER)):
-            asked = [one for one in pictures if not wanted or one.name in wanted]
-            if not asked:
+            chosen = [picture for picture in pictures if not wanted or picture.name in wanted]
+            if not chosen:
                 continue
             with servers as url:
-                for one in asked:
-                    problems += taken(browser, url, one, folder)
+                for picture in chosen:
+                    problems += taken(browser, url, picture, folder)
         browser.close()
     if arguments.write and not problems:
-        for one in (*DAGSTER, *SERVER):
-            if one.shown and (not wanted or one.name in wanted):
-                shutil.copy(folder / f"{one.name}.png", ROOT / "docs" / "images")
+        for picture in (*DAGSTER, *SERVER):
+            if picture.shown and (not wanted or picture.name in wanted):
+                shutil.copy(folder / f"{picture.name}.png", ROOT / "docs" / "images")
     sys.stdout.write("\n".join([*problems, f"{len(problems)} problems, pictures in {folder}", ""]))
     return 1 if problems else 0
 
@@ -179,8 +179,8 @@ def catalog() -> Iterator[str]:
         [*command, *options], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     try:
-        said = server.stdout.readline() if server.stdout else ""
-        yield re.findall(r"http://[\w.]+:\d+", said)[0]
+        line = server.stdout.readline() if server.stdout else ""
+        yield re.findall(r"http://[\w.]+:\d+", line)[0]
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(30)
@@ -197,9 +197,9 @@ def taken(browser: Browser, url: str, picture: Picture, folder: Path) -> list[st
         for step in picture.steps:
             take(page, *step.split(" ", 1))
         for text in reversed(picture.texts):
-            found = page.get_by_text(text).first
-            expect(found).to_be_visible()
-            found.scroll_into_view_if_needed()
+            element = page.get_by_text(text).first
+            expect(element).to_be_visible()
+            element.scroll_into_view_if_needed()
         page.wait_for_load_state("networkidle")
     except (Error, AssertionError) as error:
         problems.append(" ".join(str(error).split())[:300])
@@ -209,19 +209,19 @@ def taken(browser: Browser, url: str, picture: Picture, folder: Path) -> list[st
     clip = dict(zip(sides, picture.part, strict=True)) if picture.part else None
     page.screenshot(path=str(folder / f"{picture.name}.png"), clip=clip)
     page.close()
-    return [f"{picture.name} ({picture.path}): {one}" for one in problems]
+    return [f"{picture.name} ({picture.path}): {problem}" for problem in problems]
 
 
 def take(page: Page, what: str, name: str) -> None:
     """One step of a `Picture`."""
-    found = page.get_by_text(name, exact=True)
+    elements = page.get_by_text(name, exact=True)
     if what == "press":
         page.keyboard.press(name)
     elif what == "wait":
-        expect(found.first).to_be_visible()
+        expect(elements.first).to_be_visible()
         page.wait_for_load_state("networkidle")
     else:
-        (found.first if what == "click" else found.last).click()
+        (elements.first if what == "click" else elements.last).click()
 
 
 def watched(page: Page) -> list[str]:
@@ -240,7 +240,9 @@ def watched(page: Page) -> list[str]:
     page.on("pageerror", lambda error: problems.append(f"script: {error}"))
     page.on(
         "console",
-        lambda told: problems.append(f"console: {told.text}") if told.type == "error" else None,
+        lambda message: (
+            problems.append(f"console: {message.text}") if message.type == "error" else None
+        ),
     )
     return problems
 

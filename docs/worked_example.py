@@ -71,8 +71,8 @@ def _wrapped(lines: list[str]) -> str:
     for number in range(0, len(parts), 2):
         parts[number] = re.sub(
             r"\S[^\n]*(?:\n[^\n]+)*",
-            lambda found: textwrap.fill(
-                found.group(), 100, break_long_words=False, break_on_hyphens=False
+            lambda paragraph: textwrap.fill(
+                paragraph.group(), 100, break_long_words=False, break_on_hyphens=False
             ),
             parts[number],
         )
@@ -245,9 +245,10 @@ def _data_file(table: lh.Table) -> Iterator[str]:
     )
     columns = [metadata.row_group(0).column(number) for number in range(3)]
     yield from _block(
-        f"field id {_field_id(metadata, number)}  {one.path_in_schema:9} {one.physical_type:7} "
-        f"first page at byte {one.dictionary_page_offset or one.data_page_offset}"
-        for number, one in enumerate(columns)
+        f"field id {_field_id(metadata, number)}  {column.path_in_schema:9} "
+        f"{column.physical_type:7} first page at byte "
+        f"{column.dictionary_page_offset or column.data_page_offset}"
+        for number, column in enumerate(columns)
     )
     yield "\nand the row is\n"
     yield from _block(
@@ -352,8 +353,8 @@ def main() -> None:
     if "--write" not in sys.argv[1:]:
         sys.stdout.write(example() + "\n")
         return
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
+    before, _, behind = PAGE.read_text().partition(BEGIN)
+    after = behind.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n\n{example()}\n\n{END}{after}")
 
 

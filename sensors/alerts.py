@@ -1,4 +1,4 @@
-"""What turns bad is told, and when it is over: LAKEHOUSE_ON_FAILURE takes a text as its input."""
+"""Alerts when something fails, and when it has recovered: LAKEHOUSE_ON_FAILURE gets the text."""
 
 import os
 

@@ -7,7 +7,7 @@ from assets.wiki.source import WIKI_EDITS
 from jobs.ingest import index_flights, index_wiki_edits
 from lakehouse.orchestration import maintenance_schedules, nightly_schedule
 
-# files that nobody could read are tried again
+# files that could not be read are tried again
 nightly_flights = nightly_schedule(FLIGHTS, index_flights)
 nightly_wiki_edits = nightly_schedule(WIKI_EDITS, index_wiki_edits)
 

@@ -1,1 +1,1 @@
-"""An agent-facing catalog, measured: what agents find and are told, what a literal reader makes."""
+"""An agent-facing catalog, measured: what agents find in it, what a literal reader makes of it."""

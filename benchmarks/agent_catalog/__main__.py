@@ -50,8 +50,8 @@ def show(result: dict[str, Any], console: Console) -> None:
              "refused right/wrong/missed", "false unmarked", "tokens")  # fmt: skip
     for head in heads:
         table.add_column(head, overflow="fold")
-    for name, one in result["conditions"].items():
-        reader, choice, refusals = one["reader"], one["table_choice"], one["refusals"]
+    for name, scores in result["conditions"].items():
+        reader, choice, refusals = scores["reader"], scores["table_choice"], scores["refusals"]
         low, high = reader["wilson_95"]
         most = str(BUDGETS[-1])
         table.add_row(
@@ -61,10 +61,10 @@ def show(result: dict[str, Any], console: Console) -> None:
             f"{choice['f1']:.2f}",
             f"{choice['precision']:.2f}",
             f"{choice['recall']:.2f}",
-            " / ".join(f"{share:.0%}" for share in one["fact_recall"].values()),
+            " / ".join(f"{share:.0%}" for share in scores["fact_recall"].values()),
             f"{refusals['right']}/{refusals['wrong']}/{refusals['missed']}",
-            str(one["harmful"][most]["false_unmarked"]),
-            str(one["size"][most]["tokens"]),
+            str(scores["harmful"][most]["false_unmarked"]),
+            str(scores["size"][most]["tokens"]),
         )
     console.print(table)
     show_compared(result, console)
@@ -72,18 +72,19 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 def show_compared(result: dict[str, Any], console: Console) -> None:
     """Pairs of conditions, controls, and every failure."""
-    for name, one in result["compared"].items():
-        only = f"{one['only_first']} to {one['only_second']}"
-        console.print(f"{name}: alone right {only}, exact McNemar p = {one['p']:.3g}")
-    for name, one in result["controls"].items():
-        held = {key: value for key, value in one.items() if key != "holds"}
-        console.print(f"control: {name}: {'holds' if one['holds'] else 'FAILS'} {held}")
+    for name, compared in result["compared"].items():
+        only = f"{compared['only_first']} to {compared['only_second']}"
+        console.print(f"{name}: alone right {only}, exact McNemar p = {compared['p']:.3g}")
+    for name, control in result["controls"].items():
+        held = {key: value for key, value in control.items() if key != "holds"}
+        console.print(f"control: {name}: {'holds' if control['holds'] else 'FAILS'} {held}")
     console.print(f"runs of stems that questions share with the semantics: {result['overlap']}")
     for name in result["failures"]:
-        for one in result["failures"][name]:
-            figures = f"{one['value']} for {one['expected']}"
+        for failure in result["failures"][name]:
+            figures = f"{failure['value']} for {failure['expected']}"
             console.print(
-                f"{name} {one['id']} {one['outcome']}: {figures} | {one['refusal'] or one['sql']}",
+                f"{name} {failure['id']} {failure['outcome']}: {figures} | "
+                f"{failure['refusal'] or failure['sql']}",
                 style="dim", markup=False, highlight=False,
             )  # fmt: skip
 
@@ -95,8 +96,8 @@ def show_model(result: dict[str, Any], console: Console) -> None:
              "refused right/wrong/missed", "unanswered", "turns", "tokens", "seconds")  # fmt: skip
     for head in heads:
         table.add_column(head, overflow="fold")
-    for name, one in result["conditions"].items():
-        reader, choice, refusals = one["reader"], one["table_choice"], one["refusals"]
+    for name, scores in result["conditions"].items():
+        reader, choice, refusals = scores["reader"], scores["table_choice"], scores["refusals"]
         low, high = reader["wilson_95"]
         table.add_row(
             name,
@@ -105,12 +106,12 @@ def show_model(result: dict[str, Any], console: Console) -> None:
             f"{choice['f1']:.2f}",
             f"{choice['precision']:.2f}",
             f"{choice['recall']:.2f}",
-            f"{one['facts_seen']:.0%}",
+            f"{scores['facts_seen']:.0%}",
             f"{refusals['right']}/{refusals['wrong']}/{refusals['missed']}",
-            str(one["not_answered"]),
-            f"{one['turns']:.1f}",
-            f"{one['tokens']:,}{'' if one['tokens_counted'] else ' estimated'}",
-            f"{one['seconds']:.1f}",
+            str(scores["not_answered"]),
+            f"{scores['turns']:.1f}",
+            f"{scores['tokens']:,}{'' if scores['tokens_counted'] else ' estimated'}",
+            f"{scores['seconds']:.1f}",
         )
     console.print(table)
     show_compared(result, console)
@@ -190,8 +191,8 @@ def main() -> int:
     }
     console = Console(width=170)
     (show_model if asks_model else show)(result, console)
-    kept = RESULT if arguments.questions == DEVELOPMENT and not asks_model else None
-    out = arguments.json or kept
+    default = RESULT if arguments.questions == DEVELOPMENT and not asks_model else None
+    out = arguments.json or default
     if out is not None:
         out.write_text(json.dumps(result, indent=1, ensure_ascii=False, default=str) + "\n")
         console.print(f"{result['seconds']} s; written to {out}")

@@ -44,10 +44,10 @@ class Shown:
 def conditions(seed: int, scale: float, names: list[str]) -> dict[str, Shown]:
     """The maps of a seed, by condition."""
     world = build(seed, scale)
-    found = _before(world, seed)
+    by_name = _before(world, seed)
     if set(names) & set(EVOLVED):
-        found |= _after(evolve(world))
-    return {name: found[name] for name in CONDITIONS if name in names}
+        by_name |= _after(evolve(world))
+    return {name: by_name[name] for name in CONDITIONS if name in names}
 
 
 def _before(world: World, seed: int) -> dict[str, Shown]:
@@ -60,7 +60,7 @@ def _before(world: World, seed: int) -> dict[str, Shown]:
     }
     write_standard_fields(world.lake, standard_fields(world.checked))
     maps["B"] = catalog_map(survey(world.lake), _PLAIN)
-    return {name: Shown(one, world.tables, seen) for name, one in maps.items()}
+    return {name: Shown(catalog, world.tables, seen) for name, catalog in maps.items()}
 
 
 def _after(world: World) -> dict[str, Shown]:
@@ -71,17 +71,17 @@ def _after(world: World) -> dict[str, Shown]:
         "D": catalog_map(seen, replace(options, states=False)),
         "D states": catalog_map(seen, options),
     }
-    return {name: Shown(one, world.tables, seen) for name, one in maps.items()}
+    return {name: Shown(catalog, world.tables, seen) for name, catalog in maps.items()}
 
 
 def shuffled(catalog: CatalogMap, seed: int) -> CatalogMap:
-    """The same map with all that is said of a table said of another one, by chance of the seed."""
+    """The same map with each table's statements given to another one, by chance of the seed."""
     names = sorted(catalog.tables)
     others = _derangement(names, seed)
     moved = tuple(
-        Stated(replace(one.draft, table=others[one.draft.table]), one.standing)
-        for one in catalog.statements
-        if one.draft.table in others
+        Stated(replace(statement.draft, table=others[statement.draft.table]), statement.standing)
+        for statement in catalog.statements
+        if statement.draft.table in others
     )
     return replace(catalog, statements=moved)
 

@@ -72,12 +72,21 @@ def evaluate(
         shown = conditions(seed, scale, list(names))
         says = sentences(shown["C"]) if "C" in shown else {}
         rows: dict[int, Rows] = {}
-        for name, one in shown.items():
-            state = rows.setdefault(id(one.tables), Rows(one.tables))
-            told = says if name == "C shuffled" else sentences(one) or says
-            tallies[name].whole.append(_whole(one))
+        for name, condition in shown.items():
+            state = rows.setdefault(id(condition.tables), Rows(condition.tables))
+            known_sentences = says if name == "C shuffled" else sentences(condition) or says
+            tallies[name].whole.append(_whole(condition))
             for question in questions:
-                _ask(tallies[name], name, one, question, state, told, seed, stored=scale == 1.0)
+                _ask(
+                    tallies[name],
+                    name,
+                    condition,
+                    question,
+                    state,
+                    known_sentences,
+                    seed,
+                    stored=scale == 1.0,
+                )
     parts = {name: _part(questions, tally) for name, tally in tallies.items()}
     return result_of(questions, seeds, scale, tallies, parts)
 
@@ -89,18 +98,20 @@ def result_of(
     tallies: Mapping[str, Tally],
     parts: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """The conditions' parts with what is said of all of them together."""
+    """The conditions' parts, and the figures that compare them."""
     return {
         "questions": len(questions),
-        "kinds": dict(Counter(one.kind for one in questions)),
+        "kinds": dict(Counter(question.kind for question in questions)),
         "seeds": list(seeds),
         "scale": scale,
         "frozen": frozen_digest(),
         "conditions": {name: {"what": CONDITIONS[name], **part} for name, part in parts.items()},
         "compared": {
-            f"{one} against {other}": mcnemar(right_ones(tallies[one]), right_ones(tallies[other]))
-            for one, other in PAIRS
-            if one in tallies and other in tallies
+            f"{condition} against {other}": mcnemar(
+                right_ones(tallies[condition]), right_ones(tallies[other])
+            )
+            for condition, other in PAIRS
+            if condition in tallies and other in tallies
         },
         "controls": _controls(questions, tallies),
         "overlap": overlap(questions),
@@ -153,16 +164,18 @@ def tables_chosen(wanted: Wanted, tables: Iterable[str]) -> tuple[float, float]:
 def _false() -> set[str]:
     """Ids of the owners' statements that the evolution makes false."""
     steps = nordlicht_evolution.evolve(dict.fromkeys(SCHEMAS))
-    return {one for step in steps for one in (*step["breaks"], *step["breaks_unverifiable"])}
+    return {
+        question for step in steps for question in (*step["breaks"], *step["breaks_unverifiable"])
+    }
 
 
 def _replaced(shown: Shown) -> set[str]:
-    """Tables that what is said of them sends readers away from."""
+    """Tables whose statements send readers to another one."""
     return {
-        one.draft.table
-        for one in shown.catalog.statements
-        if (one.draft.kind is Kind.DEPRECATION or one.draft.claim.get("instead"))
-        and one.draft.table in shown.catalog.tables
+        statement.draft.table
+        for statement in shown.catalog.statements
+        if (statement.draft.kind is Kind.DEPRECATION or statement.draft.claim.get("instead"))
+        and statement.draft.table in shown.catalog.tables
     }
 
 
@@ -171,13 +184,16 @@ def _whole(shown: Shown) -> tuple[int, int]:
     answers: list[Answer] = [
         describe_answer(shown.catalog, table, 1_000_000) for table in shown.catalog.tables.values()
     ]
-    text = "\n".join(one.text for one in answers)
+    text = "\n".join(answer.text for answer in answers)
     return len(text.encode()), token_estimate(text)
 
 
 def right_ones(tally: Tally, budget: int = HEADLINE) -> dict[str, bool]:
     """Whether a question was answered rightly at every seed."""
-    return {key: all(one.correct for one in got) for key, got in tally.graded[budget].items()}
+    return {
+        key: all(answer.correct for answer in answers)
+        for key, answers in tally.graded[budget].items()
+    }
 
 
 def answered_part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
@@ -186,8 +202,8 @@ def answered_part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]
     kinds: dict[str, list[bool]] = defaultdict(list)
     for question in questions:
         kinds[question.kind].append(right[question.key])
-    results = [one for got in tally.graded[HEADLINE].values() for one in got]
-    outcomes = Counter(one.outcome for one in results)
+    results = [answer for answers in tally.graded[HEADLINE].values() for answer in answers]
+    outcomes = Counter(result.outcome for result in results)
     precision, recall = (mean(pair[at] for pair in tally.choice) for at in (0, 1))
     count = sum(right.values())
     return {
@@ -195,16 +211,21 @@ def answered_part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]
             "right": count,
             "accuracy": round(count / len(right), 4),
             "wilson_95": wilson(count, len(right)),
-            "by_kind": {kind: f"{sum(got)}/{len(got)}" for kind, got in sorted(kinds.items())},
+            "by_kind": {
+                kind: f"{sum(rights)}/{len(rights)}" for kind, rights in sorted(kinds.items())
+            },
             "outcomes": dict(sorted(outcomes.items())),
         },
         "behaviour": {
             "right": sum(
-                all(one.behaved for one in got) for got in tally.graded[HEADLINE].values()
+                all(answer.behaved for answer in answers)
+                for answers in tally.graded[HEADLINE].values()
             ),
             "needless_caveats": sum(
-                one.outcome in ("right", "wrong") and not one.behaved and bool(one.reading.warnings)
-                for one in results
+                result.outcome in ("right", "wrong")
+                and not result.behaved
+                and bool(result.reading.warnings)
+                for result in results
             ),
         },
         "table_choice": {"precision": precision, "recall": recall, "f1": _f1(precision, recall)},
@@ -238,21 +259,21 @@ def _part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
         },
         "size": {
             str(budget): {
-                "bytes": round(mean(float(one) for one, _ in tally.size[budget])),
-                "tokens": round(mean(float(one) for _, one in tally.size[budget])),
+                "bytes": round(mean(float(size) for size, _ in tally.size[budget])),
+                "tokens": round(mean(float(tokens) for _, tokens in tally.size[budget])),
             }
             for budget in BUDGETS
         },
         "whole_text": {
-            "bytes": round(mean(float(one) for one, _ in tally.whole)),
-            "tokens": round(mean(float(one) for _, one in tally.whole)),
+            "bytes": round(mean(float(size) for size, _ in tally.whole)),
+            "tokens": round(mean(float(tokens) for _, tokens in tally.whole)),
         },
     }
 
 
 def mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return round(fmean(known), 4) if known else 0.0
+    numbers = list(values)
+    return round(fmean(numbers), 4) if numbers else 0.0
 
 
 def _f1(precision: float, recall: float) -> float:
@@ -262,24 +283,26 @@ def _f1(precision: float, recall: float) -> float:
 
 def _controls(questions: Sequence[Question], tallies: Mapping[str, Tally]) -> dict[str, Any]:
     """Checks of the evaluation itself; they may fail, and then say so."""
-    found: dict[str, Any] = {}
+    checks: dict[str, Any] = {}
     if {"A", "C shuffled"} <= set(tallies):
-        shuffled, bare = (sum(right_ones(tallies[one]).values()) for one in ("C shuffled", "A"))
-        found["shuffled falls to A or below"] = {
+        shuffled, bare = (
+            sum(right_ones(tallies[condition]).values()) for condition in ("C shuffled", "A")
+        )
+        checks["shuffled falls to A or below"] = {
             "holds": shuffled <= bare, "shuffled": shuffled, "A": bare,
         }  # fmt: skip
-    keys = [one.key for one in questions if one.kind == "control"]
+    keys = [question.key for question in questions if question.kind == "control"]
     by_name = {
         name: [key for key in keys if right_ones(tally)[key]]
         for name, tally in tallies.items()
         if name in ("A", "B", "C")
     }
     if keys and by_name:
-        found["control questions do not differ"] = {
-            "holds": len({tuple(one) for one in by_name.values()}) == 1,
-            **{name: f"{len(got)}/{len(keys)}" for name, got in by_name.items()},
+        checks["control questions do not differ"] = {
+            "holds": len({tuple(answers) for answers in by_name.values()}) == 1,
+            **{name: f"{len(rights)}/{len(keys)}" for name, rights in by_name.items()},
         }
-    return found
+    return checks
 
 
 def overlap(questions: Sequence[Question]) -> dict[str, float]:
@@ -287,12 +310,16 @@ def overlap(questions: Sequence[Question]) -> dict[str, float]:
     catalog = [
         words(text.read_text("utf-8")) for text in sorted((_FOLDER / "semantics").glob("*.yaml"))
     ]
-    found = {}
+    shares = {}
     for length in (2, 3, 4):
-        known = {run for one in catalog for run in _runs(one, length)}
-        asked = [run for one in questions for run in _runs(words(one.text), length)]
-        found[f"{length} stems"] = round(sum(run in known for run in asked) / len(asked), 4)
-    return found
+        catalog_runs = {run for document in catalog for run in _runs(document, length)}
+        question_runs = [
+            run for question in questions for run in _runs(words(question.text), length)
+        ]
+        shares[f"{length} stems"] = round(
+            sum(run in catalog_runs for run in question_runs) / len(question_runs), 4
+        )
+    return shares
 
 
 def _runs(stems: Sequence[str], length: int) -> list[tuple[str, ...]]:
@@ -301,18 +328,18 @@ def _runs(stems: Sequence[str], length: int) -> list[tuple[str, ...]]:
 
 def _failures(questions: Sequence[Question], tally: Tally) -> Iterable[dict[str, Any]]:
     for question in questions:
-        for seed_number, one in enumerate(tally.graded[HEADLINE][question.key]):
-            if not one.correct:
+        for seed_number, answer in enumerate(tally.graded[HEADLINE][question.key]):
+            if not answer.correct:
                 yield {
                     "id": question.key,
                     "kind": question.kind,
                     "question": question.text,
-                    "outcome": one.outcome,
-                    "value": one.value,
-                    "expected": one.expected,
-                    "sql": one.reading.sql,
-                    "refusal": one.reading.refusal,
-                    "warnings": list(one.reading.warnings),
+                    "outcome": answer.outcome,
+                    "value": answer.value,
+                    "expected": answer.expected,
+                    "sql": answer.reading.sql,
+                    "refusal": answer.reading.refusal,
+                    "warnings": list(answer.reading.warnings),
                     "seeds": f"{seed_number + 1} of {len(tally.graded[HEADLINE][question.key])}",
                 }
                 break

@@ -83,23 +83,24 @@ class Rows:
     def expected(self, question: Question, wanted: Wanted, seed: int, *, stored: bool) -> Any:
         """The gold figure. Raises InvalidInputError where the file says another one."""
         value = None if wanted.gold is None else self.figure(wanted.gold)
-        kept = wanted.stored.get(str(seed)) if stored else value
-        if not same(value, kept, 1e-6):
+        recorded = wanted.stored.get(str(seed)) if stored else value
+        if not same(value, recorded, 1e-6):
             raise InvalidInputError(
-                f"{question.key}: the file says {kept!r} at seed {seed}, its gold returns {value!r}"
+                f"{question.key}: the file says {recorded!r} at seed {seed}, its gold returns "
+                f"{value!r}"
             )
         return value
 
 
-def same(one: Any, other: Any, tolerance: float) -> bool:
+def same(value: Any, other: Any, tolerance: float) -> bool:
     """Equality within a relative tolerance; None is only None."""
-    if isinstance(one, bool) or isinstance(other, bool) or not _numbers(one, other):
-        return bool(one == other)
-    return abs(one - other) <= tolerance * max(abs(one), abs(other))
+    if isinstance(value, bool) or isinstance(other, bool) or not _numbers(value, other):
+        return bool(value == other)
+    return abs(value - other) <= tolerance * max(abs(value), abs(other))
 
 
 def _numbers(*values: Any) -> bool:
-    return all(isinstance(one, (int, float)) for one in values)
+    return all(isinstance(value, (int, float)) for value in values)
 
 
 def grade(
@@ -134,8 +135,8 @@ def _amiss(question: Question, wanted: Wanted, reading: Reading) -> str:
     if not reading.warnings:
         return "no caveat"
     wanted_words = set(words(wanted.reason)) - set(words(question.text))
-    said = set(words(" ".join(reading.warnings)))
-    return "" if said & (wanted_words or set(words(wanted.reason))) else "other caveat"
+    caveats = set(words(" ".join(reading.warnings)))
+    return "" if caveats & (wanted_words or set(words(wanted.reason))) else "other caveat"
 
 
 def read(shown: Shown, question: Question, budget: int, today: dt.date) -> tuple[Answer, Reading]:
@@ -161,23 +162,23 @@ def recalled(question: Question, text: str, says: Said) -> float | None:
     blocks: dict[str, str] = {}
     for block in text.split("\n# ")[1:]:
         blocks[block.split(maxsplit=1)[0]] = block
-    found = [
-        one
-        for one in question.requires
-        if any(said in blocks.get(table, "") for table, said in says.get(one, ()))
+    seen = [
+        requirement
+        for requirement in question.requires
+        if any(sentence in blocks.get(table, "") for table, sentence in says.get(requirement, ()))
     ]
-    return len(found) / len(question.requires)
+    return len(seen) / len(question.requires)
 
 
 def sentences(shown: Shown) -> dict[str, list[tuple[str, str]]]:
     """The sentences of each of the owners' statements, as they are quoted; by id."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for one in shown.catalog.statements:
-        if one.draft.text:
-            found.setdefault(one.key[:SHORT_ID], []).append(
-                (one.draft.table, clean(one.draft.text))
+    by_id: dict[str, list[tuple[str, str]]] = {}
+    for statement in shown.catalog.statements:
+        if statement.draft.text:
+            by_id.setdefault(statement.key[:SHORT_ID], []).append(
+                (statement.draft.table, clean(statement.draft.text))
             )
-    return found
+    return by_id
 
 
 def harmful(shown: Shown, answer: Answer, false: set[str]) -> tuple[int, int]:
@@ -198,10 +199,10 @@ def harmful(shown: Shown, answer: Answer, false: set[str]) -> tuple[int, int]:
 
 def unmarked_tables(shown: Shown, answer: Answer, replaced: set[str]) -> int:
     """Tables of an answer that are replaced or stale, without a word of it."""
-    said = {
+    mentioned = {
         by.draft.table
         for key in answer.statements
         for by in (shown.catalog.by_key[key],)
         if by.draft.kind in (Kind.DEPRECATION, Kind.FRESHNESS)
     }
-    return len((replaced & set(answer.tables)) - said)
+    return len((replaced & set(answer.tables)) - mentioned)

@@ -105,7 +105,7 @@ def main() -> None:
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "statements": len(states),
         "tables": arguments.tables,
-        "states": dict(Counter(str(one.state) for one in states.values())),
+        "states": dict(Counter(str(state.state) for state in states.values())),
         "after_a_commit_ms": _spread(whole),
         "of_it_reading_the_catalog_ms": _spread(looked),
         "of_it_judging_ms": _spread(judged),

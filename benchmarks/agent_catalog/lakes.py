@@ -88,8 +88,8 @@ def fill(
 def state_all(lake: lh.Lakehouse, statements: list[Draft]) -> list[Checked]:
     """Bind, accept and check statements."""
     seen = survey(lake)
-    names = {one.name: one for one in seen.names.values()}
-    bound = [bind(one, names, seen.now_ms) for one in statements]
+    names = {table.name: table for table in seen.names.values()}
+    bound = [bind(statement, names, seen.now_ms) for statement in statements]
     StatementStore(lake).put(bound)
     accept(lake, bound, "data owners")
     return check_statements(lake)

@@ -72,71 +72,77 @@ def load_questions(
         InvalidInputError: it is no such list; the message names the question and the field.
     """
     try:
-        found = json.loads(path.read_text("utf-8"))
+        entries = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise InvalidInputError(f"{path} is no JSON: {error}") from error
-    if not isinstance(found, list) or not found:
+    if not isinstance(entries, list) or not entries:
         raise InvalidInputError(f"{path} must hold a list of questions, and at least one")
     questions = [
-        _question(one, f"{path.name}: question {number}", tables, statements)
-        for number, one in enumerate(found, 1)
+        _question(question, f"{path.name}: question {number}", tables, statements)
+        for number, question in enumerate(entries, 1)
     ]
-    keys = [one.key for one in questions]
+    keys = [question.key for question in questions]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise InvalidInputError(f"{path.name}: the id {twice[0]} is given twice")
     return questions
 
 
 def _question(
-    one: Any, where: str, tables: Collection[str], statements: Collection[str]
+    question: Any, where: str, tables: Collection[str], statements: Collection[str]
 ) -> Question:
-    if not isinstance(one, dict):
-        raise InvalidInputError(f"{where} must be an object, not {one!r}")
-    if missing := [name for name in _REQUIRED if name not in one]:
+    if not isinstance(question, dict):
+        raise InvalidInputError(f"{where} must be an object, not {question!r}")
+    if missing := [name for name in _REQUIRED if name not in question]:
         raise InvalidInputError(f"{where} has no {', '.join(missing)}")
-    where = f"{where} ({one['id']})"
+    where = f"{where} ({question['id']})"
     for name in ("id", "kind", "question"):
-        if not isinstance(one[name], str) or not one[name].strip():
-            raise InvalidInputError(f"{where}: {name} must be text, not {one[name]!r}")
+        if not isinstance(question[name], str) or not question[name].strip():
+            raise InvalidInputError(f"{where}: {name} must be text, not {question[name]!r}")
     for name in ("requires", "tables"):
-        if not isinstance(one[name], list):
-            raise InvalidInputError(f"{where}: {name} must be a list, not {one[name]!r}")
-    if unknown := sorted(set(one["tables"]) - set(tables)):
+        if not isinstance(question[name], list):
+            raise InvalidInputError(f"{where}: {name} must be a list, not {question[name]!r}")
+    if unknown := sorted(set(question["tables"]) - set(tables)):
         raise InvalidInputError(f"{where}: there is no table {', '.join(unknown)}")
-    if unknown := sorted(set(one["requires"]) - set(statements)):
+    if unknown := sorted(set(question["requires"]) - set(statements)):
         raise InvalidInputError(f"{where}: there is no statement {', '.join(unknown)}")
-    tolerance = one["tolerance"]
+    tolerance = question["tolerance"]
     if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise InvalidInputError(f"{where}: tolerance must be in [0, 1), not {tolerance!r}")
-    before = _wanted(one, where, "")
-    after = _wanted(one, where, "_after", before)
+    before = _wanted(question, where, "")
+    after = _wanted(question, where, "_after", before)
     return Question(
-        one["id"], one["kind"], one["question"], tuple(one["requires"]), float(tolerance),
-        before, after,
+        question["id"], question["kind"], question["question"], tuple(question["requires"]),
+        float(tolerance), before, after,
     )  # fmt: skip
 
 
-def _wanted(one: dict[str, Any], where: str, suffix: str, earlier: Wanted | None = None) -> Wanted:
-    behaviour = one.get(f"behaviour{suffix}", earlier and earlier.behaviour)
-    gold = one.get(f"gold{suffix}", earlier and earlier.gold)
-    stored = one.get(f"answer{suffix}") or {}
+def _wanted(
+    question: dict[str, Any], where: str, suffix: str, earlier: Wanted | None = None
+) -> Wanted:
+    behaviour = question.get(f"behaviour{suffix}", earlier and earlier.behaviour)
+    gold = question.get(f"gold{suffix}", earlier and earlier.gold)
+    stored = question.get(f"answer{suffix}") or {}
     if behaviour not in BEHAVIOURS:
-        known = ", ".join(BEHAVIOURS)
-        raise InvalidInputError(f"{where}: behaviour{suffix} is {behaviour!r}, not one of {known}")
+        choices = ", ".join(BEHAVIOURS)
+        raise InvalidInputError(
+            f"{where}: behaviour{suffix} is {behaviour!r}, not one of {choices}"
+        )
     if gold is not None and not re.match(r"\s*(select|with)\b", str(gold), re.IGNORECASE):
         raise InvalidInputError(f"{where}: gold{suffix} must be a SELECT or null, not {gold!r}")
     if not isinstance(stored, dict):
         raise InvalidInputError(f"{where}: answer{suffix} must map seeds to figures")
     if (gold is None) != (behaviour == "refuse"):
         raise InvalidInputError(f"{where}: gold{suffix} is null exactly where it is refused")
-    reason = one.get(f"reason{suffix}", earlier.reason if earlier else "") or one.get("reason", "")
+    reason = question.get(f"reason{suffix}", earlier.reason if earlier else "") or question.get(
+        "reason", ""
+    )
     if behaviour == "warn" and not words(str(reason)):
         raise InvalidInputError(f"{where}: a warning needs a reason{suffix}, what it must say")
-    tables = one.get(f"tables{suffix}")
+    tables = question.get(f"tables{suffix}")
     if tables is None:
-        tables = _tables_later(one["tables"], one["gold"], gold)
+        tables = _tables_later(question["tables"], question["gold"], gold)
     return Wanted(str(behaviour), gold, stored, tuple(tables), str(reason))
 
 
@@ -145,8 +151,8 @@ def _tables_later(tables: list[str], gold: str | None, later: str | None) -> lis
     if later is None or later == gold:
         return tables
     unnamed = set() if gold is None else set(_tables_of(gold)) - set(tables)
-    return [one for one in _tables_of(later) if one not in unnamed]
+    return [table for table in _tables_of(later) if table not in unnamed]
 
 
 def _tables_of(sql: str) -> list[str]:
-    return list(dict.fromkeys(dotted(one) for one in table_nodes(parsed_select(sql))))
+    return list(dict.fromkeys(dotted(node) for node in table_nodes(parsed_select(sql))))

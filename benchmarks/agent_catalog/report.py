@@ -17,8 +17,8 @@ END = "<!-- end of what it wrote -->"
 
 def page_with(page: str, result: dict[str, Any]) -> str:
     """The page with the result between its markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, _, behind = page.partition(BEGIN)
+    _, _, after = behind.partition(END)
     return f"{before}{BEGIN}\n\n{tables(result)}\n\n{END}{after}"
 
 
@@ -37,8 +37,8 @@ def _reader(result: dict[str, Any]) -> Iterator[str]:
         "refused rightly / wrongly / not |"
     )
     yield "|---|---|---|---|---|---|"
-    for name, one in result["conditions"].items():
-        reader, choice, refused = one["reader"], one["table_choice"], one["refusals"]
+    for name, scores in result["conditions"].items():
+        reader, choice, refused = scores["reader"], scores["table_choice"], scores["refusals"]
         low, high = reader["wilson_95"]
         budgets = reader["by_budget"]
         yield (
@@ -52,8 +52,8 @@ def _reader(result: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield f"| condition | {' | '.join(kinds)} |"
     yield "|---" * (len(kinds) + 1) + "|"
-    for name, one in result["conditions"].items():
-        by_kind = one["reader"]["by_kind"]
+    for name, scores in result["conditions"].items():
+        by_kind = scores["reader"]["by_kind"]
         yield f"| {name} | {' | '.join(by_kind[kind] for kind in kinds)} |"
 
 
@@ -65,11 +65,11 @@ def _facts(result: dict[str, Any]) -> Iterator[str]:
         "all that could be shown: tokens |"
     )
     yield "|---|---|---|---|---|---|"
-    for name, one in result["conditions"].items():
-        facts, size = one["fact_recall"], one["size"]["1500"]
+    for name, scores in result["conditions"].items():
+        facts, size = scores["fact_recall"], scores["size"]["1500"]
         yield (
             f"| {name} | {facts['500']:.0%} | {facts['1500']:.0%} | {facts['4000']:.0%} | "
-            f"{size['bytes']:,}, {size['tokens']:,} | {one['whole_text']['tokens']:,} |"
+            f"{size['bytes']:,}, {size['tokens']:,} | {scores['whole_text']['tokens']:,} |"
         )
 
 
@@ -79,8 +79,8 @@ def _harm(result: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "| condition | without a mark | marked | replaced or stale tables without a word of it |"
     yield "|---|---|---|---|"
-    for name, one in result["conditions"].items():
-        harm = one["harmful"]["4000"]
+    for name, scores in result["conditions"].items():
+        harm = scores["harmful"]["4000"]
         yield (
             f"| {name} | {harm['false_unmarked']} | {harm['false_marked']} | "
             f"{harm['replaced_tables_unmarked']} |"
@@ -90,12 +90,13 @@ def _harm(result: dict[str, Any]) -> Iterator[str]:
 def _compared(result: dict[str, Any]) -> Iterator[str]:
     yield "| pair | only the first is right | only the second | exact McNemar p |"
     yield "|---|---|---|---|"
-    for name, one in result["compared"].items():
-        yield f"| {name} | {one['only_first']} | {one['only_second']} | {one['p']:.3g} |"
+    for name, compared in result["compared"].items():
+        only = f"{compared['only_first']} | {compared['only_second']}"
+        yield f"| {name} | {only} | {compared['p']:.3g} |"
     yield ""
-    for name, one in result["controls"].items():
-        held = ", ".join(f"{key} {value}" for key, value in one.items() if key != "holds")
-        yield f"- Control: {name}: {'holds' if one['holds'] else '**fails**'} ({held})."
+    for name, control in result["controls"].items():
+        held = ", ".join(f"{key} {value}" for key, value in control.items() if key != "holds")
+        yield f"- Control: {name}: {'holds' if control['holds'] else '**fails**'} ({held})."
     shared = ", ".join(f"{share:.1%} of {name}" for name, share in result["overlap"].items())
     yield "- Runs of words that the questions share with the semantics:"
     yield f"  {shared}."
@@ -108,7 +109,7 @@ def _failures(result: dict[str, Any]) -> Iterator[str]:
     yield "| condition | questions |"
     yield "|---|---|"
     for name, failures in result["failures"].items():
-        listed = ", ".join(f"{one['id']} {one['outcome']}" for one in failures)
+        listed = ", ".join(f"{failure['id']} {failure['outcome']}" for failure in failures)
         yield f"| {name} | {listed} |"
 
 

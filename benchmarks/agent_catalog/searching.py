@@ -63,11 +63,11 @@ def measured(catalog: CatalogMap, shown: Shown, questions: Sequence[Question]) -
                 facts[budget].append(share)
         wanted = question.before.tables
         if wanted:
-            places = [answer.tables.index(one) for one in wanted if one in answer.tables]
+            places = [answer.tables.index(table) for table in wanted if table in answer.tables]
             ranks.append(1 / (1 + min(places)) if places else 0.0)
-            among.append(sum(one < FIRST for one in places) / len(wanted))
+            among.append(sum(place < FIRST for place in places) / len(wanted))
     return {
-        "facts": {budget: round(fmean(found), 3) for budget, found in facts.items()},
+        "facts": {budget: round(fmean(shares), 3) for budget, shares in facts.items()},
         "mean_reciprocal_rank": round(fmean(ranks), 3),
         f"tables_among_first_{FIRST}": round(fmean(among), 3),
         "search_ms": round(median(waited), 2),
@@ -82,7 +82,11 @@ def main() -> None:
     arguments = parser.parse_args()
     questions = load_questions(arguments.questions, SCHEMAS, owners_statements())
     shown = conditions(1, 1.0, ["C"])["C"]
-    silent = tuple(one for one in shown.catalog.statements if one.draft.kind is not Kind.SYNONYMS)
+    silent = tuple(
+        statement
+        for statement in shown.catalog.statements
+        if statement.draft.kind is not Kind.SYNONYMS
+    )
     maps = {
         "as it is": shown.catalog,
         "without synonyms": replace(shown.catalog, statements=silent),
@@ -94,10 +98,10 @@ def main() -> None:
     }
     for name, catalog in maps.items():
         result[name] = {
-            how: measured(one, shown, questions) for how, one in variants(catalog).items()
+            how: measured(variant, shown, questions) for how, variant in variants(catalog).items()
         }
-        for how, found in result[name].items():
-            print(f"{name:18} {how:28} {found}")
+        for how, measures in result[name].items():
+            print(f"{name:18} {how:28} {measures}")
     arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 
 

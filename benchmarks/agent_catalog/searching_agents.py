@@ -37,8 +37,8 @@ from deploy.ports import free_port, listens
 FOLDER = Path(__file__).parent
 RESULT = FOLDER.parent / "results" / "agent_search.json"
 QUESTIONS = [
-    one["question"]
-    for one in json.loads((FOLDER / "domain" / "dev_questions.json").read_text("utf-8"))
+    question["question"]
+    for question in json.loads((FOLDER / "domain" / "dev_questions.json").read_text("utf-8"))
 ]
 NOTHING = "A tool that does nothing."
 
@@ -80,7 +80,7 @@ def serving(arguments: list[str]) -> Iterator[tuple[str, int, float]]:
 
 
 async def first_answers(url: str, agents: int, mode: Any) -> list[float]:
-    """All agents connect, and then ask at once what nobody has asked yet; milliseconds each."""
+    """All agents connect, and then ask at once questions that are new; milliseconds each."""
     return await answers(url, agents, mode, turns=1, spread_out=False)
 
 
@@ -98,7 +98,7 @@ async def answers(url: str, agents: int, mode: Any, *, turns: int, spread_out: b
         for turn in range(turns):
             wanted = begin + turn
             await anyio.sleep(max(0.0, wanted - time.perf_counter()))
-            await asked(client, number + turn)
+            await search_once(client, number + turn)
             waited.append((time.perf_counter() - wanted) * 1000)
 
     async with AsyncExitStack() as stack:
@@ -110,12 +110,12 @@ async def answers(url: str, agents: int, mode: Any, *, turns: int, spread_out: b
     return waited
 
 
-async def asked(client: Client, number: int) -> None:
+async def search_once(client: Client, number: int) -> None:
     """One question."""
-    found = await client.call_tool("search", {"question": QUESTIONS[number % len(QUESTIONS)]})
-    (part,) = found.content
+    result = await client.call_tool("search", {"question": QUESTIONS[number % len(QUESTIONS)]})
+    (part,) = result.content
     assert isinstance(part, TextContent)
-    assert not found.is_error, part.text
+    assert not result.is_error, part.text
     assert part.text == NOTHING or "# " in part.text
 
 

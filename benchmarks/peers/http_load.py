@@ -36,10 +36,10 @@ class Connection:
             return status, _joined(body)
         at = head.find(b"content-length:")
         length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-        parts, got = [body], len(body)
-        while got < length:
+        parts, received = [body], len(body)
+        while received < length:
             parts.append(self._receive())
-            got += len(parts[-1])
+            received += len(parts[-1])
         whole = b"".join(parts)
         self._rest = whole[length:]
         return status, whole[:length]
@@ -58,10 +58,10 @@ class Connection:
 def _joined(chunks: bytes) -> bytes:
     body = bytearray()
     while chunks:
-        size, _, rest = chunks.partition(b"\r\n")
+        size, _, following = chunks.partition(b"\r\n")
         count = int(size, 16)
-        body += rest[:count]
-        chunks = rest[count + 2 :] if count else b""
+        body += following[:count]
+        chunks = following[count + 2 :] if count else b""
     return bytes(body)
 
 
@@ -136,12 +136,12 @@ def drive(
             load.seconds += mine
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(clients)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     ready.wait()
     began = time.perf_counter()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
     load.elapsed = time.perf_counter() - began
     if failures:
         raise failures[0]

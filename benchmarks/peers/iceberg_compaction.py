@@ -44,7 +44,7 @@ def main() -> None:
     row = session.sql(
         f"CALL bench.system.rewrite_data_files(table => 'bench.{arguments.table}')"
     ).collect()[0]
-    found = {
+    result = {
         "seconds": round(time.perf_counter() - start, 3),
         "processor_seconds": round(_processor_seconds(session) - processor, 3),
         "peak_memory_bytes": _peak_memory(session),
@@ -55,7 +55,7 @@ def main() -> None:
         "runtime": arguments.runtime.rsplit("/", 1)[-1],
     }
     session.stop()
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 def _processor_seconds(session: SparkSession) -> float:

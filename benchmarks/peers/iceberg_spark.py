@@ -46,11 +46,11 @@ def main() -> None:
         .getOrCreate()
     )
     cases = reading(spark) if arguments.task == "read" else writing(spark, arguments.source)
-    found = {name: best(run, arguments.repeat) for name, run in cases.items()}
+    seconds = {name: best(run, arguments.repeat) for name, run in cases.items()}
     print(
         json.dumps(
             {
-                "seconds": found,
+                "seconds": seconds,
                 "spark": spark.version,
                 "runtime": arguments.runtime.rsplit("/", 1)[-1],
             }

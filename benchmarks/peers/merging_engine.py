@@ -1,4 +1,4 @@
-"""One contender of `spark_merge.py`: does what it is told, a JSON line each way.
+"""One contender of `spark_merge.py`: takes orders and answers them, a JSON line each way.
 
 Runs with the Python whose PySpark all contenders share; `iceberg` and `parquet` need nothing else.
 """
@@ -43,22 +43,23 @@ class Engine:
         for name in ("base", "all", "day"):
             spark.read.parquet(f"{folder}/{name}").createOrReplaceTempView(name)
 
-    def prepare(self, told: dict[str, Any]) -> None:
+    def prepare(self, order: dict[str, Any]) -> None:
         """The table as it is before the statement."""
         self.number += 1
         self.table = f"bench.b.t{self.number}"
         self.spark.sql("CREATE NAMESPACE IF NOT EXISTS bench.b")
         self.spark.sql(
             f"CREATE TABLE {self.table} USING iceberg {PARTITIONED} TBLPROPERTIES "
-            f"('format-version' = '2', 'write.merge.mode' = '{told['mode']}') AS SELECT * FROM base"
+            f"('format-version' = '2', 'write.merge.mode' = '{order['mode']}') "
+            "AS SELECT * FROM base"
         )
 
-    def run(self, told: dict[str, Any]) -> float:
+    def run(self, order: dict[str, Any]) -> float:
         """Seconds of the statement."""
-        on = "t.id = s.id" + (f" AND {ONE_DAY}" if told["changes"] == "day" else "")
+        on = "t.id = s.id" + (f" AND {ONE_DAY}" if order["changes"] == "day" else "")
         start = time.perf_counter()
         self.spark.sql(
-            f"MERGE INTO {self.table} t USING {told['changes']} s ON {on} "
+            f"MERGE INTO {self.table} t USING {order['changes']} s ON {on} "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         return time.perf_counter() - start
@@ -70,7 +71,7 @@ class Engine:
     def check(self, _told: dict[str, Any]) -> list[Any]:
         """What the rows add up to."""
         sums = "count(*)", "sum(id)", "round(sum(amount), 2)", "sum(crc32(name))"
-        return [str(one) for one in self.rows().selectExpr(*sums).first()]
+        return [str(value) for value in self.rows().selectExpr(*sums).first()]
 
     def drop(self, _told: dict[str, Any]) -> None:
         """Make room."""
@@ -80,17 +81,17 @@ class Engine:
 class Parquet(Engine):
     """Read, join, and write the rows anew: all of them, or those of the day."""
 
-    def prepare(self, told: dict[str, Any]) -> None:
+    def prepare(self, order: dict[str, Any]) -> None:
         """The folders of this run."""
         self.number += 1
-        self.place = f"{self.folder}/parquet-{told['mode']}-{self.number}"
+        self.place = f"{self.folder}/parquet-{order['mode']}-{self.number}"
         self.spark.sql("SELECT *, date(event_ts) AS day FROM base").repartition("day").write.option(
             "compression", "zstd"
         ).partitionBy("day").parquet(f"{self.place}/before")
 
-    def run(self, told: dict[str, Any]) -> float:
+    def run(self, order: dict[str, Any]) -> float:
         """Seconds of a rewrite beside what is there."""
-        changes = told["changes"]
+        changes = order["changes"]
         start = time.perf_counter()
         before = self.spark.read.parquet(f"{self.place}/before")
         if changes == "day":
@@ -106,8 +107,8 @@ class Parquet(Engine):
         """What the table would be."""
         after = self.spark.read.parquet(f"{self.place}/after")
         before = self.spark.read.parquet(f"{self.place}/before")
-        kept = before.join(after.select("day").distinct(), "day", "left_anti")
-        return kept.unionByName(after)
+        untouched = before.join(after.select("day").distinct(), "day", "left_anti")
+        return untouched.unionByName(after)
 
     def drop(self, _told: dict[str, Any]) -> None:
         """Everything stays until the benchmark ends."""
@@ -146,8 +147,8 @@ def main() -> None:
     engine = (Parquet if arguments.engine == "parquet" else Engine)(spark, arguments.folder)
     print(json.dumps(spark.version), flush=True)
     for line in sys.stdin:
-        told = json.loads(line)
-        print(json.dumps(getattr(engine, told["do"])(told)), flush=True)
+        order = json.loads(line)
+        print(json.dumps(getattr(engine, order["do"])(order)), flush=True)
     spark.stop()
 
 

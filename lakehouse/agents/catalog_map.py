@@ -38,7 +38,7 @@ class Stated:
 
     @property
     def contradicted(self) -> bool:
-        """Whether nobody should rely on it."""
+        """Whether readers should not rely on it."""
         return self.standing is not None and self.standing.state is State.CONTRADICTED
 
     @cached_property
@@ -83,7 +83,7 @@ class MappedTable:
     @cached_property
     def columns(self) -> list[str]:
         """Names of its top-level columns."""
-        return [one.name for one in self.schema.fields]
+        return [field.name for field in self.schema.fields]
 
     @cached_property
     def paths(self) -> frozenset[str]:
@@ -95,8 +95,8 @@ class MappedTable:
         """The line that a block about it begins with, and its tokens."""
         snapshot = f" snapshot={self.snapshot_id}" if self.snapshot_id else ""
         rows = f" rows={self.rows}" if self.rows is not None else ""
-        said = f" {quoted(self.comment)}" if self.comment else ""
-        text = f"# {self.name}{snapshot}{rows}{said}"
+        comment = f" {quoted(self.comment)}" if self.comment else ""
+        text = f"# {self.name}{snapshot}{rows}{comment}"
         return text, token_estimate(text)
 
     @cached_property
@@ -134,11 +134,11 @@ class CatalogMap:
     @cached_property
     def by_table(self) -> dict[str, list[Stated]]:
         """Statements by the table that they are about."""
-        found: dict[str, list[Stated]] = {name: [] for name in self.tables}
+        by_table: dict[str, list[Stated]] = {name: [] for name in self.tables}
         for statement in self.statements:
-            if statement.draft.table in found:
-                found[statement.draft.table].append(statement)
-        return found
+            if statement.draft.table in by_table:
+                by_table[statement.draft.table].append(statement)
+        return by_table
 
     @cached_property
     def by_key(self) -> dict[str, Stated]:
@@ -148,11 +148,11 @@ class CatalogMap:
     @cached_property
     def places(self) -> dict[str, int]:
         """The order of statements, by id."""
-        return {one.key: place for place, one in enumerate(self.statements)}
+        return {statement.key: place for place, statement in enumerate(self.statements)}
 
     @cached_property
     def notices(self) -> dict[str, list[Stated]]:
-        """What is said whenever a table is named: that it is replaced, or what to take instead."""
+        """Statements shown wherever a table is named: deprecations, and what to take instead."""
         return {
             name: [
                 statement
@@ -169,7 +169,7 @@ class CatalogMap:
 
     @cached_property
     def table_ranking(self) -> Ranking:
-        """Tables by all that is said of them."""
+        """Tables by the words of all their statements."""
         return Ranking(self.table_documents, self.learn)
 
     @cached_property
@@ -185,15 +185,15 @@ class CatalogMap:
     @cached_property
     def by_phrase(self) -> dict[tuple[str, ...], list[Stated]]:
         """Statements by what names them, see `Stated.phrases`."""
-        found: dict[tuple[str, ...], list[Stated]] = {}
+        by_phrase: dict[tuple[str, ...], list[Stated]] = {}
         for statement in self.statements:
             for phrase in statement.phrases:
-                found.setdefault(phrase, []).append(statement)
-        return found
+                by_phrase.setdefault(phrase, []).append(statement)
+        return by_phrase
 
     @cached_property
     def absences(self) -> list[Stated]:
-        """What is said to be nowhere."""
+        """Statements of data that is in no table."""
         return [
             statement
             for statement in self.statements
@@ -226,8 +226,8 @@ class CatalogMap:
             self.__dict__["statement_ranking"] = earlier.statement_ranking
         if self.table_documents == earlier.table_documents:
             self.__dict__["table_ranking"] = earlier.table_ranking
-        paths = {name: one.paths for name, one in self.tables.items()}
-        if paths == {name: one.paths for name, one in earlier.tables.items()}:
+        paths = {name: table.paths for name, table in self.tables.items()}
+        if paths == {name: table.paths for name, table in earlier.tables.items()}:
             self.__dict__["mentions"] = {
                 statement.key: earlier.mentions[statement.key]
                 if (old := earlier.by_key.get(statement.key)) is not None
@@ -238,7 +238,7 @@ class CatalogMap:
 
     def _table_document(self, table: MappedTable) -> Document:
         fields = [(table.name, 3.0), (table.comment, 2.0)]
-        fields += [(one.name, 1.0) for one in table.schema.fields]
+        fields += [(field.name, 1.0) for field in table.schema.fields]
         fields += [(doc, 0.6) for doc in table.docs.values()]
         fields += [(" ".join(values), 0.2) for values in table.samples.values()]
         for stated in self.by_table[table.name]:
@@ -271,8 +271,8 @@ class CatalogMap:
             return
 
     def _columns(self, table: str) -> frozenset[str] | None:
-        found = self.tables.get(table)
-        return None if found is None else found.paths
+        mapped = self.tables.get(table)
+        return None if mapped is None else mapped.paths
 
 
 _DOTTED = re.compile(r"\b[a-z_]\w*\.[a-z_]\w*\b")
@@ -304,8 +304,8 @@ def statement_phrases(draft: Draft) -> list[tuple[str, ...]]:
     if draft.kind is Kind.CODES:
         for labels in claim["values"].values():
             texts += labels if isinstance(labels, list) else [labels]
-    found = dict.fromkeys(tuple(words(text)) for text in texts)
-    return [phrase for phrase in found if phrase]
+    phrases = dict.fromkeys(tuple(words(text)) for text in texts)
+    return [phrase for phrase in phrases if phrase]
 
 
 def statement_document(draft: Draft) -> Document:
@@ -316,13 +316,13 @@ def statement_document(draft: Draft) -> Document:
 
 def _texts(draft: Draft) -> list[str]:
     """Texts of a statement: its sentence, labels, words and topics."""
-    found = [draft.text]
+    texts = [draft.text]
     for value in draft.claim.values():
         if isinstance(value, str):
-            found.append(clean(value))
+            texts.append(clean(value))
         elif isinstance(value, list):
-            found += [item for item in value if isinstance(item, str)]
+            texts += [item for item in value if isinstance(item, str)]
         elif isinstance(value, Mapping):
             for item in value.values():
-                found += item if isinstance(item, list) else [str(item)]
-    return [name for name in found if name]
+                texts += item if isinstance(item, list) else [str(item)]
+    return [name for name in texts if name]

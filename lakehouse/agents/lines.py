@@ -29,8 +29,8 @@ _CODES_SHOWN = 40
 def statement_line(draft: Draft, standing: Standing | None) -> str:
     """One line; without a state when `standing` is None."""
     head = _HEADS[draft.kind](draft)
-    said = f" {quoted(draft.text)}" if draft.text and draft.kind not in _TEXT_IN_HEAD else ""
-    return head + said + ("" if standing is None else f" {mark(standing)}")
+    text = f" {quoted(draft.text)}" if draft.text and draft.kind not in _TEXT_IN_HEAD else ""
+    return head + text + ("" if standing is None else f" {mark(standing)}")
 
 
 def mark(standing: Standing) -> str:
@@ -48,9 +48,9 @@ def mark(standing: Standing) -> str:
 
 def _description(draft: Draft) -> str:
     label = f"{quoted(draft.claim['label'])} " if draft.claim.get("label") else ""
-    said = quoted(draft.text) if draft.text else ""
+    text = quoted(draft.text) if draft.text else ""
     place = f"col {draft.column}" if draft.column else "is"
-    return f"{place}: {label}{said}".rstrip()
+    return f"{place}: {label}{text}".rstrip()
 
 
 def _grain(draft: Draft) -> str:
@@ -93,7 +93,7 @@ def _join(draft: Draft) -> str:
     claim = draft.claim
     pairs = zip(claim["from"], claim["to"], strict=False)
     text = (
-        f"join: {' and '.join(f'{one} = {other}' for one, other in pairs)} {claim['cardinality']}"
+        f"join: {' and '.join(f'{here} = {there}' for here, there in pairs)} {claim['cardinality']}"
     )
     text += f" where [{clean(claim['where'])}]" if claim.get("where") else ""
     return text + (f" as {quoted(claim['role'])}" if claim.get("role") else "")

@@ -41,11 +41,11 @@ class CatalogView:
         Raises:
             NoSuchTableError, NoSuchSnapshotError: there is none of that name or id.
         """
-        known = self.map.tables
-        if name not in known:
-            listed = ", ".join(list(known)[:10])
+        tables = self.map.tables
+        if name not in tables:
+            listed = ", ".join(list(tables)[:10])
             raise NoSuchTableError(f"There is no table {name}; there are {listed}", table=name)
-        mapped, table = known[name], self.tables[name]
+        mapped, table = tables[name], self.tables[name]
         if snapshot_id is None or snapshot_id == mapped.snapshot_id:
             return mapped
         snapshot = table.metadata.snapshot(snapshot_id)
@@ -115,12 +115,12 @@ class LiveCatalog:
         mapped = view.table(name, snapshot_id)
         then = view.tables[name].metadata.snapshot(snapshot_id).timestamp_ms
         seen = survey(self.lake, as_of_ms=then, earlier=view.seen)
-        found = catalog_map(seen, self._options)
-        made = replace(found, tables={**found.tables, name: mapped})
+        catalog = catalog_map(seen, self._options)
+        made = replace(catalog, tables={**catalog.tables, name: mapped})
         return CatalogView(made, view.tables, seen)
 
     def look_beside(self) -> None:
-        """Make the view again, in a thread, unless one does already; then while it is asked for."""
+        """Make the view again in a thread, unless one does already; repeat while it is read."""
         if self._beside.acquire(blocking=False):
             Thread(target=self._look_and_log, name="catalog-look", daemon=True).start()
 
@@ -147,7 +147,7 @@ class LiveCatalog:
     def _look(self) -> CatalogView:
         before = self._view
         seen = survey(self.lake, earlier=None if before is None else before.seen)
-        found = catalog_map(seen, self._options, earlier=None if before is None else before.map)
+        catalog = catalog_map(seen, self._options, earlier=None if before is None else before.map)
         tables = {table.name: table for table in seen.tables.values()}
-        self._view = CatalogView(found, tables, seen)
+        self._view = CatalogView(catalog, tables, seen)
         return self._view

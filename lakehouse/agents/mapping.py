@@ -1,4 +1,4 @@
-"""The map of a lakehouse: its tables at a snapshot, and what is said of them with its states."""
+"""The map of a lakehouse: its tables at a snapshot, and their statements with their states."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class MapOptions:
         rows: row counts.
         docs: comments of columns and tables, where no statement is shown that says the same.
         samples: a few values of each column, read from the first rows of each table.
-        statements: what is said.
-        states: the state of what is said; without, everything is shown as if it were true.
+        statements: whether to show them.
+        states: whether to show their states; else each statement is shown as if it were true.
         learn: makes the embedding that search uses beside words, such as
             `ranking.LatentEmbedding.of`; None: words alone.
     """
@@ -57,12 +57,12 @@ def catalog_map(
     wanted = options or MapOptions()
     stated: list[Stated] = []
     if wanted.statements:
-        known = seen.standings() if wanted.states else {}
+        standings = seen.standings() if wanted.states else {}
         before = {} if earlier is None else earlier.by_key
         stated = [
             _stated(
                 seen.draft(statement),
-                known.get(statement.statement_id),
+                standings.get(statement.statement_id),
                 before.get(statement.statement_id),
             )
             for statement in seen.statements
@@ -75,7 +75,7 @@ def catalog_map(
         ]
     made = CatalogMap(
         name=seen.lake.name,
-        tables={table.name: table for table in sorted(tables, key=lambda one: one.name)},
+        tables={table.name: table for table in sorted(tables, key=lambda table: table.name)},
         statements=tuple(stated),
         learn=wanted.learn,
     )
@@ -104,13 +104,13 @@ def sample_values(table: Table) -> dict[str, list[str]]:
 
 def _few(values: Iterable[object]) -> list[str]:
     """The first different values; rare texts tell more than one text again."""
-    found: dict[str, None] = {}
+    samples: dict[str, None] = {}
     for value in values:
         if value is not None:
-            found.setdefault(clean(value, 40))
-        if len(found) == SAMPLES:
+            samples.setdefault(clean(value, 40))
+        if len(samples) == SAMPLES:
             break
-    return list(found)
+    return list(samples)
 
 
 def _mapped(

@@ -25,7 +25,7 @@ def join_path(catalog: CatalogMap, start: str, goal: str) -> str:
         NoSuchTableError: there is no such table.
     """
     for name in (start, goal):
-        _known(catalog, name)
+        _check_table(catalog, name)
     joins = [statement for statement in catalog.statements if statement.draft.kind is Kind.JOIN]
     sound = [join for join in joins if not join.contradicted]
     chain = _chain(catalog, sound, start, goal) or _chain(catalog, joins, start, goal)
@@ -54,25 +54,25 @@ def join_path(catalog: CatalogMap, start: str, goal: str) -> str:
 
 def metric_answer(catalog: CatalogMap, name: str) -> str:
     """Metrics of a name or synonym, with the filters that hold for their tables."""
-    asked = tuple(words(name))
-    found = [
+    phrase = tuple(words(name))
+    metrics = [
         statement
         for statement in catalog.statements
-        if statement.draft.kind is Kind.METRIC and asked in statement.phrases
+        if statement.draft.kind is Kind.METRIC and phrase in statement.phrases
     ]
-    if not found:
+    if not metrics:
         ranked = catalog.statement_ranking.scores(name)
-        near = [
+        similar = [
             catalog.by_key[key].draft.claim["name"]
-            for key in sorted(ranked, key=lambda one: -ranked[one])
+            for key in sorted(ranked, key=lambda key: -ranked[key])
             if catalog.by_key[key].draft.kind is Kind.METRIC
         ][:5]
-        listed = ", ".join(quoted(name) for name in near) or "none near"
+        listed = ", ".join(quoted(name) for name in similar) or "none near"
         return f"{LEGEND}\nThere is no metric {quoted(name)}; {listed}."
-    lines = [f"{_head(catalog, statement.draft.table)} {_line(statement)}" for statement in found]
+    lines = [f"{_head(catalog, statement.draft.table)} {_line(statement)}" for statement in metrics]
     tables = dict.fromkeys(
         table
-        for statement in found
+        for statement in metrics
         for table in (statement.draft.table, *statement.draft.claim.get("joins", ()))
         if table in catalog.tables
     )
@@ -87,12 +87,12 @@ def metric_answer(catalog: CatalogMap, name: str) -> str:
 
 
 def freshness_answer(catalog: CatalogMap, table: Table) -> str:
-    """When a table was last written, and what is said of its freshness.
+    """When a table was last written, and the statements about its freshness.
 
     Raises:
         NoSuchTableError: the map has no such table.
     """
-    _known(catalog, table.name)
+    _check_table(catalog, table.name)
     snapshot = table.current_snapshot()
     if snapshot is None:
         written = "no snapshot: nothing was written yet"
@@ -112,17 +112,17 @@ def map_answer(catalog: CatalogMap) -> str:
     """All tables, a line each: what they are, their rows and their snapshot."""
     lines = []
     for name in catalog.tables:
-        said = [
+        marks = [
             statement_line(statement.draft, statement.standing)
             for statement in catalog.by_table[name]
             if statement.draft.column is None
             and statement.draft.kind in (Kind.DESCRIPTION, Kind.DEPRECATION)
         ]
-        lines.append(" ".join([_head(catalog, name), *said]))
+        lines.append(" ".join([_head(catalog, name), *marks]))
     return "\n".join([LEGEND, *lines])
 
 
-def _known(catalog: CatalogMap, name: str) -> None:
+def _check_table(catalog: CatalogMap, name: str) -> None:
     if name not in catalog.tables:
         listed = ", ".join(list(catalog.tables)[:10])
         raise NoSuchTableError(f"There is no table {name}; there are {listed}", table=name)
@@ -134,8 +134,8 @@ def _head(catalog: CatalogMap, name: str) -> str:
     return f"{name} snapshot={table.snapshot_id}{rows}"
 
 
-def _line(one: Stated) -> str:
-    return statement_line(one.draft, one.standing)
+def _line(statement: Stated) -> str:
+    return statement_line(statement.draft, statement.standing)
 
 
 def _ends(catalog: CatalogMap, join: Stated) -> tuple[str, str]:
@@ -154,13 +154,13 @@ def _chain(
         longer: list[tuple[str, list[Stated]]] = []
         for at, way in ways:
             for join in joins:
-                one, other = _ends(catalog, join)
-                there = other if at == one else one
-                if at not in (one, other) or there in seen:
+                table, other = _ends(catalog, join)
+                other_end = other if at == table else table
+                if at not in (table, other) or other_end in seen:
                     continue
-                if there == goal:
+                if other_end == goal:
                     return [*way, join]
-                longer.append((there, [*way, join]))
+                longer.append((other_end, [*way, join]))
         seen |= {at for at, _ in longer}
         ways = longer
     return None

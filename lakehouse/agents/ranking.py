@@ -75,35 +75,35 @@ class Bm25:
         return {word: self._of_word(word) for word in asked}
 
     def _of_word(self, word: str) -> Mapping[str, float]:
-        known = self._known.get(word)
-        if known is None:
-            found = self._scored(word)
-            known = {self._keys[number]: score for number, score in found.items()}
+        scores = self._known.get(word)
+        if scores is None:
+            by_number = self._scored(word)
+            scores = {self._keys[number]: score for number, score in by_number.items()}
             if len(self._known) < _WORDS_KEPT:
-                self._known[word] = known
-        return known
+                self._known[word] = scores
+        return scores
 
     def _scored(self, word: str) -> dict[int, float]:
         """Scores of one word: the best of itself and of what abbreviates it."""
-        found: dict[int, float] = {}
+        scores: dict[int, float] = {}
         for term, postings in self._terms(word):
             share = 1.0 if term == word else _ABBREVIATION
             rarity = math.log(1 + (len(self._keys) - len(postings) + 0.5) / (len(postings) + 0.5))
             for number, count in postings.items():
                 score = share * rarity * count * (_K1 + 1) / (count + self._norms[number])
-                found[number] = max(found.get(number, 0.0), score)
-        return found
+                scores[number] = max(scores.get(number, 0.0), score)
+        return scores
 
     def _terms(self, word: str) -> list[tuple[str, dict[int, float]]]:
         exact = self._postings.get(word)
-        found = [] if exact is None else [(word, exact)]
+        terms = [] if exact is None else [(word, exact)]
         if len(word) > 2:
-            found += [
+            terms += [
                 (term, postings)
                 for term, postings in self._postings.items()
                 if term != word and abbreviates(term, word)
             ]
-        return found
+        return terms
 
 
 def character_grams(text: str) -> list[str]:
@@ -137,7 +137,7 @@ class LatentEmbedding:
     def of(cls, texts: Sequence[str], cut: Cut = character_grams) -> LatentEmbedding:
         """Learn from texts, from the first few thousand if there are more."""
         counted = [Counter(cut(text)) for text in texts[:_TEXTS_LEARNT]]
-        present = Counter(part for one in counted for part in one)
+        present = Counter(part for parts in counted for part in parts)
         parts = {part: at for at, (part, _) in enumerate(present.most_common(_PARTS_LEARNT))}
         matrix = np.zeros((len(counted), len(parts)))
         for row, counts in enumerate(counted):
@@ -149,8 +149,8 @@ class LatentEmbedding:
         matrix = _unit(matrix * rarity)
         # the singular vectors of parts from those of texts, of which there are fewer
         strength, left = np.linalg.eigh(matrix @ matrix.T)
-        kept = [at for at in np.argsort(-strength)[:_DIMENSIONS] if strength[at] > _FAINT]
-        return cls(cut, parts, rarity, matrix.T @ left[:, kept] / np.sqrt(strength[kept]))
+        strongest = [at for at in np.argsort(-strength)[:_DIMENSIONS] if strength[at] > _FAINT]
+        return cls(cut, parts, rarity, matrix.T @ left[:, strongest] / np.sqrt(strength[strongest]))
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """One unit vector a text; zero for a text without known parts."""
@@ -204,11 +204,11 @@ class Ranking:
                 found[key] = found.get(key, 0.0) + score
         if self._embed is None:
             return found
-        near = self._vectors @ self._embed([question])[0]
+        similarities = self._vectors @ self._embed([question])[0]
         scale = max(found.values(), default=1.0)
         return {
             key: found.get(key, 0.0) + 0.5 * scale * max(0.0, float(similarity))
-            for key, similarity in zip(self._keys, near, strict=True)
+            for key, similarity in zip(self._keys, similarities, strict=True)
         }
 
 

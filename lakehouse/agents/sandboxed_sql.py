@@ -112,10 +112,10 @@ def run_select(
             node.replace(table)
         for setting in _LOCKED:
             connection.execute(f"set {setting}")
-        found = _run(
+        answer = _run(
             connection, _without_databases(tree).sql(DIALECT), limit + 1, wanted.seconds, failures
         )
-    columns, rows = found
+    columns, rows = answer
     plain = [[_plain(value) for value in row] for row in rows[:limit]]
     return SqlAnswer(columns, plain, len(rows) > limit, snapshots)
 
@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {clean(key, 80): _plain(one) for key, one in value.items()}
+        return {clean(key, 80): _plain(item) for key, item in value.items()}
     if isinstance(value, (dt.date, dt.datetime, dt.time)):
         return value.isoformat()
     return clean(value, CELL_MOST)

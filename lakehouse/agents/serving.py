@@ -83,10 +83,10 @@ class _Block:
 
     table: MappedTable
     columns: list[str] = field(default_factory=list)
-    said: list[Stated] = field(default_factory=list)
+    statements: list[Stated] = field(default_factory=list)
 
 
-class _Asked:
+class _Question:
     """A question, and which names it has."""
 
     def __init__(self, question: str) -> None:
@@ -101,13 +101,13 @@ class _Asked:
 
     def named(self, catalog: CatalogMap) -> dict[str, int]:
         """Statement that has a name of its own in it -> words of the longest such name."""
-        found: dict[str, int] = {}
+        lengths: dict[str, int] = {}
         for length in range(1, min(_LONGEST, len(self.words)) + 1):
             for at in range(len(self.words) - length + 1):
                 for statement in catalog.by_phrase.get(tuple(self.words[at : at + length]), ()):
                     if statement.draft.kind in _PHRASE_KINDS:
-                        found[statement.key] = length
-        return found
+                        lengths[statement.key] = length
+        return lengths
 
     def _names(self, part: str) -> bool:
         if part not in self._parts:
@@ -122,13 +122,13 @@ def search_answer(catalog: CatalogMap, question: str, budget: int) -> Answer:
 
     What is left of the budget goes to names and types of the other tables.
     """
-    asked = _Asked(question)
-    named = asked.named(catalog)
-    ranked = _ranked_tables(catalog, asked, named)
-    worth = _statement_worth(catalog, dict(ranked), asked, named)
+    parsed_question = _Question(question)
+    named = parsed_question.named(catalog)
+    ranked = _ranked_tables(catalog, parsed_question, named)
+    worth = _statement_worth(catalog, dict(ranked), parsed_question, named)
     chosen = [name for name, _ in ranked]
     others = [name for name in catalog.tables if name not in chosen]
-    return _packed(catalog, chosen, worth, asked, budget, others)
+    return _packed(catalog, chosen, worth, parsed_question, budget, others)
 
 
 def describe_answer(catalog: CatalogMap, table: MappedTable, budget: int) -> Answer:
@@ -138,15 +138,15 @@ def describe_answer(catalog: CatalogMap, table: MappedTable, budget: int) -> Ans
         + _ALWAYS * bool(statement.draft.claim.get("mandatory"))
         for statement in catalog.by_table[table.name]
     }
-    return _packed(catalog, [table.name], worth, _Asked(" ".join(table.columns)), budget)
+    return _packed(catalog, [table.name], worth, _Question(" ".join(table.columns)), budget)
 
 
 def _ranked_tables(
-    catalog: CatalogMap, asked: _Asked, named: Mapping[str, int]
+    catalog: CatalogMap, question: _Question, named: Mapping[str, int]
 ) -> list[tuple[str, float]]:
     """Tables that fit the question with scores, the best first; what they point to comes along."""
-    by_word = catalog.table_ranking.lexical.by_word(asked.words)
-    scores = catalog.table_ranking.scores(asked.question, by_word)
+    by_word = catalog.table_ranking.lexical.by_word(question.words)
+    scores = catalog.table_ranking.scores(question.question, by_word)
     best = max(scores.values(), default=0.0)
     for key in sorted(named, key=catalog.places.__getitem__):
         table = catalog.by_key[key].draft.table
@@ -157,25 +157,25 @@ def _ranked_tables(
     best = max(scores.values())
     for found_by_word in by_word.values():
         if 0 < len(found_by_word) <= _TELLING:
-            name = max(found_by_word, key=lambda one: (found_by_word[one], one))
+            name = max(found_by_word, key=lambda name: (found_by_word[name], name))
             scores[name] = max(scores[name], _COVERED * best)
-    found = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    kept = dict([item for item in found if item[1] >= _FAR_BELOW * best][:_TABLES_MOST])
-    for name, score in list(kept.items()):
+    best_first = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    chosen = dict([item for item in best_first if item[1] >= _FAR_BELOW * best][:_TABLES_MOST])
+    for name, score in list(chosen.items()):
         for stated in catalog.by_table[name]:
             if stated.draft.kind in (Kind.DEPRECATION, Kind.FRESHNESS) and not stated.contradicted:
                 for other, _ in catalog.mentions[stated.key]:
                     if other in catalog.tables:
-                        kept[other] = max(kept.get(other, 0.0), 0.8 * score)
-    return sorted(kept.items(), key=lambda item: (-item[1], item[0]))
+                        chosen[other] = max(chosen.get(other, 0.0), 0.8 * score)
+    return sorted(chosen.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _statement_worth(
-    catalog: CatalogMap, tables: Mapping[str, float], asked: _Asked, named: Mapping[str, int]
+    catalog: CatalogMap, tables: Mapping[str, float], question: _Question, named: Mapping[str, int]
 ) -> dict[str, float]:
     """Statement -> worth: by its kind, its table, its own fit, and what it is linked to."""
     ranking = catalog.statement_ranking
-    relevance = ranking.scores(asked.question, ranking.lexical.by_word(asked.words))
+    relevance = ranking.scores(question.question, ranking.lexical.by_word(question.words))
     best_table = max(tables.values(), default=1.0)
     best = max(relevance.values(), default=1.0) or 1.0
     worth: dict[str, float] = {}
@@ -186,7 +186,7 @@ def _statement_worth(
             continue
         fits = relevance.get(candidate.key, 0.0) / best
         length = named.get(candidate.key, 0)
-        column_named = draft.column is not None and asked.names(draft.column, 2)
+        column_named = draft.column is not None and question.names(draft.column, 2)
         standing = _STANDING[draft.kind] + _ALWAYS * bool(draft.claim.get("mandatory"))
         worth[candidate.key] = (
             share * (standing + _COLUMN_NAMED * column_named)
@@ -199,9 +199,9 @@ def _statement_worth(
 
 def _candidates(catalog: CatalogMap, tables: Iterable[str]) -> list[Stated]:
     """Statements about these tables, and about what there is nowhere, in their order."""
-    found = [statement for name in tables for statement in catalog.by_table.get(name, ())]
-    found += [absence for absence in catalog.absences if absence.draft.table not in tables]
-    return sorted(found, key=lambda one: catalog.places[one.key])
+    candidates = [statement for name in tables for statement in catalog.by_table.get(name, ())]
+    candidates += [absence for absence in catalog.absences if absence.draft.table not in tables]
+    return sorted(candidates, key=lambda statement: catalog.places[statement.key])
 
 
 @lru_cache(maxsize=50_000)
@@ -219,8 +219,8 @@ def _follow_links(
         for table, column in catalog.mentions[key]:
             kinds = _JOINED_KINDS if column is None else _LINKED_KINDS
             for linked in catalog.by_table.get(table, ()):
-                near = column is None or linked.draft.column == column
-                if near and linked.draft.kind in kinds:
+                is_linked = column is None or linked.draft.column == column
+                if is_linked and linked.draft.kind in kinds:
                     gained = (0.35 if column is None else 0.7) * worth[key]
                     worth[linked.key] = max(worth.get(linked.key, 0.0), gained)
     for key in worth:
@@ -234,16 +234,16 @@ def _packed(
     catalog: CatalogMap,
     chosen: list[str],
     worth: dict[str, float],
-    asked: _Asked,
+    question: _Question,
     budget: int,
     others: Sequence[str] = (),
 ) -> Answer:
     blocks: dict[str, _Block] = {}
     spent = _LEGEND_TOKENS + 1
-    rest = [catalog.tables[name] for name in others]
+    other_tables = [catalog.tables[name] for name in others]
     queue = chain(
-        _interleaved(catalog, chosen, worth, asked),
-        ((table, column) for table in rest for column in table.columns),
+        _interleaved(catalog, chosen, worth, question),
+        ((table, column) for table in other_tables for column in table.columns),
     )
     served: dict[str, None] = {}
     for table, place in queue:
@@ -261,18 +261,18 @@ def _packed(
         if isinstance(place, Stated) and place not in notices:
             line = place.line[1] + 1
         if spent + head + cell + line > budget:
-            # what is said of a column may not fit; the column itself comes first
+            # a column's statements may not fit; the column itself comes first
             if column is None or spent + head + cell > budget:
                 continue
             line, place = 0, column
         spent += head + cell + line
         if block is None:
-            block = blocks[table.name] = _Block(table, said=list(notices))
+            block = blocks[table.name] = _Block(table, statements=list(notices))
             served |= dict.fromkeys(notice.key for notice in notices)
         if column is not None:
             block.columns.append(column)
         if isinstance(place, Stated) and place.key not in served:
-            block.said.append(place)
+            block.statements.append(place)
             served[place.key] = None
     ordered = [blocks[name] for name in chosen if name in blocks]
     ordered += [block for name, block in blocks.items() if name not in chosen]
@@ -289,27 +289,27 @@ def _column_of(table: MappedTable, place: Stated | str) -> str | None:
 
 
 def _interleaved(
-    catalog: CatalogMap, chosen: list[str], worth: dict[str, float], asked: _Asked
+    catalog: CatalogMap, chosen: list[str], worth: dict[str, float], question: _Question
 ) -> Iterable[tuple[MappedTable, Stated | str]]:
     """What to say, the most valuable first; columns that the question does not name come last."""
     items: list[tuple[float, int, MappedTable, Stated | str]] = []
-    rest: list[tuple[MappedTable, str]] = []
+    later: list[tuple[MappedTable, str]] = []
     for place, name in enumerate(chosen):
         table = catalog.tables[name]
         share = 1.0 - place / (len(chosen) + 1)
         for at, column in enumerate(table.columns):
-            near = asked.names(column)
-            if near or place < 2:
-                items.append(((2.2 if near else 1.1) * share, at, table, column))
+            is_named = question.names(column)
+            if is_named or place < 2:
+                items.append(((2.2 if is_named else 1.1) * share, at, table, column))
             else:
-                rest.append((table, column))
+                later.append((table, column))
     for key, value in worth.items():
         stated = catalog.by_key[key]
         if value > 0 and stated.draft.table in catalog.tables:
             items.append((value, 0, catalog.tables[stated.draft.table], stated))
     items.sort(key=lambda item: -item[0])
     yield from ((table, thing) for _, _, table, thing in items)
-    yield from rest
+    yield from later
 
 
 def _block_lines(block: _Block) -> list[str]:
@@ -322,7 +322,11 @@ def _block_lines(block: _Block) -> list[str]:
     lines += [
         stated.line[0]
         for stated in sorted(
-            block.said, key=lambda one: (ranks.get(one.draft.kind, 0), one.draft.column or "")
+            block.statements,
+            key=lambda statement: (
+                ranks.get(statement.draft.kind, 0),
+                statement.draft.column or "",
+            ),
         )
     ]
     return lines

@@ -1,4 +1,4 @@
-"""What is wrong with a query, as far as the schema and what is said of its tables show."""
+"""What is wrong with a query, as far as the schema and its tables' statements show."""
 
 from __future__ import annotations
 
@@ -100,11 +100,17 @@ def sql_findings(
     if gone := [name for name in names if name not in catalog.tables]:
         listed = ", ".join(list(catalog.tables)[:10])
         raise NoSuchTableError(f"There is no table {gone[0]}; there are {listed}", table=gone[0])
-    known = {name: catalog.tables[name].schema for name in names} | dict(schemas or {})
-    bound = _bound(tree, {name: known[name] for name in names})
+    known_schemas = {name: catalog.tables[name].schema for name in names} | dict(schemas or {})
+    bound = _bound(tree, {name: known_schemas[name] for name in names})
     look = _Look(catalog, bound)
-    found = [*look.tables(), *look.contradicted(), *look.filters(), *look.fan_out(), *look.units()]
-    return list(dict.fromkeys(found))
+    findings = [
+        *look.tables(),
+        *look.contradicted(),
+        *look.filters(),
+        *look.fan_out(),
+        *look.units(),
+    ]
+    return list(dict.fromkeys(findings))
 
 
 def _bound(tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
@@ -131,7 +137,7 @@ def _bound(tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
 
 
 class _Look:
-    """One query beside what is said of its tables."""
+    """One query beside the statements about its tables."""
 
     def __init__(self, catalog: CatalogMap, tree: exp.Query) -> None:
         self._catalog = catalog
@@ -201,9 +207,9 @@ class _Look:
             for join in self._catalog.statements:
                 if join.draft.kind is not Kind.JOIN or join.contradicted:
                     continue
-                found = self._repeated(join, sources, select)
-                if found is not None:
-                    yield found
+                finding = self._repeated(join, sources, select)
+                if finding is not None:
+                    yield finding
 
     def units(self) -> Iterator[Finding]:
         for select in self._tree.find_all(exp.Select):
@@ -217,8 +223,8 @@ class _Look:
                 for column in total.find_all(exp.Column):
                     name = sources.get(column.table, "")
                     currency = self._claim(name, column.name, Kind.UNIT).get("currency")
-                    own = isinstance(currency, str) and "." not in currency
-                    if own and not self._compared(name, str(currency)):
+                    is_fixed = isinstance(currency, str) and "." not in currency
+                    if is_fixed and not self._compared(name, str(currency)):
                         about = f"{name}.{column.name}"
                         text = f"{about} is in the currency of {currency}: rows of one at a time"
                         yield Finding("unit", about, text)
@@ -246,11 +252,11 @@ class _Look:
                 return Finding("fan_out", hit[0], text)
         return None
 
-    def _filtered(self, name: str, one: Stated) -> bool:
+    def _filtered(self, name: str, statement: Stated) -> bool:
         """Whether the query has a condition on a column of the filter."""
         wanted = {
             column
-            for table, column in self._catalog.mentions[one.key]
+            for table, column in self._catalog.mentions[statement.key]
             if table == name and column is not None
         }
         return any(self._compared(name, column) for column in wanted)
@@ -263,8 +269,8 @@ class _Look:
             parts += [join.args.get("on") for join in select.args.get("joins") or ()]
             parts += list(select.find_all(exp.Filter, exp.Case))
             for part in (part for part in parts if part is not None):
-                for found in part.find_all(exp.Column):
-                    if found.name == column and sources.get(found.table) == name:
+                for candidate in part.find_all(exp.Column):
+                    if candidate.name == column and sources.get(candidate.table) == name:
                         return True
         return False
 
@@ -279,7 +285,7 @@ class _Look:
         return {}
 
     def _unit(self, node: exp.Expr, sources: Mapping[str, str]) -> str | None:
-        """The unit of a bare column or of its sum; None where none is said."""
+        """The unit of a bare column or of its sum; None where no statement gives one."""
         inner = node.this if isinstance(node, (exp.Sum, exp.Avg, exp.Max, exp.Min)) else node
         if not isinstance(inner, exp.Column):
             return None

@@ -78,13 +78,15 @@ def abbreviates(short: str, word: str) -> bool:
         return False
     if word.startswith(short):
         return len(short) >= 3
-    rest = iter(word)
-    if not all(letter in rest for letter in short):
+    letters = iter(word)
+    if not all(letter in letters for letter in short):
         return False
     consonants = word[0] + "".join(letter for letter in word[1:] if letter not in "aeiouy")
-    rest = iter(consonants)
+    letters = iter(consonants)
     return (
-        len(short) >= 2 and all(letter in rest for letter in short) and len(word) <= 4 * len(short)
+        len(short) >= 2
+        and all(letter in letters for letter in short)
+        and len(word) <= 4 * len(short)
     )
 
 

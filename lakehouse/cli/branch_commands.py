@@ -60,9 +60,11 @@ def list_(session: Session) -> None:
 
     Example: lakehouse branch list
     """
-    found = sorted((name, len(tables)) for name, tables in session.shared_lake.branches().items())
-    data = [{"branch": name, "tables": count} for name, count in found]
-    session.show(data, listing(("branch", "#tables"), found))
+    branches = sorted(
+        (name, len(tables)) for name, tables in session.shared_lake.branches().items()
+    )
+    data = [{"branch": name, "tables": count} for name, count in branches]
+    session.show(data, listing(("branch", "#tables"), branches))
 
 
 def diff(session: Session, branch: BranchArgument) -> None:
@@ -73,7 +75,7 @@ def diff(session: Session, branch: BranchArgument) -> None:
 
     Example: lakehouse branch diff dev
     """
-    session.show(*_told(session.shared_lake.branch(branch).differences()))
+    session.show(*_compared(session.shared_lake.branch(branch).differences()))
 
 
 def publish(session: Session, branch: BranchArgument, dry_run: DryRunOption = False) -> None:
@@ -81,12 +83,12 @@ def publish(session: Session, branch: BranchArgument, dry_run: DryRunOption = Fa
 
     Example: lakehouse branch publish dev
     """
-    found = session.shared_lake.branch(branch)
+    lake_branch = session.shared_lake.branch(branch)
     if dry_run:
-        session.show(*_told(found.differences()))
+        session.show(*_compared(lake_branch.differences()))
         session.confirm_dry_run()
         return
-    done = found.publish()
+    done = lake_branch.publish()
     if done is None:
         session.show({"branch": branch, "tables": []}, Text(f"{branch} had no rows of its own."))
         return
@@ -94,11 +96,15 @@ def publish(session: Session, branch: BranchArgument, dry_run: DryRunOption = Fa
         "branch": branch,
         "version": done.version,
         "tables": [
-            {"table": one.name, "before_snapshot_id": one.before, "snapshot_id": one.snapshot_id}
-            for one in done.tables
+            {
+                "table": table.name,
+                "before_snapshot_id": table.before,
+                "snapshot_id": table.snapshot_id,
+            }
+            for table in done.tables
         ],
     }
-    names = ", ".join(one.name for one in done.tables)
+    names = ", ".join(table.name for table in done.tables)
     session.show(data, Text(f"Published {names} as version {done.version} of the lake."))
 
 
@@ -114,7 +120,7 @@ def drop(session: Session, branch: BranchArgument) -> None:
     )
 
 
-def _told(differences: list[TableDifference]) -> tuple[object, RenderableType]:
+def _compared(differences: list[TableDifference]) -> tuple[object, RenderableType]:
     checks = _checks(differences)
     data, rows = [], []
     for difference in differences:

@@ -51,8 +51,8 @@ def tables(
         + [(name, "view", "-", "-", "-") for name in views],
         limit=len(rows) + len(views),
     )
-    told = [*rows, *({"name": name, "type": "view"} for name in views)]
-    session.show(told, pretty if told else Text("No tables."))
+    listed = [*rows, *({"name": name, "type": "view"} for name in views)]
+    session.show(listed, pretty if listed else Text("No tables."))
 
 
 def table_line(table: Table) -> dict[str, object]:
@@ -85,7 +85,7 @@ def summary_totals(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
     None when it does not record them, or when there are delete files.
     """
     names = ("total-records", "total-data-files", "total-files-size", "total-delete-files")
-    found = [snapshot.summary.get(name, "") for name in names]
-    if not all(text.isdigit() for text in found) or int(found[3]):
+    texts = [snapshot.summary.get(name, "") for name in names]
+    if not all(text.isdigit() for text in texts) or int(texts[3]):
         return None
-    return int(found[0]), int(found[1]), int(found[2]), int(found[3])
+    return int(texts[0]), int(texts[1]), int(texts[2]), int(texts[3])

@@ -67,15 +67,15 @@ def catalog_options(
         settings = Settings()
     except (ValidationError, ValueError) as error:
         raise InvalidInputError("LAKEHOUSE_PROPERTIES must be a JSON object of strings") from error
-    given = dict(settings.properties)
+    options = dict(settings.properties)
     for item in properties:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise InvalidInputError(
                 f"A catalog property is given as key=value; {key!r} has no value"
             )
-        given[key] = value
-    reserved = sorted(given.keys() & {"uri", "warehouse", "name", "environment"})
+        options[key] = value
+    reserved = sorted(options.keys() & {"uri", "warehouse", "name", "environment"})
     if reserved:
         raise InvalidInputError(
             f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name"
@@ -86,6 +86,6 @@ def catalog_options(
         catalog or settings.catalog,
         warehouse=warehouse,
         name=name or settings.name,
-        properties=given,
+        properties=options,
     )
     return CatalogOptions(chosen.uri, chosen.warehouse, chosen.name, chosen.properties)

@@ -221,9 +221,9 @@ class CommandsByName(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is named; a name that is none gets those that are spelled alike."""
-        near = [] if args[0] in COMMANDS else difflib.get_close_matches(args[0], COMMANDS)
-        if near:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(near)}?")
+        similar = [] if args[0] in COMMANDS else difflib.get_close_matches(args[0], COMMANDS)
+        if similar:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(similar)}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

@@ -103,8 +103,8 @@ class Session:
                 raise NoSuchTableError(
                     f"{name} is a view, not a table: query it with lakehouse sql.", table=name
                 ) from error
-            known = self.lake.list_tables()
-            listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
+            names = self.lake.list_tables()
+            listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             where = self.options.redact(self.options.uri)
             raise NoSuchTableError(
                 f"No table {name} in {where}; it has "
@@ -217,18 +217,22 @@ def command(
                 errors.redact = options.redact
                 function(Session(options, json=bool(common["json_"])), *args, **arguments)
 
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         added = [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for key, (kind, default) in _COMMON.items()
         ]
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        parameters = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters
+        ]
         added.append(
             inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
         )
         del run.__wrapped__  # typer must see the signature below, not the function's
-        run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+        run.__signature__ = inspect.Signature([*parameters, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in (*parameters, *added)
+        }
         app.command(name)(run)
         return function
 
@@ -276,7 +280,8 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one.encode("unicode_escape").decode() if _is_obeyed(one) else one for one in text
+        character.encode("unicode_escape").decode() if _is_obeyed(character) else character
+        for character in text
     )
 
 
@@ -285,7 +290,7 @@ class Visible(RenderHook):
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Escape control characters in what is printed."""
-        return [_Shown(one) for one in renderables]
+        return [_Shown(renderable) for renderable in renderables]
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def log(session: Session, table: TableArgument) -> None:
 
     Example: lakehouse delta log raw.flights
     """
-    found = session.table(table)
-    versions = DeltaLog(found.storage, found.location).versions()[::-1]
+    handle = session.table(table)
+    versions = DeltaLog(handle.storage, handle.location).versions()[::-1]
     rows = [
         {
             "version": version.version,
@@ -78,7 +78,9 @@ def log(session: Session, table: TableArgument) -> None:
         (row["version"], row["at"], row["operation"], row["snapshot_id"] or "") for row in rows
     ]
     pretty = listing(("#version", "at (UTC)", "operation", "#snapshot"), lines)
-    nothing = Text(f"{found.name} has no Delta log: lakehouse delta sync {found.name} writes one.")
+    nothing = Text(
+        f"{handle.name} has no Delta log: lakehouse delta sync {handle.name} writes one."
+    )
     session.show(rows, pretty if rows else nothing)
 
 

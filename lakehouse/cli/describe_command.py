@@ -57,7 +57,7 @@ def describe(
         data |= kept_rows(session.lake, of)
     stated = statements_about(session.lake, found)
     if stated:
-        data["statements"] = [one.to_json() for one in stated]
+        data["statements"] = [statement.to_json() for statement in stated]
     session.show(data, Group(*_description_lines(data), *statement_lines(stated)))
 
 
@@ -108,8 +108,8 @@ def description(table: Table) -> dict[str, Any]:
 
 
 def _description_lines(data: dict[str, Any]) -> list[RenderableType]:
-    spec = (f"{one['transform']}({one['source']})" for one in data["partition_spec"])
-    refs = (f"{name} ({one['type']}) -> {one['snapshot_id']}" for name, one in data["refs"].items())
+    spec = (f"{term['transform']}({term['source']})" for term in data["partition_spec"])
+    refs = (f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in data["refs"].items())
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(overflow="fold")
@@ -128,14 +128,14 @@ def _description_lines(data: dict[str, Any]) -> list[RenderableType]:
         grid.add_row(Text(name, style="dim"), Text(text))
     rows = [
         (
-            one["id"],
-            one["name"],
-            one["type"],
-            "required" if one["required"] else "",
-            one["distinct"],
-            one["doc"] or "",
+            column["id"],
+            column["name"],
+            column["type"],
+            "required" if column["required"] else "",
+            column["distinct"],
+            column["doc"] or "",
         )
-        for one in data["columns"]
+        for column in data["columns"]
     ]
     shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
     return [Text(data["name"], style="bold"), grid, shown]
@@ -155,7 +155,7 @@ def view_description(view: View) -> dict[str, Any]:
         "versions": len(metadata.versions),
         "default_catalog": version.default_catalog,
         "default_namespace": dotted(version.default_namespace),
-        "sql": {one.dialect: one.sql for one in version.dialects().values()},
+        "sql": {dialect.dialect: dialect.sql for dialect in version.dialects().values()},
         "columns": [
             {
                 "id": field.field_id,
@@ -174,13 +174,16 @@ def _view_lines(data: dict[str, Any]) -> list[RenderableType]:
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(overflow="fold")
-    facts = [(key, str(one)) for key, one in data.items() if not isinstance(one, list | dict)]
+    facts = [(key, str(value)) for key, value in data.items() if not isinstance(value, list | dict)]
     for name, text in (
         *((key.replace("_", " "), text) for key, text in facts),
         *(data["sql"].items()),
         *(("property", f"{key} = {text}") for key, text in sorted(data["properties"].items())),
     ):
         grid.add_row(Text(name, style="dim"), Text(text))
-    rows = [(one["id"], one["name"], one["type"], one["doc"] or "") for one in data["columns"]]
+    rows = [
+        (column["id"], column["name"], column["type"], column["doc"] or "")
+        for column in data["columns"]
+    ]
     shown = listing(("#id", "column", "type", "doc"), rows, limit=len(rows))
     return [Text(data["name"], style="bold"), grid, shown]

@@ -69,7 +69,7 @@ def health(
     Example: lakehouse health raw.flights --disk
     """
     reports_of_scans = scan_reports(session, scans)
-    found = [session.table(name) for name in tables or session.lake.list_tables()]
+    opened = [session.table(name) for name in tables or session.lake.list_tables()]
     project = session.options.properties
     reports = [
         measure(
@@ -80,7 +80,7 @@ def health(
             list_files=disk,
             scan_reports=reports_of_scans,
         )
-        for table in found
+        for table in opened
     ]
     steps = last_steps(session.lake)
     lines = [
@@ -112,7 +112,7 @@ def advise(
     Example: lakehouse advise raw.flights --filter tailnum
     """
     reports_of_scans = scan_reports(session, scans)
-    found = [session.table(name) for name in tables or session.lake.list_tables()]
+    opened = [session.table(name) for name in tables or session.lake.list_tables()]
     advice = [
         advise_table(
             table.catalog,
@@ -123,10 +123,10 @@ def advise(
             list_files=disk,
             scan_reports=reports_of_scans,
         )
-        for table in found
+        for table in opened
     ]
     session.show(
-        [one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables.")
+        [table.to_dict() for table in advice], Group(*advice) if advice else Text("No tables.")
     )
 
 
@@ -170,12 +170,12 @@ def adopt(
         for name in session.lake.list_tables()
         if not only or any(fnmatchcase(name, pattern) for pattern in only)
     ]
-    found: list[Report] = []
+    reports: list[Report] = []
     failed = False
     with session.progress() as progress:
         for name in names:
             identifier = Identifier.parse(name)
-            kept = upkeep(
+            report = upkeep(
                 session.lake.catalog,
                 identifier,
                 apply=apply,
@@ -183,25 +183,28 @@ def adopt(
                 project=session.options.properties,
                 progress=progress,
             )
-            if trial and kept.health is not None:
-                kept = _with_trial(session, kept)
-            failed = failed or bool(kept.errors)
-            found.append(kept)
-    session.show([one.to_dict() for one in found], Group(*found) if found else Text("No tables."))
+            if trial and report.health is not None:
+                report = _with_trial(session, report)
+            failed = failed or bool(report.errors)
+            reports.append(report)
+    session.show(
+        [adoption.to_dict() for adoption in reports],
+        Group(*reports) if reports else Text("No tables."),
+    )
     if not apply:
         session.confirm_dry_run()
     if failed:
         raise typer.Exit(1)
 
 
-def _with_trial(session: Session, kept: Upkeep) -> Upkeep:
+def _with_trial(session: Session, report: Upkeep) -> Upkeep:
     """With what a trial of layouts says, or why there is none."""
     try:
-        table = session.table(str(kept.identifier))
+        table = session.table(str(report.identifier))
         trial = try_layouts(table, reports=recorded_scans(session.lake))
     except LakehouseError as error:
-        return replace(kept, errors={**kept.errors, "tune": error.message})
-    return replace(kept, plans={**kept.plans, "tune": trial})
+        return replace(report, errors={**report.errors, "tune": error.message})
+    return replace(report, plans={**report.plans, "tune": trial})
 
 
 def analyze(
@@ -236,28 +239,28 @@ def analyze(
 
     Example: lakehouse analyze raw.flights --column tailnum
     """
-    found = session.table(table)
+    handle = session.table(table)
     if bool(keys) + bool(column) + partitions > 1:
         raise InvalidInputError(
             "--keys makes filters, --column counts values, --partitions counts files: one at a time"
         )
     if keys:
-        _filter_keys(session, found, keys, snapshot_id, dry_run=dry_run)
+        _filter_keys(session, handle, keys, snapshot_id, dry_run=dry_run)
         return
     if partitions:
-        _count_partitions(session, found, snapshot_id, dry_run=dry_run)
+        _count_partitions(session, handle, snapshot_id, dry_run=dry_run)
         return
     if dry_run:
         session.report(
             plan_statistics(
-                found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id
+                handle.catalog, handle.identifier, columns=column, snapshot_id=snapshot_id
             )
         )
         session.confirm_dry_run()
         return
     result = compute_statistics(
-        found.catalog,
-        found.identifier,
+        handle.catalog,
+        handle.identifier,
         columns=column,
         snapshot_id=snapshot_id,
         environment=session.environment,

@@ -148,9 +148,9 @@ def compact(
 
     Example: lakehouse compact raw.flights --dry-run
     """
-    found = session.table(table)
-    target = target_size or TableProperties(found.metadata.properties).target_file_size_bytes
-    policy = CompactionOptions.under(_policy(session, found), target)
+    handle = session.table(table)
+    target = target_size or TableProperties(handle.metadata.properties).target_file_size_bytes
+    policy = CompactionOptions.under(_policy(session, handle), target)
     options = replace(
         policy,
         where=where,
@@ -165,7 +165,7 @@ def compact(
         rewrite_all=rewrite_all,
     )
     plan = plan_compaction(
-        found.catalog, found.identifier, options, environment=session.environment
+        handle.catalog, handle.identifier, options, environment=session.environment
     )
     if plan.unknown_partitions:
         names = ", ".join(plan.unknown_partitions)
@@ -176,7 +176,7 @@ def compact(
     with _executor(None if dry_run else engine) as executor:
         run = partial(
             execute_compaction,
-            found.catalog,
+            handle.catalog,
             plan,
             environment=session.environment,
             executor=executor,
@@ -235,7 +235,7 @@ def expire(
 
     Example: lakehouse expire raw.flights --older-than 7d
     """
-    found = session.table(table)
+    handle = session.table(table)
     options = ExpiryOptions(
         older_than_ms=None
         if older_than is None
@@ -245,7 +245,7 @@ def expire(
         remove_files=not keep_files,
         remove_old_metadata=old_metadata,
     )
-    arguments = (found.catalog, found.identifier, options)
+    arguments = (handle.catalog, handle.identifier, options)
     plan = partial(plan_expiry, *arguments, environment=session.environment)
     run = partial(expire_snapshots, *arguments, environment=session.environment)
     session.carry_out(plan, run, dry_run=dry_run)
@@ -275,15 +275,15 @@ def rewrite_manifests(
 
     Example: lakehouse rewrite-manifests raw.flights --dry-run
     """
-    found = session.table(table)
+    handle = session.table(table)
     if columnar:
-        _write_columnar(session, found, dry_run=dry_run)
+        _write_columnar(session, handle, dry_run=dry_run)
         return
     options = ManifestRewriteOptions(target_size_bytes=target_size, force=force)
     plan = plan_manifest_rewrite(
-        found.catalog, found.identifier, options, environment=session.environment
+        handle.catalog, handle.identifier, options, environment=session.environment
     )
-    run = partial(execute_manifest_rewrite, found.catalog, plan, environment=session.environment)
+    run = partial(execute_manifest_rewrite, handle.catalog, plan, environment=session.environment)
     session.carry_out(plan, run, dry_run=dry_run)
 
 
@@ -454,10 +454,10 @@ def remove_orphans(
 
     Example: lakehouse remove-orphans raw.flights --dry-run
     """
-    found = session.table(table)
+    handle = session.table(table)
     now_ms = session.environment.now_ms()
     options = OrphanOptions(
-        older_than_ms=now_ms - _policy(session, found).orphan_age_ms
+        older_than_ms=now_ms - _policy(session, handle).orphan_age_ms
         if older_than is None
         else moment_ms(older_than, now_ms),
         trash=not no_trash,
@@ -467,7 +467,7 @@ def remove_orphans(
         force=force,
     )
     plan = plan_orphan_removal(
-        found.catalog, found.identifier, options, environment=session.environment
+        handle.catalog, handle.identifier, options, environment=session.environment
     )
-    run = partial(execute_orphan_removal, found.catalog, plan, environment=session.environment)
+    run = partial(execute_orphan_removal, handle.catalog, plan, environment=session.environment)
     session.carry_out(plan, run, dry_run=dry_run)

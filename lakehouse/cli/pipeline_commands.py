@@ -41,9 +41,9 @@ def plan_changes(
     Example: lakehouse plan-changes raw.flights
     """
     module: Any = load_module("lakehouse.orchestration.planned_changes", "dagster")
-    found = module.planned_changes(session.lake, tables or ())
-    session.report(found)
-    if found.changes:
+    plan = module.planned_changes(session.lake, tables or ())
+    session.report(plan)
+    if plan.changes:
         raise typer.Exit(2)
 
 
@@ -108,8 +108,8 @@ def lineage(
     Example: lakehouse lineage marts/aircraft --replay
     """
     module: Any = load_module("lakehouse.orchestration.lineage.replay", "dagster")
-    found = module.lineage(session.lake, asset, partition=partition, replay=replay)
-    session.show(found.to_dict(), found)
+    answer = module.lineage(session.lake, asset, partition=partition, replay=replay)
+    session.show(answer.to_dict(), answer)
 
 
 def why(
@@ -137,11 +137,11 @@ def why(
     Example: lakehouse why marts.carrier_day --where "day = DATE '2013-02-09' and carrier = 'UA'"
     """
     module: Any = load_module("lakehouse.orchestration.lineage.why", "dagster")
-    found = module.why(
+    answer = module.why(
         session.lake, table, where, column=column, snapshot_id=snapshot, run=run, sample=sample
     )
-    session.show(found.to_dict(), found)
-    if found.equal is False:
+    session.show(answer.to_dict(), answer)
+    if answer.equal is False:
         raise typer.Exit(1)
 
 
@@ -155,8 +155,8 @@ def why_not(
     Example: lakehouse why-not clean.flights --where "flight = 734 and carrier = 'UA'"
     """
     module: Any = load_module("lakehouse.orchestration.lineage.why_not", "dagster")
-    found = module.why_not(session.lake, table, where)
-    session.show(found.to_dict(), found)
+    answer = module.why_not(session.lake, table, where)
+    session.show(answer.to_dict(), answer)
 
 
 def impact(
@@ -180,10 +180,10 @@ def impact(
     Example: lakehouse impact raw.flights --file 2013-02-09.jsonl.gz --line 7
     """
     module: Any = load_module("lakehouse.orchestration.lineage.impact", "dagster")
-    found = module.impact(
+    answer = module.impact(
         session.lake, table, file=file, lines=line or (), where=where, sample=sample
     )
-    session.show(found.to_dict(), found)
+    session.show(answer.to_dict(), answer)
 
 
 def undo(
@@ -268,12 +268,12 @@ def forget(
     lake = session.shared_lake
     if file is None:
         module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
-        found = module.forget(lake, where, tables or (), apply=apply)
+        forgetting = module.forget(lake, where, tables or (), apply=apply)
     else:
         module = load_module("lakehouse.orchestration.lineage.forget_lines", "dagster")
-        found = module.forget_lines(lake, file, line or (), tables or (), apply=apply)
-    session.report(found)
-    if found.left or found.unreachable:
+        forgetting = module.forget_lines(lake, file, line or (), tables or (), apply=apply)
+    session.report(forgetting)
+    if forgetting.left or forgetting.unreachable:
         raise typer.Exit(1)
 
 

@@ -72,9 +72,9 @@ def files(
 
     Example: lakehouse files raw.flights --where "carrier = 'UA'"
     """
-    found = session.table(table)
-    metadata = found.metadata
-    planned = _scan(session, found, where, snapshot, as_of).plan()
+    handle = session.table(table)
+    metadata = handle.metadata
+    planned = _scan(session, handle, where, snapshot, as_of).plan()
     specs = metadata.specs()
     rows: list[dict[str, Any]] = [
         {
@@ -92,7 +92,7 @@ def files(
     ]
     lines = [
         (
-            _relative(row["file_path"], found.location),
+            _relative(row["file_path"], handle.location),
             row["partition"],
             f"{row['record_count']:,}",
             human_bytes(row["file_size_in_bytes"]),
@@ -123,10 +123,10 @@ def plan(
 
     Example: lakehouse plan raw.flights --where "date(event_ts) = '2013-03-01'"
     """
-    found = session.table(table)
-    planned = _scan(session, found, where, snapshot, as_of, select).plan()
+    handle = session.table(table)
+    planned = _scan(session, handle, where, snapshot, as_of, select).plan()
     len(planned.files)
-    session.show({"table": found.name, **planned.report.to_dict()}, planned.report)
+    session.show({"table": handle.name, **planned.report.to_dict()}, planned.report)
 
 
 def sql(

@@ -86,7 +86,7 @@ def check_(
     _show(session, results)
     if dry_run:
         session.confirm_dry_run()
-    if any(one.standing.state is State.CONTRADICTED for one in results):
+    if any(result.standing.state is State.CONTRADICTED for result in results):
         raise typer.Exit(1)
 
 
@@ -104,11 +104,13 @@ def suggest(
     names = tables or [
         name for name in session.lake.list_tables() if not name.startswith(f"{NAMESPACE}.")
     ]
-    found = [one for name in names if (one := profile(session.table(name))) is not None]
+    profiles = [
+        profiled for name in names if (profiled := profile(session.table(name))) is not None
+    ]
     lines = [] if reports is None else reports.read_text("utf-8").splitlines()
     drafts = written_comments(survey(session.lake, names), names)
-    drafts += propose(found, [json.loads(line) for line in lines if line.strip()])
-    session.show([one.to_json() for one in drafts], Text(write_statements(drafts)))
+    drafts += propose(profiles, [json.loads(line) for line in lines if line.strip()])
+    session.show([draft.to_json() for draft in drafts], Text(write_statements(drafts)))
 
 
 def import_(
@@ -136,10 +138,10 @@ def import_(
 ) -> None:
     """Bind statements to tables and keep them; earlier ones about these tables are replaced."""
     seen = survey(session.lake)
-    names = {one.name: one for one in seen.names.values()}
-    drafts = [one for file in files for one in _drafts(file, names)]
-    statements = [bind(one, names, seen.now_ms) for one in drafts]
-    covered = set() if keep_others else {one.table for one in drafts}
+    names = {table.name: table for table in seen.names.values()}
+    drafts = [draft for file in files for draft in _drafts(file, names)]
+    statements = [bind(draft, names, seen.now_ms) for draft in drafts]
+    covered = set() if keep_others else {draft.table for draft in drafts}
     plan = _plan(seen, statements, covered)
     if not dry_run:
         done = keep_statements(
@@ -147,13 +149,15 @@ def import_(
         )
         if not no_docs:
             plan["documented"] = list(done.documented)
-        contradicted = [one for one in done.checked if one.standing.state is State.CONTRADICTED]
-        plan["contradicted"] = [one.draft.statement_id for one in contradicted]
-    counts = {key: len(found) for key, found in plan.items()}
+        contradicted = [
+            result for result in done.checked if result.standing.state is State.CONTRADICTED
+        ]
+        plan["contradicted"] = [result.draft.statement_id for result in contradicted]
+    counts = {key: len(ids) for key, ids in plan.items()}
     lines = [
-        f"{key:13} {', '.join(found[:8])}{' ...' if len(found) > 8 else ''}"
-        for key, found in plan.items()
-        if found
+        f"{key:13} {', '.join(ids[:8])}{' ...' if len(ids) > 8 else ''}"
+        for key, ids in plan.items()
+        if ids
     ]
     session.show(plan, Text("\n".join([_counted(counts), *lines])))
     if dry_run:
@@ -177,7 +181,7 @@ def export(
     seen = survey(session.lake, tables or None)
     left_out: Sequence[str] = ()
     if form is Form.YAML:
-        text = write_statements([seen.draft(one) for one in seen.statements])
+        text = write_statements([seen.draft(statement) for statement in seen.statements])
     else:
         document = osi_of(seen)
         if form is Form.DBT:
@@ -190,7 +194,7 @@ def export(
         return
     out.write_text(text, "utf-8")
     lines = [f"{len(seen.statements)} statements in {out}"]
-    lines += [f"left out for dbt: {one}" for one in left_out]
+    lines += [f"left out for dbt: {reason}" for reason in left_out]
     session.show({"written": str(out), "left_out": list(left_out)}, Text("\n".join(lines)))
 
 
@@ -198,18 +202,18 @@ def edit_statements(session: Session, table: str) -> None:
     """Open the statements about a table in the editor and keep what comes back."""
     session.table(table)
     seen = survey(session.lake)
-    said = [one for one in seen.statements if seen.draft(one).table == table]
-    drafts = [seen.draft(one) for one in said]
+    stated = [statement for statement in seen.statements if seen.draft(statement).table == table]
+    drafts = [seen.draft(statement) for statement in stated]
     before = write_statements(drafts) if drafts else f"table: {table}\nstatements: []\n"
     after = click.edit(before, extension=".yaml")
     if after is None or after == before:
         session.console.print("Nothing changed.")
         return
-    names = {one.name: one for one in seen.names.values()}
+    names = {table.name: table for table in seen.names.values()}
     edited = parse_any(after, "the edited text", names)
-    if others := sorted({one.table for one in edited} - {table}):
+    if others := sorted({draft.table for draft in edited} - {table}):
         raise InvalidInputError(f"These are statements about {table}, not {', '.join(others)}")
-    statements = [bind(one, names, seen.now_ms) for one in edited]
+    statements = [bind(draft, names, seen.now_ms) for draft in edited]
     plan = _plan(seen, statements, {table})
     store = StatementStore(session.lake)
     store.put(statements, replace=True)
@@ -222,12 +226,13 @@ def statement_lines(stated: list[Checked]) -> list[RenderableType]:
     """What `describe` shows of them."""
     rows = [
         (
-            Text(str(one.standing.state), style=_STYLES[one.standing.state]),
-            str(one.draft.kind),
-            one.draft.column or "",
-            one.draft.text or ", ".join(f"{key} {value}" for key, value in one.draft.claim.items()),
+            Text(str(result.standing.state), style=_STYLES[result.standing.state]),
+            str(result.draft.kind),
+            result.draft.column or "",
+            result.draft.text
+            or ", ".join(f"{key} {value}" for key, value in result.draft.claim.items()),
         )
-        for one in stated
+        for result in stated
     ]
     shown = listing(("state", "statement", "about", ""), rows, limit=len(rows))
     return [Text(""), shown] if rows else []
@@ -237,7 +242,7 @@ def osi_of(seen: Survey) -> OsiDocument:
     """The OSI document of a survey."""
     return osi_document(
         seen.lake.name,
-        [(seen.draft(one), seen.standing(one)) for one in seen.statements],
+        [(seen.draft(statement), seen.standing(statement)) for statement in seen.statements],
         {table.name: table.schema() for table in seen.tables.values()},
     )
 
@@ -247,8 +252,8 @@ def _drafts(file: Path, names: Mapping[str, TableNames]) -> list[Draft]:
     if file.suffix != ".py":
         return parse_any(file.read_text("utf-8"), str(file), names)
     assets: Any = load_module("lakehouse.orchestration.asset_statements", "dagster")
-    found: list[Draft] = assets.drafts_of_assets(assets.specs_of_file(file), names, str(file))
-    return found
+    drafts: list[Draft] = assets.drafts_of_assets(assets.specs_of_file(file), names, str(file))
+    return drafts
 
 
 def _plan(seen: Survey, statements: list[Statement], covered: set[str]) -> dict[str, list[str]]:
@@ -256,36 +261,38 @@ def _plan(seen: Survey, statements: list[Statement], covered: set[str]) -> dict[
 
     It removes only statements about the tables that it names.
     """
-    known = {one.statement_id: one for one in seen.statements}
-    new = {one.statement_id: one for one in statements}
-    same = {key for key in new if key in known and known[key].digest() == new[key].digest()}
+    before = {statement.statement_id: statement for statement in seen.statements}
+    new = {statement.statement_id: statement for statement in statements}
+    same = {key for key in new if key in before and before[key].digest() == new[key].digest()}
     return {
-        "added": sorted(set(new) - set(known)),
-        "changed": sorted(set(new) & set(known) - same),
+        "added": sorted(set(new) - set(before)),
+        "changed": sorted(set(new) & set(before) - same),
         "removed": sorted(
-            key for key, one in known.items() if key not in new and seen.draft(one).table in covered
+            key
+            for key, statement in before.items()
+            if key not in new and seen.draft(statement).table in covered
         ),
         "unchanged": sorted(same),
     }
 
 
 def _show(session: Session, results: list[Checked]) -> None:
-    data = [one.to_json() for one in results]
+    data = [result.to_json() for result in results]
     worst = sorted(
-        results, key=lambda one: (list(_STYLES).index(one.standing.state), one.draft.table)
+        results, key=lambda result: (list(_STYLES).index(result.standing.state), result.draft.table)
     )
     rows = [
         (
-            Text(str(one.standing.state), style=_STYLES[one.standing.state]),
-            one.draft.table + (f".{one.draft.column}" if one.draft.column else ""),
-            str(one.draft.kind),
-            one.draft.statement_id,
-            one.standing.reason,
+            Text(str(result.standing.state), style=_STYLES[result.standing.state]),
+            result.draft.table + (f".{result.draft.column}" if result.draft.column else ""),
+            str(result.draft.kind),
+            result.draft.statement_id,
+            result.standing.reason,
         )
-        for one in worst
-        if one.standing.state is not State.VERIFIED
+        for result in worst
+        if result.standing.state is not State.VERIFIED
     ]
-    counts = Counter(str(one.standing.state) for one in results)
+    counts = Counter(str(result.standing.state) for result in results)
     summary = Text(_counted(counts) or "No statements.")
     shown = listing(("state", "about", "kind", "statement", "why"), rows, limit=len(rows))
     session.show(data, Group(summary, shown) if rows else summary)

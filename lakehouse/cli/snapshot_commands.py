@@ -32,8 +32,8 @@ def history(
 
     Example: lakehouse history raw.flights --limit 5
     """
-    found = session.table(table)
-    metadata = found.metadata
+    handle = session.table(table)
+    metadata = handle.metadata
     current = {
         snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)
     }
@@ -55,7 +55,7 @@ def history(
                 key: value for key, value in snapshot.summary.items() if key != "operation"
             },
         }
-        for snapshot in reversed(found.snapshots())
+        for snapshot in reversed(handle.snapshots())
     ]
     lines = [
         (
@@ -75,7 +75,7 @@ def history(
         limit=limit,
         total=len(rows),
     )
-    session.show(rows[:limit], pretty if rows else Text(f"{found.name} has no snapshots yet."))
+    session.show(rows[:limit], pretty if rows else Text(f"{handle.name} has no snapshots yet."))
 
 
 def _change(summary: dict[str, str], what: str) -> str:
@@ -114,33 +114,35 @@ def rollback(
 
     Example: lakehouse rollback raw.flights --as-of 2h
     """
-    found = session.table(table)
+    handle = session.table(table)
     if (snapshot is None) == (as_of is None):
         raise typer.BadParameter("Give a snapshot id (or branch or tag), or --as-of.")
-    before = found.metadata.current_snapshot_id
+    before = handle.metadata.current_snapshot_id
     if as_of is not None:
-        target = found.metadata.snapshot_as_of(
+        target = handle.metadata.snapshot_as_of(
             moment_ms(as_of, session.environment.now_ms())
         ).snapshot_id
     else:
-        target = find_snapshot(found, str(snapshot))
-    if not force and target not in {one.snapshot_id for one in found.metadata.ancestors(before)}:
+        target = find_snapshot(handle, str(snapshot))
+    if not force and target not in {
+        ancestor.snapshot_id for ancestor in handle.metadata.ancestors(before)
+    }:
         raise InvalidInputError(
-            f"Snapshot {target} is no ancestor of the current snapshot {before} of {found.name}; "
+            f"Snapshot {target} is no ancestor of the current snapshot {before} of {handle.name}; "
             "go there with --force"
         )
     if not dry_run and force:
-        found.transaction().set_current_snapshot(target).commit()
+        handle.transaction().set_current_snapshot(target).commit()
     elif not dry_run:
-        found.rollback_to(target)
+        handle.rollback_to(target)
     data = {
-        "table": found.name,
+        "table": handle.name,
         "from_snapshot_id": before,
         "snapshot_id": target,
         "dry_run": dry_run,
     }
     verb = "Would roll" if dry_run else "Rolled"
-    session.show(data, Text(f"{verb} {found.name} back from snapshot {before} to {target}."))
+    session.show(data, Text(f"{verb} {handle.name} back from snapshot {before} to {target}."))
 
 
 def find_snapshot(table: Table, text: str) -> int:
@@ -175,26 +177,26 @@ def tag(
 
     Example: lakehouse tag raw.flights audit-2026 --keep 365d
     """
-    found = session.table(table)
+    handle = session.table(table)
     if delete:
         if snapshot is not None or keep is not None:
             raise typer.BadParameter("--delete goes with neither --snapshot nor --keep.")
-        snapshot_id = found.metadata.ref(name).snapshot_id
-        if found.metadata.ref(name).type != "tag":
-            raise InvalidInputError(f"{name} of {found.name} is a branch, not a tag")
-        found.remove_ref(name)
+        snapshot_id = handle.metadata.ref(name).snapshot_id
+        if handle.metadata.ref(name).type != "tag":
+            raise InvalidInputError(f"{name} of {handle.name} is a branch, not a tag")
+        handle.remove_ref(name)
     else:
         target = (
-            found.metadata.current_snapshot_id
+            handle.metadata.current_snapshot_id
             if snapshot is None
-            else find_snapshot(found, snapshot)
+            else find_snapshot(handle, snapshot)
         )
         if target is None:
-            raise InvalidInputError(f"{found.name} has no snapshot to tag yet")
+            raise InvalidInputError(f"{handle.name} has no snapshot to tag yet")
         snapshot_id = target
-        found.create_tag(
+        handle.create_tag(
             name, snapshot_id, max_ref_age_ms=None if keep is None else duration_ms(keep)
         )
-    data = {"table": found.name, "tag": name, "snapshot_id": snapshot_id, "deleted": delete}
-    text = f"Removed tag {name} from" if delete else f"Tagged {found.name} as {name} at"
-    session.show(data, Text(f"{text} {found.name if delete else f'snapshot {snapshot_id}'}."))
+    data = {"table": handle.name, "tag": name, "snapshot_id": snapshot_id, "deleted": delete}
+    text = f"Removed tag {name} from" if delete else f"Tagged {handle.name} as {name} at"
+    session.show(data, Text(f"{text} {handle.name if delete else f'snapshot {snapshot_id}'}."))

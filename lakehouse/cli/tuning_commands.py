@@ -67,23 +67,23 @@ def tune(
     """
     if apply and undo:
         raise InvalidInputError("--apply adopts a layout, --undo takes it back: one at a time")
-    found = session.table(table)
+    handle = session.table(table)
     if undo:
-        _show(session, found, adoption.undo(found))
+        _show(session, handle, adoption.undo(handle))
         return
-    if not (apply and adoption.is_adopting(found)):
-        asked = check_queries(query, found.schema()) if query else None
+    if not (apply and adoption.is_adopting(handle)):
+        queries = check_queries(query, handle.schema()) if query else None
         reports = scan_reports(session, scans) or adoption.recorded_scans(session.lake)
-        trial = try_layouts(found, asked, reports=reports, prices=Prices(days=days))
+        trial = try_layouts(handle, queries, reports=reports, prices=Prices(days=days))
         if apply and trial.verdict.adopt:
-            trial = adoption.adopt(found, trial)
+            trial = adoption.adopt(handle, trial)
             adoption.record(session.lake, trial, trial.snapshot_id)
         if not (apply and trial.verdict.adopt):
             session.report(trial)
             return
     with session.progress() as progress:
-        done = adoption.step(found, budget_bytes=budget, progress=progress)
-    _show(session, found, done)
+        done = adoption.step(handle, budget_bytes=budget, progress=progress)
+    _show(session, handle, done)
 
 
 def _show(session: Session, table: Table, done: adoption.Adoption) -> None:

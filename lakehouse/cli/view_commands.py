@@ -53,8 +53,8 @@ def create(
         engine=engine,
         partition_by=partition_by or (),
     )
-    said = f"Created {made.name}; lakehouse materialized-view refresh {made.name} computes its rows"
-    session.show({"view": made.name, "storage_table": made.storage}, Text(f"{said}."))
+    text = f"Created {made.name}; lakehouse materialized-view refresh {made.name} computes its rows"
+    session.show({"view": made.name, "storage_table": made.storage}, Text(f"{text}."))
 
 
 def refresh(

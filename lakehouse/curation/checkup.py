@@ -65,9 +65,9 @@ def check_statements(
         One result a statement, in the order of ids.
     """
     seen = survey(lake, tables)
-    results, kept = check(seen, run_evidence=run_evidence)
+    results, verifications = check(seen, run_evidence=run_evidence)
     if record:
-        StatementStore(lake).record(kept)
+        StatementStore(lake).record(verifications)
     return results
 
 
@@ -86,7 +86,7 @@ def statements_about(
 
 def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], list[Verification]]:
     """The results of a check, and the verdicts worth keeping. Nothing is written."""
-    results, kept = [], []
+    results, verifications = [], []
     for statement in seen.statements:
         now = seen.standing(statement)
         by, verdict = _decided(seen, statement, now)
@@ -95,24 +95,24 @@ def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], li
             by, verdict = "evidence", seen.run_evidence(statement, extent)
         if verdict is not None and (by == "evidence" or not seen.is_current(statement)):
             made = seen.verification(statement, verdict, by)
-            kept.append(made)
+            verifications.append(made)
             seen.keep(made)
             now = seen.standing(statement)
         results.append(Checked(statement, seen.draft(statement), now, by))
-    return results, kept
+    return results, verifications
 
 
 def accept(lake: Lakehouse, statements: Sequence[Statement], by: str) -> None:
     """Keep that a person read statements that have no evidence, at the tables as they are now."""
     seen = survey(lake, {statement.draft.table for statement in statements})
-    known = {statement.statement_id: statement.digest() for statement in seen.statements}
+    digests = {statement.statement_id: statement.digest() for statement in seen.statements}
     read = Verdict(Outcome.HOLDS, f"stated by {by}")
     StatementStore(lake).record(
         [
             seen.verification(statement, read, statement.draft.author or by)
             for statement in statements
             if statement.evidence is None
-            and known.get(statement.statement_id) == statement.digest()
+            and digests.get(statement.statement_id) == statement.digest()
             and not seen.is_current(statement)
         ]
     )
@@ -123,20 +123,20 @@ def _decided(seen: Survey, statement: Statement, now: Standing) -> tuple[str, Ve
 
     None when the data has to be asked, or there is nothing to keep.
     """
-    found = now.verdict
+    verdict = now.verdict
     last = seen.verifications.get(statement.statement_id)
-    if found is None:
+    if verdict is None:
         return "", None
-    if found.outcome in (Outcome.HOLDS, Outcome.FAILS):
-        return "metadata", found
-    if found.outcome is Outcome.CARRIES and last is not None and statement.evidence is not None:
+    if verdict.outcome in (Outcome.HOLDS, Outcome.FAILS):
+        return "metadata", verdict
+    if verdict.outcome is Outcome.CARRIES and last is not None and statement.evidence is not None:
         outcome = Outcome.HOLDS if last.holds else Outcome.FAILS
         return last.by, Verdict(outcome, last.reason, observed=last.observed)
     return ("" if last is None else last.by), None
 
 
 def _wants_evidence(statement: Statement, now: Standing) -> bool:
-    found = now.verdict
-    cannot_run = found and (found.outcome, found.extent) == (Outcome.UNKNOWN, Extent.NOTHING)
+    verdict = now.verdict
+    cannot_run = verdict and (verdict.outcome, verdict.extent) == (Outcome.UNKNOWN, Extent.NOTHING)
     in_doubt = now.state in (State.UNVERIFIED, State.CONTRADICTED)
     return statement.evidence is not None and in_doubt and not cannot_run

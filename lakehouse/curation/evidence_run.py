@@ -87,8 +87,8 @@ class EvidenceRunner:
                 return self._references(draft, check)
             if check.name not in INCREMENTAL:
                 return self._newest(draft, check)
-            known = last.get(MEASURE, {}) if extent is Extent.CHANGED_FILES else {}
-            return self._incremental(draft, check, changes, known, since)
+            measured = last.get(MEASURE, {}) if extent is Extent.CHANGED_FILES else {}
+            return self._incremental(draft, check, changes, measured, since)
         except LakehouseError as error:
             if error.retryable:
                 raise
@@ -99,7 +99,7 @@ class EvidenceRunner:
         draft: Draft,
         check: Check,
         changes: Mapping[str, Change],
-        known: Mapping[str, Measure],
+        measured: Mapping[str, Measure],
         since: Mapping[str, int | None],
     ) -> Verdict:
         sides = {"own": (draft.table, check.arguments.get("column"), "where")}
@@ -111,17 +111,17 @@ class EvidenceRunner:
             select = [] if column is None else [split_column(column, name, self._tables)[1]]
             condition = check.arguments.get(where)
             change = changes[name]
-            if side not in known or change.added is None or change.removed is None:
-                if side in known and change.same_rows:
-                    measures[side] = dict(known[side])
+            if side not in measured or change.added is None or change.removed is None:
+                if side in measured and change.same_rows:
+                    measures[side] = dict(measured[side])
                     continue
                 measures[side] = measure(check, self._read(name, select, condition))
                 continue
-            found = combined(
-                known[side], measure(check, self._read(name, select, condition, change.added))
+            added = combined(
+                measured[side], measure(check, self._read(name, select, condition, change.added))
             )
             gone = measure(check, self._read(name, select, condition, change.removed, since[name]))
-            measures[side] = combined(found, gone, -1)
+            measures[side] = combined(added, gone, -1)
         found_verdict = verdict(check, measures["own"], measures.get("to"))
         return Verdict(
             found_verdict.outcome,
@@ -133,8 +133,8 @@ class EvidenceRunner:
         to_table, to_column = self._other(check.arguments["to"], draft.table)
         column = split_column(check.arguments["column"], draft.table, self._tables)[1]
         values = self._whole(draft.table, [column], check.arguments.get("where")).column(0)
-        known = self._whole(to_table, [str(to_column)], check.arguments.get("to_where")).column(0)
-        return references_verdict(check, values, known)
+        keys = self._whole(to_table, [str(to_column)], check.arguments.get("to_where")).column(0)
+        return references_verdict(check, values, keys)
 
     def _newest(self, draft: Draft, check: Check) -> Verdict:
         """The newest value in the rows, for columns without bounds in metadata; judged alike."""
@@ -185,19 +185,19 @@ class EvidenceRunner:
 
 def _reach(batch: pa.RecordBatch, path: str) -> pa.Array:
     """A column, or a field of a struct."""
-    top, *rest = path.split(".")
+    top, *inner = path.split(".")
     column = batch.column(top)
-    return pc.struct_field(column, rest) if rest else column
+    return pc.struct_field(column, inner) if inner else column
 
 
 def _kind(schema: pa.Schema, path: str) -> pa.DataType:
     """The type of a column, or of a field of a struct."""
-    top, *rest = path.split(".")
+    top, *inner = path.split(".")
     kind = schema.field(top).type
-    for name in rest:
+    for name in inner:
         kind = kind.field(name).type
     return kind
 
 
-def _shown(own: Measure) -> dict[str, Any]:
-    return {key: value for key, value in own.items() if not isinstance(value, Mapping)}
+def _shown(measure: Measure) -> dict[str, Any]:
+    return {key: value for key, value in measure.items() if not isinstance(value, Mapping)}

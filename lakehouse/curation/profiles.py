@@ -62,7 +62,9 @@ def profile(table: Table) -> TableProfile | None:
     snapshot = table.current_snapshot()
     if snapshot is None:
         return None
-    names = [one.name for one in table.schema().fields if isinstance(one.field_type, PrimitiveType)]
+    names = [
+        field.name for field in table.schema().fields if isinstance(field.field_type, PrimitiveType)
+    ]
     columns = {}
     rows = 0
     for name in names:

@@ -1,8 +1,8 @@
 """Statements that the data suggests, each with its evidence, for a person to accept.
 
 Keys, references, enumerations, missing-value codes, sums that agree between tables (and so their
-units), copies of tables; from scan reports the columns that nobody reads and the filters that
-everybody uses. Nothing is said that was not seen.
+units), copies of tables; from scan reports the columns that no query reads and the filters that
+every query uses. Every proposal rests on data or reports.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def propose(
     """
     keys = {profile.name: single_keys(profile) for profile in profiles}
     used = list(reports)
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for profile in profiles:
-        found += _with_place(profile, _grain(profile, keys[profile.name]))
-        found += _with_place(profile, _codes(profile))
-        found += _with_place(profile, _references(profile, profiles, keys))
-        found += _with_place(profile, _sums(profile, profiles))
-        found += _with_place(profile, _copies(profile, profiles, keys))
-        found += _with_place(profile, _use(profile, used))
-    return [draft_of(plain(proposal), "proposal") for proposal in found]
+        proposals += _with_place(profile, _grain(profile, keys[profile.name]))
+        proposals += _with_place(profile, _codes(profile))
+        proposals += _with_place(profile, _references(profile, profiles, keys))
+        proposals += _with_place(profile, _sums(profile, profiles))
+        proposals += _with_place(profile, _copies(profile, profiles, keys))
+        proposals += _with_place(profile, _use(profile, used))
+    return [draft_of(plain(proposal), "proposal") for proposal in proposals]
 
 
 def single_keys(profile: TableProfile) -> list[str]:
@@ -223,22 +223,22 @@ def _parts(name: str) -> set[str]:
 
 
 def _sums(profile: TableProfile, profiles: Sequence[TableProfile]) -> Iterator[Proposal]:
-    for one, other in itertools.product(profile.columns.values(), profiles):
-        if other is profile or not one.total or _is_key_like(one):
+    for column, other in itertools.product(profile.columns.values(), profiles):
+        if other is profile or not column.total or _is_key_like(column):
             continue
         for target in other.columns.values():
             if not target.total or _is_key_like(target):
                 continue
             for factor, what in _FACTORS.items():
-                if abs(one.total - factor * target.total) > 1e-7 * abs(one.total):
+                if abs(column.total - factor * target.total) > 1e-7 * abs(column.total):
                     continue
                 yield {
                     "kind": "warning",
-                    "column": one.name,
+                    "column": column.name,
                     "text": f"Adds up to {other.name}.{target.name}, in {what}.",
                     "evidence": {
                         "check": "sum_equal",
-                        "column": one.name,
+                        "column": column.name,
                         "to": f"{other.name}.{target.name}",
                         "to_factor": factor,
                         "tolerance": 1e-7,
@@ -261,8 +261,8 @@ def _copies(
             continue
         common = [
             name
-            for name, one in profile.columns.items()
-            if name in other.columns and other.columns[name].kind == one.kind
+            for name, column in profile.columns.items()
+            if name in other.columns and other.columns[name].kind == column.kind
         ]
         mine = profile.columns[shared[0]].different
         inside = pc.all(pc.is_in(mine, value_set=other.columns[shared[0]].different)).as_py()
@@ -280,7 +280,7 @@ def _copies(
 
 
 def _use(profile: TableProfile, reports: Sequence[Mapping[str, Any]]) -> Iterator[Proposal]:
-    """Columns that nobody reads, filters that everybody uses."""
+    """Columns that no query reads, filters that every query uses."""
     of_table = [report for report in reports if report.get("table") == profile.name]
     if len(of_table) < _LEAST_SCANS:
         return

@@ -43,9 +43,9 @@ def standard_fields(checked: Iterable[Checked]) -> dict[str, StandardFields]:
         draft = statement.draft
         served = statement.standing.state in _SERVED
         if draft.column is not None and draft.kind in _IN_DOC and draft.text:
-            said = docs.setdefault(draft.table, {}).setdefault(draft.column, [])
+            texts = docs.setdefault(draft.table, {}).setdefault(draft.column, [])
             if served:
-                said.append(draft.text)
+                texts.append(draft.text)
         elif draft.column is None and draft.kind in _IN_COMMENT and draft.text and served:
             order = _IN_COMMENT.index(draft.kind)
             comments.setdefault(draft.table, []).append((order, draft.text))
@@ -53,7 +53,7 @@ def standard_fields(checked: Iterable[Checked]) -> dict[str, StandardFields]:
             owners[draft.table] = str(draft.claim["owner"])
     return {
         table: StandardFields(
-            {column: " ".join(said) or None for column, said in docs.get(table, {}).items()},
+            {column: " ".join(texts) or None for column, texts in docs.get(table, {}).items()},
             {
                 name: value
                 for name, value in (

@@ -45,7 +45,7 @@ def keep_statements(
     """
     StatementStore(lake).put(statements, replace=replace)
     accept(lake, statements, by)
-    checked, kept = check(survey(lake))
-    StatementStore(lake).record(kept)
+    checked, verifications = check(survey(lake))
+    StatementStore(lake).record(verifications)
     written = write_standard_fields(lake, standard_fields(checked)) if documents else []
     return Imported(checked, written)

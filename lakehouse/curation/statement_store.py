@@ -1,6 +1,6 @@
 """Statements and their verifications as two tables of the catalog they are about.
 
-`semantics.statements` holds what is said now; its snapshots hold what was said before.
+`semantics.statements` holds the current statements; its snapshots hold earlier ones.
 `semantics.verifications` grows by a row each time that a statement is looked at. The digest of a
 table's statements stands in the table's own properties.
 """
@@ -73,23 +73,25 @@ class StatementStore:
             The snapshot of the table of statements; None when nothing changed.
         """
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
-        known = {
+        before = {
             statement.statement_id: statement
             for statement in statements_of(table.scan().to_arrow())
         }
         new = {statement.statement_id: statement for statement in statements}
         tables = {statement.subject.table_uuid: statement.subject.table for statement in statements}
-        kept = {
-            key: one
-            for key, one in known.items()
-            if key not in new and not (replace and one.subject.table_uuid in tables)
+        after = {
+            key: statement
+            for key, statement in before.items()
+            if key not in new and not (replace and statement.subject.table_uuid in tables)
         }
-        for key, one in new.items():
-            old = known.get(key)
-            kept[key] = old if old is not None and old.digest() == one.digest() else one
-        if kept == known:
+        for key, statement in new.items():
+            old = before.get(key)
+            after[key] = (
+                old if old is not None and old.digest() == statement.digest() else statement
+            )
+        if after == before:
             return None
-        ordered = [kept[key] for key in sorted(kept)]
+        ordered = [after[key] for key in sorted(after)]
         snapshot = table.overwrite(statement_rows(ordered)).snapshot
         self._stamp(ordered, tables)
         return snapshot
@@ -108,39 +110,39 @@ class StatementStore:
             about: the table.
             statements: bound to it; one of the same id replaces the other.
             removals: ids; those that there are not are passed over.
-            expected: the digest of what is said of the table, as it was read before.
+            expected: the digest of the table's statements when they were read.
 
         Returns:
             The snapshot of the table of statements; None when nothing changed.
 
         Raises:
             InvalidStatementError: an id is that of a statement about another table.
-            CommitConflictError: something else is said of the table than was expected.
+            CommitConflictError: the table's statements have changed since.
         """
         if not statements and not self.lake.table_exists(STATEMENTS):
             return None
         table, table_uuid = self._table(STATEMENTS, STATEMENT_SCHEMA), about.metadata.table_uuid
-        known = {
+        before = {
             statement.statement_id: statement
             for statement in statements_of(table.scan().to_arrow())
         }
-        if expected is not None and table_digest(known.values(), table_uuid) != expected:
+        if expected is not None and table_digest(before.values(), table_uuid) != expected:
             raise CommitConflictError(
                 "What is said of the table is not what it was when its digest was read"
             )
         new = {statement.statement_id: statement for statement in statements}
         gone = set(removals) - new.keys()
         for key in sorted(new.keys() | gone):
-            if key in known and known[key].subject.table_uuid != table_uuid:
+            if key in before and before[key].subject.table_uuid != table_uuid:
                 raise InvalidStatementError(f"{key} is the id of a statement about another table")
-        kept = {key: one for key, one in known.items() if key not in gone} | {
-            key: one
-            for key, one in new.items()
-            if key not in known or known[key].digest() != one.digest()
+        after = {key: statement for key, statement in before.items() if key not in gone} | {
+            key: statement
+            for key, statement in new.items()
+            if key not in before or before[key].digest() != statement.digest()
         }
-        if kept == known:
+        if after == before:
             return None
-        ordered = [kept[key] for key in sorted(kept)]
+        ordered = [after[key] for key in sorted(after)]
         snapshot = table.overwrite(statement_rows(ordered)).snapshot
         self._stamp(ordered, {table_uuid: about.name})
         return snapshot
@@ -149,13 +151,13 @@ class StatementStore:
         """Take statements back. Returns the snapshot; None when none of them was there."""
         gone = set(statement_ids)
         table = self._table(STATEMENTS, STATEMENT_SCHEMA)
-        known = statements_of(table.scan().to_arrow())
-        kept = [statement for statement in known if statement.statement_id not in gone]
-        if len(kept) == len(known):
+        before = statements_of(table.scan().to_arrow())
+        after = [statement for statement in before if statement.statement_id not in gone]
+        if len(after) == len(before):
             return None
-        snapshot = table.overwrite(statement_rows(kept)).snapshot
-        removed = [statement.subject for statement in known if statement.statement_id in gone]
-        self._stamp(kept, {subject.table_uuid: subject.table for subject in removed})
+        snapshot = table.overwrite(statement_rows(after)).snapshot
+        removed = [statement.subject for statement in before if statement.statement_id in gone]
+        self._stamp(after, {subject.table_uuid: subject.table for subject in removed})
         return snapshot
 
     def record(self, verifications: Sequence[Verification]) -> Snapshot | None:

@@ -1,4 +1,4 @@
-"""A look at a lakehouse: its tables, what is said of them, and what was seen when it was checked.
+"""A look at a lakehouse: its tables, their statements, and what the last checks of them saw.
 
 What is said is read before the tables that it is about: a statement that is there is about tables
 that are there, unless they were dropped. A look that is given an earlier one reads nothing again
@@ -61,13 +61,13 @@ class Survey:
     Attributes:
         lake: the lakehouse.
         tables: the versions looked at, by uuid.
-        statements: what is said.
+        statements: all that were read.
         verifications: the last one of each statement, by id.
         now_ms: when it was looked at.
         earlier: an earlier look at the same lakehouse; what it found out about tables and
             statements that are the same objects here is not found out again.
         names: of the tables and their columns, by uuid.
-        found: what was found out so far.
+        findings: of this look so far.
         backed: the statements with evidence, by its digest.
         reader: what read it.
     """
@@ -80,7 +80,7 @@ class Survey:
     reader: Reader = field(repr=False)
     earlier: InitVar[Survey | None] = None
     names: dict[str, TableNames] = field(default_factory=dict)
-    found: Findings = field(default_factory=Findings, repr=False)
+    findings: Findings = field(default_factory=Findings, repr=False)
     backed: dict[str, list[Statement]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self, earlier: Survey | None) -> None:
@@ -92,18 +92,18 @@ class Survey:
                 wanted.setdefault(uuid, set()).update(statement.fields_of(uuid))
         for uuid, table in self.tables.items():
             fields = wanted.get(uuid, set())
-            known = None if earlier is None else earlier.found.gatherers.get(uuid)
-            if earlier and known and known.table is table and known.wanted == fields:
-                self.found.gatherers[uuid], self.names[uuid] = known, earlier.names[uuid]
+            gatherer = None if earlier is None else earlier.findings.gatherers.get(uuid)
+            if earlier and gatherer and gatherer.table is table and gatherer.wanted == fields:
+                self.findings.gatherers[uuid], self.names[uuid] = gatherer, earlier.names[uuid]
             else:
-                self.found.gatherers[uuid] = Gatherer(table, fields)
+                self.findings.gatherers[uuid] = Gatherer(table, fields)
                 self.names[uuid] = table_names(table)
         if earlier is not None:
             self._carry(earlier)
 
     def _carry(self, earlier: Survey) -> None:
         """Take over what neither tables, nor words, nor verifications, nor time have changed."""
-        before, now = earlier.found, self.found
+        before, now = earlier.findings, self.findings
         same_words = {id(statement) for statement in earlier.statements}
         for statement in self.statements:
             key = statement.statement_id
@@ -149,17 +149,17 @@ class Survey:
         """Changes to the tables since the verification, by uuid; dropped tables are left out."""
         marks = self._marks(statement)
         return {
-            uuid: self.found.gatherers[uuid].change(marks.get(uuid))
+            uuid: self.findings.gatherers[uuid].change(marks.get(uuid))
             for uuid in statement.tables
-            if uuid in self.found.gatherers
+            if uuid in self.findings.gatherers
         }
 
     def beside(self, statement: Statement) -> list[Statement]:
         """Other statements that the same evidence backs."""
         if statement.evidence is None:
             return []
-        found = self.backed.get(_evidence_of(statement), ())
-        return [other for other in found if other.statement_id != statement.statement_id]
+        backed = self.backed.get(_evidence_of(statement), ())
+        return [other for other in backed if other.statement_id != statement.statement_id]
 
     def standing(self, statement: Statement) -> Standing:
         """The statement's state now."""
@@ -175,23 +175,23 @@ class Survey:
 
     def standings(self) -> dict[str, Standing]:
         """The states of all statements now, by id."""
-        known = self.found.standings
+        standings = self.findings.standings
         for statement in self.statements:
-            if statement.statement_id not in known:
-                known[statement.statement_id] = self.standing(statement)
-        return dict(known)
+            if statement.statement_id not in standings:
+                standings[statement.statement_id] = self.standing(statement)
+        return dict(standings)
 
     def draft(self, statement: Statement) -> Draft:
         """The statement, one of these, under present names."""
-        known = self.found.drafts
-        if statement.statement_id not in known:
-            known[statement.statement_id] = under_present_names(statement, self.names)
-        return known[statement.statement_id]
+        drafts = self.findings.drafts
+        if statement.statement_id not in drafts:
+            drafts[statement.statement_id] = under_present_names(statement, self.names)
+        return drafts[statement.statement_id]
 
     def keep(self, verification: Verification) -> None:
         """Take a verification for the last one of its statement."""
         self.verifications[verification.statement_id] = verification
-        self.found.standings.pop(verification.statement_id, None)
+        self.findings.standings.pop(verification.statement_id, None)
 
     def run_evidence(self, statement: Statement, extent: Extent) -> Verdict:
         """The verdict of the data on a statement."""
@@ -207,7 +207,7 @@ class Survey:
             {table.name: marks.get(uuid) for uuid, table in self.tables.items()},
         )
 
-    def verification(self, statement: Statement, found: Verdict, by: str) -> Verification:
+    def verification(self, statement: Statement, verdict: Verdict, by: str) -> Verification:
         """What to keep of a verdict."""
         changes = self.changes(statement)
         return Verification(
@@ -215,9 +215,9 @@ class Survey:
             digest=statement.digest(),
             at_ms=self.now_ms,
             by=by,
-            holds=found.outcome is Outcome.HOLDS,
-            reason=found.reason,
-            observed=found.observed,
+            holds=verdict.outcome is Outcome.HOLDS,
+            reason=verdict.reason,
+            observed=verdict.observed,
             marks={
                 uuid: Mark.of(change.after, statement.fields_of(uuid))
                 for uuid, change in changes.items()
@@ -267,13 +267,13 @@ def survey(
 
     Args:
         lake: the lakehouse.
-        tables: dotted names; only these, what is said of them, and the tables that this mentions.
+        tables: dotted names; only these, their statements, and the tables that those mention.
             None: all tables.
         as_of_ms: what was said and verified then; the tables are always those of now.
         earlier: an earlier look at the same lakehouse.
 
     Raises:
-        ForbiddenError: the caller may not read what is said.
+        ForbiddenError: the caller may not read statements.
     """
     now_ms = lake.environment.now_ms()
     reader = Reader(lake, None if earlier is None else earlier.reader)
@@ -358,8 +358,8 @@ class Reader:
 
     def tables(self, names: Iterable[str]) -> dict[str, Table]:
         """Those of them that are there, by uuid."""
-        found = (self._newest(name) for name in sorted(names))
-        return {table.metadata.table_uuid: table for table in found if table is not None}
+        newest = (self._newest(name) for name in sorted(names))
+        return {table.metadata.table_uuid: table for table in newest if table is not None}
 
     def every_table(self) -> dict[str, Table]:
         """All but those of statements and of engines' state, by uuid."""
@@ -381,16 +381,18 @@ class Reader:
         return name in self.read.hidden
 
     def statements(self, as_of_ms: int | None = None) -> Sequence[Statement]:
-        """What is said, or was at a time; the same objects as in the earlier look where it is."""
+        """The statements, now or at a time; unchanged ones are the objects of the earlier look."""
         table, before = self._newest(STATEMENTS), self._before
         if as_of_ms is not None:
             return statements_in(table, as_of_ms)
         if before.statements is not None and table is before.tables.get(STATEMENTS):
             self.read.statements = before.statements
         else:
-            known = {statement.statement_id: statement for statement in before.statements or ()}
+            before_by_id = {
+                statement.statement_id: statement for statement in before.statements or ()
+            }
             self.read.statements = [
-                old if (old := known.get(statement.statement_id)) == statement else statement
+                old if (old := before_by_id.get(statement.statement_id)) == statement else statement
                 for statement in statements_in(table)
             ]
         return self.read.statements
@@ -412,10 +414,10 @@ class Reader:
         return self.read.tables[name]
 
     def _loaded(self, name: str) -> Table | None:
-        known = self._before.tables.get(name)
+        loaded = self._before.tables.get(name)
         try:
-            if known is not None and self._lake.catalog.refresh(known.version) is known.version:
-                return known
+            if loaded is not None and self._lake.catalog.refresh(loaded.version) is loaded.version:
+                return loaded
             return self._lake.load_table(name)
         except NoSuchTableError:
             return None

@@ -28,23 +28,23 @@ def written_comments(seen: Survey, tables: Collection[str]) -> list[Draft]:
         seen: the lakehouse.
         tables: dotted names of the tables to look into.
     """
-    said: dict[tuple[str, str | None], list[str]] = {}
+    texts: dict[tuple[str, str | None], list[str]] = {}
     owned = set()
     for draft in map(seen.draft, seen.statements):
-        said.setdefault((draft.table, draft.column), []).append(draft.text)
+        texts.setdefault((draft.table, draft.column), []).append(draft.text)
         if draft.kind is Kind.OWNER:
             owned.add(draft.table)
-    found: list[Draft] = []
+    drafts: list[Draft] = []
     for table in seen.tables.values():
         if table.name not in tables or table.name.startswith(f"{NAMESPACE}."):
             continue
         for column, written in _comments(table):
-            if not _is_said(written, said.get((table.name, column), ())):
-                found.append(_draft(table, kind="description", column=column, text=written))
+            if not _is_covered(written, texts.get((table.name, column), ())):
+                drafts.append(_draft(table, kind="description", column=column, text=written))
         owner = table.properties.get(OWNER)
         if owner and table.name not in owned:
-            found.append(_draft(table, kind="owner", owner=owner))
-    return found
+            drafts.append(_draft(table, kind="owner", owner=owner))
+    return drafts
 
 
 def _comments(table: Table) -> Iterator[tuple[str | None, str]]:
@@ -57,17 +57,17 @@ def _comments(table: Table) -> Iterator[tuple[str | None, str]]:
             yield str(schema.find_column_name(field_id)), doc
 
 
-def _is_said(written: str, texts: Collection[str]) -> bool:
+def _is_covered(written: str, texts: Collection[str]) -> bool:
     """Whether nothing but the texts is written."""
     for text in sorted(texts, key=len, reverse=True):
         written = written.replace(text, "") if text else written
     return not written.strip()
 
 
-def _draft(table: Table, **said: Any) -> Draft:
-    given = {name: value for name, value in said.items() if value is not None}
+def _draft(table: Table, **written: Any) -> Draft:
+    filled = {name: value for name, value in written.items() if value is not None}
     source = f"a comment in schema {table.schema().schema_id} of the table"
     return draft_of(
-        {"table": table.name, "author": "comments of the table", "source": source, **given},
+        {"table": table.name, "author": "comments of the table", "source": source, **filled},
         "comment",
     )

@@ -102,17 +102,17 @@ def recorded(table: Table) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = orjson.loads(text)
+        definition = orjson.loads(text)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        definition = None
+    if not isinstance(definition, dict):
         raise InvalidPropertyError(
             f"{table.name}: the property {DEFINITION} is no JSON object: {text[:100]!r}; remove it "
             f"with remove_properties({DEFINITION!r})",
             property=DEFINITION,
             table=table.name,
         )
-    return found
+    return definition
 
 
 def as_property(definition: Mapping[str, Any]) -> dict[str, str]:
@@ -178,33 +178,33 @@ class Layout:
         Raises:
             InvalidPartitionSpecError: the table cannot be laid out so.
         """
-        known = recorded(table) or {}
-        found = []
-        if self._changed("partition_by", self.partition_by, known):
+        definition = recorded(table) or {}
+        changes = []
+        if self._changed("partition_by", self.partition_by, definition):
             update = UpdatePartitionSpec(table.metadata)
             update.set(*self.partition_by or ())
             if update.spec().spec_id != table.metadata.default_spec_id:
-                found.append(self._change(table, "partition_by", _terms_of(table)))
-        if self._changed("sort_by", self.sort_by, known):
+                changes.append(self._change(table, "partition_by", _terms_of(table)))
+        if self._changed("sort_by", self.sort_by, definition):
             order = UpdateSortOrder(table.metadata)
             _lay_order(order, self.sort_by or ())
             if order.sort_order().order_id != table.metadata.default_sort_order_id:
                 fields = table.metadata.sort_order().fields
                 before = ", ".join(f"{_column(table, f.source_id)} {f.direction}" for f in fields)
-                found.append(self._change(table, "sort_by", before))
+                changes.append(self._change(table, "sort_by", before))
         steps = None if self.layout_by_age is None else _steps(self.layout_by_age)
         before = table.properties.get(LAYOUT_BY_AGE, "")
-        if self._changed("layout_by_age", steps, known) and before != self.layout_by_age:
-            said = "compaction moves closed periods"
+        if self._changed("layout_by_age", steps, definition) and before != self.layout_by_age:
+            meaning = "compaction moves closed periods"
             if not steps:
-                said = "compaction brings closed periods back to the table's partitions"
+                meaning = "compaction brings closed periods back to the table's partitions"
             after = self.layout_by_age or "nothing"
-            found.append(
+            changes.append(
                 DefinitionChange(
-                    table.name, "layout_by_age", before or "nothing", after, "evolve", said
+                    table.name, "layout_by_age", before or "nothing", after, "evolve", meaning
                 )
             )
-        return found
+        return changes
 
     def lay(self, table: Table) -> list[DefinitionChange]:
         """Change the table's spec and order to it; returns what was changed.
@@ -228,11 +228,11 @@ class Layout:
         return changes
 
     @staticmethod
-    def _changed(name: str, terms: Sequence[str] | None, known: Mapping[str, Any]) -> bool:
+    def _changed(name: str, terms: Sequence[str] | None, before: Mapping[str, Any]) -> bool:
         if terms is None:
             return False
         # a table that others made keeps its own where the definition names none
-        return known[name] != list(terms) if name in known else bool(terms)
+        return before[name] != list(terms) if name in before else bool(terms)
 
     def _change(self, table: Table, name: str, before: str) -> DefinitionChange:
         after = ", ".join(getattr(self, name))
@@ -249,7 +249,7 @@ class Layout:
 
 
 def _steps(text: str) -> list[str]:
-    return [one.strip() for one in text.split(";") if one.strip()]
+    return [step.strip() for step in text.split(";") if step.strip()]
 
 
 def _lay_order(update: UpdateSortOrder, terms: Sequence[str]) -> None:
@@ -273,49 +273,49 @@ def _column(table: Table, field_id: int) -> str | None:
     return table.schema().find_column_name(field_id)
 
 
-def output_changes(table: Table, given: Schema) -> list[DefinitionChange]:
+def output_changes(table: Table, schema: Schema) -> list[DefinitionChange]:
     """What becomes of a table's columns when it is computed with others.
 
     Args:
         table: as it is.
-        given: the columns of what is computed now.
+        schema: the columns of what is computed now.
     """
-    known = {field.name: field for field in table.schema().fields}
-    new = {field.name: field for field in given.fields}
-    added = [field for name, field in new.items() if name not in known]
-    gone = [field for name, field in known.items() if name not in new]
+    current = {field.name: field for field in table.schema().fields}
+    new = {field.name: field for field in schema.fields}
+    added = [field for name, field in new.items() if name not in current]
+    gone = [field for name, field in current.items() if name not in new]
     changes = [
         _column_change(table, field.name, None, field.field_type, "evolve", "it is added")
         for field in added
     ]
     for field in gone:
-        said = "it is kept, and null in whatever is computed from now on"
-        alike = [one.name for one in added if one.field_type == field.field_type]
+        meaning = "it is kept, and null in whatever is computed from now on"
+        alike = [other.name for other in added if other.field_type == field.field_type]
         if len(alike) == 1 and len(gone) == 1:
-            said += (
+            meaning += (
                 f"; if {alike[0]} is its new name, rename it before the next run: "
                 f"update_schema().rename_column({field.name!r}, {alike[0]!r})"
             )
         if field.required and field.write_default is None:
-            said = (
+            meaning = (
                 "it is required, so nothing can be written: compute it, or drop it with "
                 f"update_schema().drop_column({field.name!r})"
             )
         elif field.write_default is not None:
-            said = said.replace("null", f"{field.write_default!r}, its default,", 1)
+            meaning = meaning.replace("null", f"{field.write_default!r}, its default,", 1)
         effect: Effect = "refuse" if field.required and field.write_default is None else "keep"
-        changes.append(_column_change(table, field.name, field.field_type, None, effect, said))
-    for name in known.keys() & new.keys():
-        changes += _type_change(table, known[name], new[name].field_type)
+        changes.append(_column_change(table, field.name, field.field_type, None, effect, meaning))
+    for name in current.keys() & new.keys():
+        changes += _type_change(table, current[name], new[name].field_type)
     return sorted(changes, key=lambda change: change.what)
 
 
-def make_room(table: Table, given: Schema, *, partial: bool = False) -> list[DefinitionChange]:
+def make_room(table: Table, schema: Schema, *, partial: bool = False) -> list[DefinitionChange]:
     """Add and widen columns so that the table holds what is computed now.
 
     Args:
         table: it is moved to the version that has them.
-        given: the columns of what is computed now.
+        schema: the columns of what is computed now.
         partial: whether columns that are not computed keep the values that they have, as those of
             an upsert do.
 
@@ -325,7 +325,7 @@ def make_room(table: Table, given: Schema, *, partial: bool = False) -> list[Def
     Raises:
         InvalidSchemaError: a column's type is another one, which no promotion leads to.
     """
-    changes = output_changes(table, given)
+    changes = output_changes(table, schema)
     if partial:
         changes = [change for change in changes if change.after is not None]
     for change in changes:
@@ -336,7 +336,7 @@ def make_room(table: Table, given: Schema, *, partial: bool = False) -> list[Def
         required = {field.name for field in table.schema().fields if field.required}
         fields = [
             field.model_copy(update={"required": field.name in required})
-            for field in given.fields
+            for field in schema.fields
             if field.name in evolved
         ]
         with table.update_schema() as update:
@@ -344,33 +344,33 @@ def make_room(table: Table, given: Schema, *, partial: bool = False) -> list[Def
     return changes
 
 
-def _type_change(table: Table, mine: NestedField, given: IcebergType) -> list[DefinitionChange]:
+def _type_change(table: Table, mine: NestedField, wanted: IcebergType) -> list[DefinitionChange]:
     kind, version = mine.field_type, table.metadata.format_version
-    if isinstance(given, UnknownType) or is_narrower(given, kind, version):
+    if isinstance(wanted, UnknownType) or is_narrower(wanted, kind, version):
         return []
-    if not kind.is_primitive and type(kind) is type(given):
+    if not kind.is_primitive and type(kind) is type(wanted):
         try:
-            wider = mine.model_copy(update={"field_type": given})
+            wider = mine.model_copy(update={"field_type": wanted})
             union = UpdateSchema(table.metadata).union_by_name(Schema(wider))
             if not union.changes():
                 return []
-            said = "what it contains is added and promoted"
-            return [_column_change(table, mine.name, kind, given, "evolve", said)]
+            meaning = "what it contains is added and promoted"
+            return [_column_change(table, mine.name, kind, wanted, "evolve", meaning)]
         except InvalidSchemaError as error:
             obstacle: str | None = error.message
-    elif is_narrower(kind, given, version):
-        return [_column_change(table, mine.name, kind, given, "evolve", "it is promoted")]
-    elif any(isinstance(kind, group) and isinstance(given, group) for group in _ALIKE):
-        said = f"it stays {kind}; a value that does not fit fails the run"
-        return [_column_change(table, mine.name, kind, given, "keep", said)]
+    elif is_narrower(kind, wanted, version):
+        return [_column_change(table, mine.name, kind, wanted, "evolve", "it is promoted")]
+    elif any(isinstance(kind, group) and isinstance(wanted, group) for group in _ALIKE):
+        meaning = f"it stays {kind}; a value that does not fit fails the run"
+        return [_column_change(table, mine.name, kind, wanted, "keep", meaning)]
     else:
-        obstacle = promotion_obstacle(kind, given, version)
-    said = (
+        obstacle = promotion_obstacle(kind, wanted, version)
+    meaning = (
         f"{obstacle}; nothing is written. Compute {mine.name} as {kind}, give the column another "
         f'name, or drop the table (lakehouse sql "DROP TABLE {table.name}") and materialize all '
         "of it"
     )
-    return [_column_change(table, mine.name, kind, given, "refuse", said)]
+    return [_column_change(table, mine.name, kind, wanted, "refuse", meaning)]
 
 
 def _column_change(

@@ -40,8 +40,8 @@ def settle_deleted(lake: Lakehouse, source: Source, listing: pa.Table, stamp: Ru
     """
     ledger = ledger_table(lake, source)
     pending = ledger.scan(EqualTo(term="pending", value=True), [LANDING_FILE]).to_arrow()
-    there = listing.select([LANDING_FILE])
-    gone = pending.join(there, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE].to_pylist()
+    landed = listing.select([LANDING_FILE])
+    gone = pending.join(landed, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE].to_pylist()
     if not gone:
         return ledger
     of_these = In(term=LANDING_FILE, literals=set(gone))

@@ -111,8 +111,8 @@ def redeclared(source: Source, current: Sequence[Column]) -> Drift:
     """
     types = {column.name: column.type.replace(" ", "") for column in current}
     declared = [Column(c.name, c.type.replace(" ", "")) for c in source.columns]
-    known = [c for c in declared if c.name in types and c.type != types[c.name]]
-    for column in known:
+    redeclaration = [c for c in declared if c.name in types and c.type != types[c.name]]
+    for column in redeclaration:
         if not _wider(types[column.name], column.type) and not _wider(
             column.type, types[column.name]
         ):
@@ -128,7 +128,7 @@ def redeclared(source: Source, current: Sequence[Column]) -> Drift:
             )
     return Drift(
         tuple(c for c in declared if c.name not in types and c.name not in RESERVED_COLUMNS),
-        tuple(c for c in known if _wider(c.type, types[c.name])),
+        tuple(c for c in redeclaration if _wider(c.type, types[c.name])),
     )
 
 
@@ -151,8 +151,8 @@ def widened(column_type: str, kinds: Mapping[str, int]) -> str:
 def merge(observed: Sequence[Observed]) -> dict[str, dict[str, int]]:
     """The sum of several observations."""
     total: dict[str, dict[str, int]] = {}
-    for one in observed:
-        for name, kinds in one.items():
+    for fields in observed:
+        for name, kinds in fields.items():
             into = total.setdefault(name, {})
             for kind, count in kinds.items():
                 into[kind] = into.get(kind, 0) + count

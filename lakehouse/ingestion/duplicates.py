@@ -102,20 +102,20 @@ def find_duplicates(
         comparison: how.
         progress: called while workers compare.
     """
-    found = Duplicates()
+    duplicates = Duplicates()
     if not new:
-        return found
+        return duplicates
 
     def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
         return [_compared(part, comparison) for part in parts]
 
     groups = in_tasks(spark, list(_parts(new, present, comparison.read)))
     reported = partial(progress, "tasks of comparing rows")
-    for one in chain.from_iterable(on_workers(spark, groups, compare, reported)):
-        for path, positions in one.positions.items():
-            found.positions.setdefault(path, []).extend(positions)
-        found.counts.update(one.counts)
-    return found
+    for compared in chain.from_iterable(on_workers(spark, groups, compare, reported)):
+        for path, positions in compared.positions.items():
+            duplicates.positions.setdefault(path, []).extend(positions)
+        duplicates.counts.update(compared.counts)
+    return duplicates
 
 
 def without_duplicates(
@@ -126,13 +126,13 @@ def without_duplicates(
     progress: Progress = no_progress,
 ) -> list[DataFile]:
     """The files without those rows; affected files are written again, their old ones deleted."""
-    affected = [one for one in files if one.file_path in duplicates.positions]
+    affected = [file for file in files if file.file_path in duplicates.positions]
 
     def rewrite(group: Sequence[DataFile], task: str) -> list[DataFile]:
         return [
-            one
+            rewritten
             for at, file in enumerate(group)
-            for one in _rewritten(
+            for rewritten in _rewritten(
                 file, duplicates.positions[file.file_path], comparison, f"{task}-{at}"
             )
         ]
@@ -140,10 +140,10 @@ def without_duplicates(
     reported = partial(progress, "tasks of writing files without duplicates")
     made = on_workers(spark, in_tasks(spark, affected), rewrite, reported)
     storage_for(comparison.location, comparison.properties).delete(
-        [one.file_path for one in affected]
+        [file.file_path for file in affected]
     )
-    kept = [one for one in files if one.file_path not in duplicates.positions]
-    return kept + list(chain.from_iterable(made))
+    untouched = [file for file in files if file.file_path not in duplicates.positions]
+    return untouched + list(chain.from_iterable(made))
 
 
 def in_tasks(spark: SparkSession, items: Sequence[Item]) -> list[Sequence[Item]]:
@@ -159,19 +159,19 @@ def _parts(
     new: Sequence[DataFile], present: Sequence[FileScanTask], read: ReadRequest
 ) -> Iterator[_Part]:
     """The day, where the partition tells it: rows of one day share a part."""
-    specs = {one.spec_id for one in new} | {task.data_file.spec_id for task in present}
+    specs = {file.spec_id for file in new} | {task.data_file.spec_id for task in present}
     (spec_id, *others) = specs
     at = None if others else _day_field(read.specs[spec_id], read.schema)
     by_day: dict[object, tuple[list[DataFile], list[FileScanTask]]] = {}
-    for one in new:
-        day = None if at is None else one.partition[at]
-        by_day.setdefault(day, ([], []))[0].append(one)
+    for file in new:
+        day = None if at is None else file.partition[at]
+        by_day.setdefault(day, ([], []))[0].append(file)
     for task in present:
         day = None if at is None else task.data_file.partition[at]
         if day in by_day:
             by_day[day][1].append(task)
     for files, tasks in by_day.values():
-        rows = sum(one.record_count for one in files)
+        rows = sum(file.record_count for file in files)
         rows += sum(task.data_file.record_count for task in tasks)
         count = -(-rows // _MOST_ROWS)
         for number in range(count):
@@ -181,9 +181,9 @@ def _parts(
 def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:
     """The partition field whose value is equal for all rows of a day."""
     event_ts = schema.find_field(EVENT_TS).field_id
-    for at, one in enumerate(spec.fields):
-        if one.source_id == event_ts and isinstance(
-            one.transform, DayTransform | MonthTransform | YearTransform
+    for at, term in enumerate(spec.fields):
+        if term.source_id == event_ts and isinstance(
+            term.transform, DayTransform | MonthTransform | YearTransform
         ):
             return at
     return None
@@ -192,7 +192,7 @@ def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:
 def _compared(part: _Part, comparison: Comparison) -> Duplicates:
     import polars as pl  # noqa: PLC0415 - on workers, not where definitions are loaded
 
-    found = Duplicates()
+    duplicates = Duplicates()
     identity = [_DAY, *(name for name in comparison.identity if name != EVENT_TS)]
     if EVENT_TS in comparison.identity:
         identity.append(EVENT_TS)
@@ -209,14 +209,14 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
             shown = shown.filter(chosen)
         return shown
 
-    new = [FileScanTask.whole(one) for one in part.new]
+    new = [FileScanTask.whole(file) for file in part.new]
     keys = pl.concat(
         [frame(new, columns), frame(part.present, columns)]
         if part.present
         else [frame(new, columns)]
     ).select(identity)
     if not keys.is_duplicated().any():
-        return found
+        return duplicates
     added = frame(new, (*columns, LANDING_FILE, LANDING_LINE, _FILE, _POS)).with_columns(
         pl.lit(1).alias(_NEW),
         pl.col(LANDING_FILE)
@@ -225,31 +225,31 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
     )
     rows = added
     if part.present:
-        kept = frame(part.present, columns).with_columns(pl.lit(0).alias(_NEW))
-        rows = pl.concat([added, kept], how="diagonal")
+        stored = frame(part.present, columns).with_columns(pl.lit(0).alias(_NEW))
+        rows = pl.concat([added, stored], how="diagonal")
     order = [_NEW, _MODIFIED, LANDING_FILE, LANDING_LINE]
     repeated = rows.filter(pl.struct(identity).is_duplicated()).sort(order)
     losers = repeated.filter(~pl.struct(identity).is_first_distinct() & (pl.col(_NEW) == 1))
     for (path,), group in losers.group_by(_FILE):
-        found.positions[str(path)] = group[_POS].to_list()
+        duplicates.positions[str(path)] = group[_POS].to_list()
     for row in losers.group_by(LANDING_FILE, _DAY).len().iter_rows():
-        found.counts[row[0], row[1]] += row[2]
-    return found
+        duplicates.counts[row[0], row[1]] += row[2]
+    return duplicates
 
 
 def _rewritten(
     file: DataFile, positions: Sequence[int], comparison: Comparison, task: str
 ) -> list[DataFile]:
     storage = storage_for(comparison.location, comparison.properties)
-    names = [one.name for one in comparison.write.schema.fields]
+    names = [column.name for column in comparison.write.schema.fields]
     table = read_table(
         [FileScanTask.whole(file)], reading(comparison.read, [*names, _POS]), storage
     )
     gone = np.isin(table[_POS].to_numpy(), np.array(positions, np.int64))
-    kept = table.filter(pa.array(~gone)).drop_columns([_POS])
-    if not kept.num_rows:
+    distinct = table.filter(pa.array(~gone)).drop_columns([_POS])
+    if not distinct.num_rows:
         return []
-    return write_all(kept, comparison.write, storage, task=f"distinct-{task}")
+    return write_all(distinct, comparison.write, storage, task=f"distinct-{task}")
 
 
 def reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:

@@ -12,7 +12,7 @@ from lakehouse.ingestion.landing_ledger import LedgerRow
 from lakehouse.ingestion.workers.index_pass import IndexedFile
 
 
-def ledger_rows(found: IndexedFile) -> list[LedgerRow]:
+def ledger_rows(indexed: IndexedFile) -> list[LedgerRow]:
     """One row a day, and one without a day.
 
     Every file has that one, so that a file without any line is known as well.
@@ -20,29 +20,31 @@ def ledger_rows(found: IndexedFile) -> list[LedgerRow]:
 
     def row(day: date | None, lines: int) -> LedgerRow:
         return LedgerRow(
-            landing_file=found.file.path,
-            size_bytes=found.file.size_bytes,
-            modified_ms=found.file.modified_ms,
+            landing_file=indexed.file.path,
+            size_bytes=indexed.file.size_bytes,
+            modified_ms=indexed.file.modified_ms,
             event_day=day,
             lines=lines,
             pending=day is not None,
         )
 
-    index = found.index
-    undated = replace(row(None, found.undated), quarantined=found.undated, problem=found.problem)
+    index = indexed.index
+    undated = replace(
+        row(None, indexed.undated), quarantined=indexed.undated, problem=indexed.problem
+    )
     if index is None:
         return [undated]
     dated = [row(day, lines) for day, lines in sorted(index.lines.items())]
     return [*dated, replace(undated, kinds=orjson.dumps(index.kinds).decode())]
 
 
-def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[LedgerRow]:
+def reindexed(rows: Sequence[LedgerRow], ledger: Sequence[LedgerRow]) -> list[LedgerRow]:
     """New ledger rows, marked where an earlier version of the file is known.
 
     The days of both versions have to be replaced.
     """
     earlier: dict[str, list[LedgerRow]] = {}
-    for row in known:
+    for row in ledger:
         earlier.setdefault(row.landing_file, []).append(row)
     result = [
         replace(row, replaces=row.event_day is not None and row.landing_file in earlier)

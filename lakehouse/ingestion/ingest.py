@@ -192,22 +192,22 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         return IndexOutcome(
             ledger.current_snapshot(), 0, 0, 0, file_problems(ledger), pending_days(ledger)
         )
-    found = first_pass(
+    result = first_pass(
         work.spark,
         work.reader(source),
         [file for file in fresh if file.refused is None],
         _files_of(quarantine_table(work.lake, source)),
         work.progress,
     )
-    found.found += [
+    result.files += [
         IndexedFile(file, problem=f"refused file {file.refused}")
         for file in fresh
         if file.refused is not None
     ]
-    undated_here = _undated(one.path for one in fresh)
+    undated_here = _undated(file.path for file in fresh)
     quarantine = quarantine_table(work.lake, source)
-    _quarantine(work, quarantine, found.rejects, undated_here, "undated")
-    indexed = [row for one in found.found if one.lost is None for row in ledger_rows(one)]
+    _quarantine(work, quarantine, result.rejects, undated_here, "undated")
+    indexed = [row for index in result.files if index.lost is None for row in ledger_rows(index)]
     _refuse_if_most_is_lost(work, source, undated_here, combined(indexed))
     rows: list[LedgerRow] = []
     if indexed:
@@ -219,9 +219,9 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
-    if all(one.lost is None for one in found.found):  # else they are read again
+    if all(index.lost is None for index in result.files):  # else they are read again
         record(ledger, source_definition(source))
-    vanished = sorted(one.file.path for one in found.found if one.lost == VANISHED)
+    vanished = sorted(index.file.path for index in result.files if index.lost == VANISHED)
     if vanished:
         raise NoSuchFileError(
             f"source {source.name!r}: {len(vanished)} landing files vanished before they were "
@@ -232,7 +232,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     undated = sum(row.lines for row in rows if row.event_day is None)
     reasons = _reasons(work, source, undated_here, undated).get(None, Counter())
     problems = file_problems(ledger)
-    problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
+    problems |= {o.file.path: o.problem or "" for o in result.files if o.lost == UNREADABLE}
     changed = sorted({row.event_day for row in rows if row.event_day is not None})
     lines = sum(row.lines for row in rows)
     work.say(files_indexed(len(fresh), lines, undated, reasons, problems))
@@ -271,11 +271,11 @@ def ingest_days(
     listing = list_landing(work.landing_root, source)
     ledger = settle_deleted(work.lake, source, listing, work.stamp)
     read_id = ledger.metadata.current_snapshot_id
-    known = read_ledger(ledger, day_in(days)) if days else []
-    there = landed_among(listing, known)
-    plan = plan_ingest(known, there, days, mode)
+    in_ledger = read_ledger(ledger, day_in(days)) if days else []
+    landed = landed_among(listing, in_ledger)
+    plan = plan_ingest(in_ledger, landed, days, mode)
     if not plan.replace and _half_done(work.lake, source, plan):
-        plan = plan_ingest(known, there, plan.days, "replace")
+        plan = plan_ingest(in_ledger, landed, plan.days, "replace")
     work.say(days_to_write(plan))
     columns, drift = _columns(work.lake, source, plan, ledger)
     counts = LineCount()
@@ -284,18 +284,18 @@ def ingest_days(
         raw_table(work.lake, source, drift, work.say)
         done, checks = _write(work, source, plan, columns, audit)
         counts = combined(done)
-        known = [*done, *_untouched(known, plan)]
+        in_ledger = [*done, *_untouched(in_ledger, plan)]
         ledger.overwrite(
-            ledger_to_arrow(known),
+            ledger_to_arrow(in_ledger),
             day_in(plan.days),
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
         of_these = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
-        found = _reasons(work, source, of_these, counts.quarantined)
-        total = sum(found.values(), Counter())
+        reasons = _reasons(work, source, of_these, counts.quarantined)
+        total = sum(reasons.values(), Counter())
         work.say(days_written(combined_by_day(done, plan.days), counts, total))
-    by_day = combined_by_day(known, plan.days)
+    by_day = combined_by_day(in_ledger, plan.days)
     rejected = sum(count.quarantined for count in by_day.values())
     outcome = IngestOutcome(
         snapshot=_current(work.lake, source.table),
@@ -326,9 +326,9 @@ def rows_at(
         NoSuchFileError: a landing file is gone or is not the version that the ledger named.
     """
     ledger = ledger_table(work.lake, source)
-    known = read_ledger(ledger, day_in(days), snapshot_id=ledger_snapshot_id)
-    there = landed_among(list_landing(work.landing_root, source), known)
-    plan = plan_ingest(known, there, days, "replace")
+    in_ledger = read_ledger(ledger, day_in(days), snapshot_id=ledger_snapshot_id)
+    landed = landed_among(list_landing(work.landing_root, source), in_ledger)
+    plan = plan_ingest(in_ledger, landed, days, "replace")
     if plan.missing:
         message, files = missing_files(work.landing_root, source, plan)
         raise NoSuchFileError(message, files=files)
@@ -367,7 +367,7 @@ def _write(
         where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
         _refuse_if_most_is_lost(work, source, where, combined(done))
     except BaseException:
-        raw.storage.delete([one.file_path for one in taken.rows])
+        raw.storage.delete([row.file_path for row in taken.rows])
         raise
     if not plan.replace and not taken.rows:
         return done, ()
@@ -421,14 +421,14 @@ def _refuse_if_most_is_lost(
     if counts.quarantined * 100 <= most * counts.lines:
         return
     table = quarantine_table(work.lake, source).refresh()
-    told = [
+    remedies = [
         f"{kind.lines:,} x {kind.reason}: {_shown(kind.first)}. {remedy(source, kind)}"
         for kind in reject_kinds(table, rejects)[:3]
     ]
     raise MostRejectedError(
         f"source {source.name!r}: {counts.quarantined:,} of {counts.lines:,} lines "
         f"({counts.quarantined / counts.lines:.1%}) become no rows, more than max_rejected="
-        f"{source.max_rejected:g} percent: nothing was published. " + " ".join(told),
+        f"{source.max_rejected:g} percent: nothing was published. " + " ".join(remedies),
         quarantined=counts.quarantined,
         lines=counts.lines,
     )
@@ -495,15 +495,17 @@ def _without_duplicates(
         if plan.replace or metadata.current_snapshot_id is None
         else list(raw.scan(event_ts_in(plan.days)).plan().tasks)
     )
-    found = find_duplicates(work.spark, taken.rows, present, comparison, work.progress)
-    if found.positions:
-        taken.rows = without_duplicates(work.spark, taken.rows, found, comparison, work.progress)
+    duplicates = find_duplicates(work.spark, taken.rows, present, comparison, work.progress)
+    if duplicates.positions:
+        taken.rows = without_duplicates(
+            work.spark, taken.rows, duplicates, comparison, work.progress
+        )
     return {
         place: LineCount(
             lines=lines,
-            rows=lines - taken.rejected[place] - found.counts[place],
+            rows=lines - taken.rejected[place] - duplicates.counts[place],
             quarantined=taken.rejected[place],
-            duplicates=found.counts[place],
+            duplicates=duplicates.counts[place],
         )
         for place, lines in taken.lines.items()
     }
@@ -513,19 +515,19 @@ def _columns(
     lake: Lakehouse, source: Source, plan: IngestPlan, ledger: Table
 ) -> tuple[list[Column], Drift]:
     current = source_columns(lake, source)
-    asked = redeclared(source, current)
-    current = _with(current, asked)
+    redeclaration = redeclared(source, current)
+    current = _with(current, redeclaration)
     observed = merge([row.observed() for row in read_ledger(ledger, _undated(plan.files))])
     if not lake.table_exists(source.table) and not source.columns:
         source = replace(source, drift="evolve")
     drift = resolve(source, current, observed, taken_names(lake, source))
-    found = _with(current, drift)
-    promoted = {column.name: column for column in (*asked.promoted, *drift.promoted)}
-    types = {column.name: column for column in found}
-    added = tuple(types[column.name] for column in asked.added) + drift.added
+    columns = _with(current, drift)
+    promoted = {column.name: column for column in (*redeclaration.promoted, *drift.promoted)}
+    types = {column.name: column for column in columns}
+    added = tuple(types[column.name] for column in redeclaration.added) + drift.added
     new = {column.name for column in added}
     wider = tuple(column for name, column in promoted.items() if name not in new)
-    return found, Drift(added, wider)
+    return columns, Drift(added, wider)
 
 
 def _with(columns: Sequence[Column], drift: Drift) -> list[Column]:
@@ -585,11 +587,11 @@ def _files_of(table: Table) -> TableFiles:
     return TableFiles(table.write_request(), dict(table.storage.properties))
 
 
-def _untouched(known: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:
+def _untouched(ledger: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:
     taken = {(row.landing_file, row.event_day) for row in plan.rows}
     return [
         row
-        for row in known
+        for row in ledger
         if row.event_day in plan.days and (row.landing_file, row.event_day) not in taken
     ]
 

@@ -33,24 +33,24 @@ def files_indexed(
     problems: Mapping[str, str],
 ) -> str:
     """After it; `reasons` are those of lines without a usable event time."""
-    said = f"{files:,} files indexed: {lines:,} lines, {undated:,} without a usable event time"
-    said += f"; damaged: {', '.join(sorted(problems)[:5])}" if problems else ""
-    return "\n".join([said, *_quarantined(reasons)])
+    text = f"{files:,} files indexed: {lines:,} lines, {undated:,} without a usable event time"
+    text += f"; damaged: {', '.join(sorted(problems)[:5])}" if problems else ""
+    return "\n".join([text, *_quarantined(reasons)])
 
 
-def said_once(found: Mapping[str, str]) -> str:
+def said_once(texts: Mapping[str, str]) -> str:
     """Texts by what they are about: equal ones are said once, with all that they are about.
 
     >>> said_once({"a.gz": "is empty", "b.gz": "is cut off", "c.gz": "is empty"})
     'a.gz, c.gz: is empty; b.gz: is cut off'
     """
-    return "; ".join(f"{names}: {text}" for names, text in alike(found))
+    return "; ".join(f"{names}: {text}" for names, text in alike(texts))
 
 
-def alike(found: Mapping[str, str]) -> list[tuple[str, str]]:
+def alike(texts: Mapping[str, str]) -> list[tuple[str, str]]:
     """Names, the first of many, with the text that they have in common; the commonest first."""
     about: dict[str, list[str]] = {}
-    for name, text in sorted(found.items()):
+    for name, text in sorted(texts.items()):
         about.setdefault(text, []).append(name)
     return [
         (
@@ -86,8 +86,8 @@ def days_written(
         table.add_column(name, justify="right")
     shown = sorted(by_day)[-_DAYS_SHOWN:]
     for day in shown:
-        one = by_day[day]
-        numbers = (one.lines, one.rows, one.quarantined, one.duplicates)
+        counts = by_day[day]
+        numbers = (counts.lines, counts.rows, counts.quarantined, counts.duplicates)
         table.add_row(str(day), *(f"{number:,}" for number in numbers))
     left_out = len(by_day) - len(shown)
     return "\n".join(
@@ -101,5 +101,5 @@ def days_written(
 
 def _quarantined(reasons: Mapping[str, int]) -> list[str]:
     """The commonest first."""
-    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(reasons.items(), key=lambda reason: (-reason[1], reason[0]))
     return [f"quarantined {number:,} x {reason}" for reason, number in ordered[:_REASONS_SHOWN]]

@@ -43,17 +43,17 @@ class IngestPlan:
         for row in self.rows:
             if row.lines and row.event_day is not None:
                 days.setdefault(row.file, set()).add(row.event_day)
-        return [FileTask(file, frozenset(found)) for file, found in sorted(days.items())]
+        return [FileTask(file, frozenset(of_file)) for file, of_file in sorted(days.items())]
 
 
 def plan_ingest(
-    ledger: Sequence[LedgerRow], there: Set[LandingFile], days: Sequence[date], mode: Mode
+    ledger: Sequence[LedgerRow], landed: Set[LandingFile], days: Sequence[date], mode: Mode
 ) -> IngestPlan:
     """Plan which days are written, and from which landing files.
 
     Args:
         ledger: its rows of the days, at least.
-        there: versions of files that are in the landing folder now; of the ledger's at least.
+        landed: versions of files that are in the landing folder now; of the ledger's at least.
         days: requested.
         mode: `replace` writes each requested day anew from every file that carries it. `increment`
             adds what is pending and leaves days with nothing pending alone; a file that replaces an
@@ -71,14 +71,14 @@ def plan_ingest(
         rows = [row for row in rows if row.event_day in wanted and (replacing or row.pending)]
     missing: dict[str, set[date]] = {}
     for row in rows:
-        if row.lines and row.file not in there and row.event_day is not None:
+        if row.lines and row.file not in landed and row.event_day is not None:
             missing.setdefault(row.landing_file, set()).add(row.event_day)
-    left_alone = {day for found in missing.values() for day in found}
+    left_alone = {day for of_file in missing.values() for day in of_file}
     return IngestPlan(
         days=tuple(sorted(wanted - left_alone)),
         rows=tuple(row for row in rows if row.event_day not in left_alone),
         replace=replacing,
-        missing={file: tuple(sorted(found)) for file, found in sorted(missing.items())},
+        missing={file: tuple(sorted(of_file)) for file, of_file in sorted(missing.items())},
     )
 
 
@@ -129,7 +129,7 @@ def combined(outcomes: Sequence[LedgerRow]) -> LineCount:
 
 def combined_by_day(outcomes: Iterable[LedgerRow], days: Iterable[date]) -> dict[date, LineCount]:
     """What became of the lines of each of the days."""
-    found: dict[date | None, list[LedgerRow]] = {}
+    by_day: dict[date | None, list[LedgerRow]] = {}
     for row in outcomes:
-        found.setdefault(row.event_day, []).append(row)
-    return {day: combined(found.get(day, [])) for day in days}
+        by_day.setdefault(row.event_day, []).append(row)
+    return {day: combined(by_day.get(day, [])) for day in days}

@@ -98,8 +98,8 @@ class LedgerRow:
 
     def observed(self) -> Observed:
         """Kinds of values by field."""
-        found: Observed = orjson.loads(self.kinds)
-        return found
+        kinds: Observed = orjson.loads(self.kinds)
+        return kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,14 @@ def list_landing(landing_root: str, source: Source) -> pa.Table:
             folders.
     """
     folder = landing_folder(landing_root, source)
-    found = list_folder(folder, source.pattern)
-    if not found.num_rows and not folder_exists(folder):
+    listing = list_folder(folder, source.pattern)
+    if not listing.num_rows and not folder_exists(folder):
         raise NoSuchFileError(
             f"source {source.name!r}: landing folder {folder} does not exist; "
             "create it or fix LAKEHOUSE_LANDING",
             file=folder,
         )
-    return found
+    return listing
 
 
 def list_folder(
@@ -67,14 +67,14 @@ def list_folder(
     """The files of any folder whose path below it matches a pattern (`fnmatch`), else as above."""
     storage = storage_for(folder, storage_properties or {})
     on_disk = path_on_disk(storage, folder)
-    there = _in_store(storage, folder) if on_disk is None else _on_disk(on_disk, "")
+    files = _in_store(storage, folder) if on_disk is None else _on_disk(on_disk, "")
     wanted = re.compile(translate(pattern)).match
-    return _table(facts for facts in there if not _is_hidden(facts[0]) and wanted(facts[0]))
+    return _table(facts for facts in files if not _is_hidden(facts[0]) and wanted(facts[0]))
 
 
 def landed(files: Iterable[LandingFile]) -> pa.Table:
     """Files as a listing has them."""
-    return _table((one.path, one.size_bytes, one.modified_ms, one.refused) for one in files)
+    return _table((file.path, file.size_bytes, file.modified_ms, file.refused) for file in files)
 
 
 def landing_files(listing: pa.Table) -> list[LandingFile]:
@@ -90,10 +90,10 @@ def unindexed(listing: pa.Table, ledger: Iterable[pa.RecordBatch]) -> pa.Table:
         listing: as `list_landing` returns it.
         ledger: the columns `VERSION` of all its rows. They are taken as they come, some at a time.
     """
-    rest = listing
-    for known in _gathered(ledger):
-        rest = rest.join(known, keys=VERSION, join_type="left anti")
-    return rest
+    left = listing
+    for indexed in _gathered(ledger):
+        left = left.join(indexed, keys=VERSION, join_type="left anti")
+    return left
 
 
 def landed_among(listing: pa.Table, rows: Iterable[LedgerRow]) -> set[LandingFile]:
@@ -105,12 +105,12 @@ def landed_among(listing: pa.Table, rows: Iterable[LedgerRow]) -> set[LandingFil
 def digest(listing: pa.Table) -> str:
     """A short name of exactly these versions of these files, whatever their order."""
     ordered = listing.select(VERSION).sort_by([(name, "ascending") for name in VERSION])
-    found = hashlib.blake2b(digest_size=12)
+    hashed = hashlib.blake2b(digest_size=12)
     for batch in ordered.to_batches(max_chunksize=_BATCH_ROWS):
         texts = [column.cast(pa.string()) for column in batch.columns]
         lines = pc.binary_join_element_wise(*texts, "\t")
-        found.update("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-    return found.hexdigest()
+        hashed.update("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+    return hashed.hexdigest()
 
 
 def folder_exists(folder: str) -> bool:
@@ -136,8 +136,8 @@ def _gathered(ledger: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _table(files: Iterable[_Facts]) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     coming = iter(files)
-    while some := list(islice(coming, _BATCH_ROWS)):
-        columns = zip(zip(*some, strict=True), LANDED_SCHEMA.types, strict=True)
+    while batch := list(islice(coming, _BATCH_ROWS)):
+        columns = zip(zip(*batch, strict=True), LANDED_SCHEMA.types, strict=True)
         arrays = [pa.array(values, kind) for values, kind in columns]
         batches.append(pa.record_batch(arrays, schema=LANDED_SCHEMA))
     return pa.Table.from_batches(batches, LANDED_SCHEMA)
@@ -155,7 +155,7 @@ def _in_store(storage: Storage, folder: str) -> Iterator[_Facts]:
 def _on_disk(root: str, folder: str) -> Iterator[_Facts]:
     """Files below a folder of a disk, where links and names exist that an object store has not."""
     try:
-        # facts asked for below an open folder need no walk of its path for each file
+        # stat calls relative to an open folder need no walk of its path for each file
         handle = os.open(f"{root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return

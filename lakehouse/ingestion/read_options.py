@@ -95,7 +95,7 @@ class ReadOptions:
             )
         for name in ("null_values", "units"):
             texts = getattr(self, name)
-            if not isinstance(texts, tuple) or not all(isinstance(one, str) for one in texts):
+            if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
                 raise _refused(name, texts, "they are a tuple of texts")
         for unit in self.units:
             if not set(unit) - set("0123456789.,+-()eE "):
@@ -105,9 +105,9 @@ class ReadOptions:
     def used(self) -> dict[str, Any]:
         """The options that are not what they are by default."""
         return {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if getattr(self, one.name) != one.default
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
         }
 
     @property
@@ -147,7 +147,7 @@ class ReadOptions:
         if self.timestamp_format is not None:
             offset = TimePattern.parsed("timestamp_format", self.timestamp_format).has_offset
             kind = "timestamp" if offset else "timestamptz"
-            for name in (name for name, one in columns.items() if one == kind):
+            for name in (name for name, column in columns.items() if column == kind):
                 has = "an" if offset else "no"
                 other = "timestamptz" if offset else "timestamp"
                 why = f"it has {has} offset (XXX), so column {name!r} has to be {other}"
@@ -156,12 +156,12 @@ class ReadOptions:
 
 def _check_encoding(name: str) -> None:
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
         "a".encode(name)
     except (LookupError, TypeError, UnicodeError):
-        known = "such as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'"
-        raise _refused("encoding", name, f"no such encoding; name one {known}") from None
-    if found.name in _NO_ENCODINGS or found.incrementaldecoder is None:
+        examples = "such as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'"
+        raise _refused("encoding", name, f"no such encoding; name one {examples}") from None
+    if codec.name in _NO_ENCODINGS or codec.incrementaldecoder is None:
         raise _refused("encoding", name, "files are not written in it")
 
 

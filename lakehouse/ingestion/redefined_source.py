@@ -64,7 +64,7 @@ def source_definition(source: Source) -> dict[str, Any]:
     }
     parts |= {name: getattr(source, name) for name in (*_FROM_NOW_ON, *_HARMLESS)}
     decisive = {source.event_time.column, *source.natural_key}
-    aliases = {one.name: list(one.aliases) for one in source.columns if one.aliases}
+    aliases = {column.name: list(column.aliases) for column in source.columns if column.aliases}
     used = {
         "event_time.format": source.event_time.format,
         "read": {
@@ -84,43 +84,45 @@ def raw_layout(source: Source) -> Layout:
     return Layout(source.partition_terms, layout_by_age=source.closed_periods)
 
 
-def source_changes(source: Source, known: Mapping[str, Any] | None) -> list[DefinitionChange]:
+def source_changes(source: Source, recorded: Mapping[str, Any] | None) -> list[DefinitionChange]:
     """What is different from the definition that the ledger was made by.
 
     Without layout, and without types of columns, which the raw table itself tells.
 
     Args:
         source: as it is defined now.
-        known: what the ledger recorded; None: nothing, so nothing is known to be different.
+        recorded: what the ledger recorded; None: nothing, so nothing is known to be different.
     """
-    now, found = {**_OPTIONAL, **source_definition(source)}, []
-    known = None if known is None else {**_OPTIONAL, **known}
+    now, changes = {**_OPTIONAL, **source_definition(source)}, []
+    recorded = None if recorded is None else {**_OPTIONAL, **recorded}
     parts = (*_READ_AGAIN, "first_day", "last_day", "read", *_FROM_NOW_ON)
     for part in (*parts, "rescue", "transform", "aliases", *_HARMLESS):
-        if known is None or part not in known or known[part] == now[part]:
+        if recorded is None or part not in recorded or recorded[part] == now[part]:
             continue
-        if part == "aliases of keys" and _only_more(known[part], now[part]):
+        if part == "aliases of keys" and _only_more(recorded[part], now[part]):
             what = "more aliases of keys"
         else:
             what = part
-        effect, said = _consequence(what, known[part], now[part])
-        found.append(
-            DefinitionChange(source.table, what, _text(known[part]), _text(now[part]), effect, said)
+        effect, meaning = _consequence(what, recorded[part], now[part])
+        changes.append(
+            DefinitionChange(
+                source.table, what, _text(recorded[part]), _text(now[part]), effect, meaning
+            )
         )
-    declared = (known or {}).get("columns", {})
+    declared = (recorded or {}).get("columns", {})
     for name in declared.keys() - now["columns"].keys() if source.columns else ():
-        said = "it is kept, and filled where records have it"
+        meaning = "it is kept, and filled where records have it"
         new = [c.name for c in source.columns if c.name not in declared]
         if len(new) == 1 and now["columns"][new[0]] == declared[name]:
-            said += (
+            meaning += (
                 f"; if {new[0]} is its new name in the files, rename it before the next run: "
                 f"update_schema().rename_column({name!r}, {new[0]!r}), and say "
                 f"Column({new[0]!r}, {declared[name]!r}, aliases=({name!r},)) for older files"
             )
-        found.append(
-            DefinitionChange(source.table, f"column {name}", declared[name], None, "keep", said)
+        changes.append(
+            DefinitionChange(source.table, f"column {name}", declared[name], None, "keep", meaning)
         )
-    return found
+    return changes
 
 
 def read_again(source: Source, ledger: Table, listing: pa.Table) -> pa.Table:
@@ -155,9 +157,9 @@ def check_all_there(source: Source, ledger: Table, listing: pa.Table) -> None:
     if not changes:
         return
     rows = ledger.scan("event_day is not null and rows > 0", [LANDING_FILE]).to_arrow()
-    there = listing.select([LANDING_FILE])
+    landed = listing.select([LANDING_FILE])
     gone = sorted(
-        rows.join(there, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE]
+        rows.join(landed, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE]
         .unique()
         .to_pylist()
     )
@@ -258,5 +260,5 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"({', '.join(value)})" if value else "all columns"
     if isinstance(value, dict):
-        return ", ".join(f"{name}={one!r}" for name, one in value.items()) or "as by default"
+        return ", ".join(f"{name}={option!r}" for name, option in value.items()) or "as by default"
     return "open" if value is None else str(value)

@@ -103,8 +103,8 @@ def fill_columns(
         NoSuchTableError: nothing was ingested yet.
         InvalidSchemaError: a declared type is another one than the table's.
     """
-    rest = source.rescue
-    if rest is None:
+    column_of_rest = source.rescue
+    if column_of_rest is None:
         raise InvalidInputError(
             f"source {source.name!r} keeps no rest: say rescue='rest', and let days be "
             "materialized again",
@@ -113,31 +113,31 @@ def fill_columns(
     if not lake.table_exists(source.table):
         raise NoSuchTableError(f"{source.table} does not exist yet", table=source.table)
     current = source_columns(lake, source)
-    asked = redeclared(source, current)
-    wider = {column.name: column for column in asked.promoted}
-    columns = [*(wider.get(one.name, one) for one in current), *asked.added]
+    redeclaration = redeclared(source, current)
+    wider = {column.name: column for column in redeclaration.promoted}
+    columns = [*(wider.get(column.name, column) for column in current), *redeclaration.added]
     if not dry_run:
-        raw_table(lake, source, asked, lambda _: None)
+        raw_table(lake, source, redeclaration, lambda _: None)
     table = lake.load_table(source.table)
     filled, left, written = Counter[str](), Counter[str](), list[date]()
-    if rest not in table.schema().column_names:
-        return FilledColumns(source, rest, filled, left, (), dry_run)
-    for day in _days(table.scan(NotNull(term=rest), [EVENT_TS]).to_batches()):
-        rows = table.scan(And(event_ts_in([day]), NotNull(term=rest))).to_arrow()
+    if column_of_rest not in table.schema().column_names:
+        return FilledColumns(source, column_of_rest, filled, left, (), dry_run)
+    for day in _days(table.scan(NotNull(term=column_of_rest), [EVENT_TS]).to_batches()):
+        rows = table.scan(And(event_ts_in([day]), NotNull(term=column_of_rest))).to_arrow()
         changed = _filled(rows, source, columns, filled, left)
         if changed.num_rows:
             written.append(day)
             if not dry_run:
                 table.upsert(changed, keys=list(_KEYS), summary=summary)
     shown = dict(filled.most_common()), dict(left.most_common())
-    return FilledColumns(source, rest, *shown, tuple(written), dry_run)
+    return FilledColumns(source, column_of_rest, *shown, tuple(written), dry_run)
 
 
 def _days(batches: Iterator[pa.RecordBatch]) -> list[date]:
-    found: set[date] = set()
+    days: set[date] = set()
     for batch in batches:
-        found.update(pc.unique(pc.cast(batch[EVENT_TS], pa.date32(), safe=False)).to_pylist())
-    return sorted(found)
+        days.update(pc.unique(pc.cast(batch[EVENT_TS], pa.date32(), safe=False)).to_pylist())
+    return sorted(days)
 
 
 def _filled(
@@ -156,48 +156,48 @@ def _filled(
     declared = {column.name for column in source.columns}
     changed: set[int] = set()
     for column in columns:
-        there = column.name in rows.column_names
-        before = rows[column.name].to_pylist() if there else [None] * rows.num_rows
-        asked = False
+        is_column = column.name in rows.column_names
+        before = rows[column.name].to_pylist() if is_column else [None] * rows.num_rows
+        is_rescued = False
         for field in source.field_names.get(column.name, (column.name,)):
-            at = [n for n, rest in enumerate(rests) if field in rest and before[n] is None]
-            asked = asked or any(field in rest for rest in rests)
+            at = [n for n, fields in enumerate(rests) if field in fields and before[n] is None]
+            is_rescued = is_rescued or any(field in fields for fields in rests)
             texts_at = {
                 number
                 for number in at
                 if type(rests[number][field]) is str
                 and _is_text(source, rows[LANDING_FILE][number].as_py())
             }
-            for some, from_text in (
+            for positions, from_text in (
                 ([n for n in at if n not in texts_at], False),
                 (sorted(texts_at), True),
             ):
-                given = [rests[number][field] for number in some]
-                usual, bad = SpelledText(source.read).usual(given, column.type)
+                rescued = [rests[number][field] for number in positions]
+                usual, bad = SpelledText(source.read).usual(rescued, column.type)
                 if source.nanoseconds == "cut":
                     usual = without_nanoseconds(usual)
                 typed, misfits = typed_column(
                     usual, column.type, from_text=from_text, guessed=column.name not in declared
                 )
                 values = typed.to_pylist()
-                for number, value in zip(some, values, strict=True):
+                for number, value in zip(positions, values, strict=True):
                     if value is not None:
                         before[number] = value
                         del rests[number][field]
                         changed.add(number)
                         filled[column.name] += 1
                 left[column.name] += len(bad.keys() | misfits.keys())
-        if not asked:
+        if not is_rescued:
             continue
         array = pa.array(before, arrow_type(column.type))
         rows = (
             rows.set_column(rows.column_names.index(column.name), column.name, array)
-            if there
+            if is_column
             else rows.append_column(column.name, array)
         )
-    texts = [rest_json(rest) if rest else None for rest in rests]
+    texts = [rest_json(fields) if fields else None for fields in rests]
     rows = rows.set_column(rows.column_names.index(name), name, pa.array(texts, pa.string()))
-    for field in [one for one, count in left.items() if not count]:
+    for field in [column for column, count in left.items() if not count]:
         del left[field]
     return rows.take(pa.array(sorted(changed), pa.int64()))
 

@@ -121,7 +121,7 @@ class Source:
             (`fnmatch`, `*` crosses folders).
         format: of files that are text. `auto` tells JSON lines, JSON arrays and CSV with a header
             line apart by the file's name and first character. Parquet, Avro and compression (gzip,
-            zstd, bzip2, snappy) are told by each file's bytes.
+            zstd, bzip2, snappy) are recognised by each file's bytes.
         read: how text is read: encoding, dialect of CSV, spelling of numbers and times.
         event_time: where a record says when it happened.
         first_day: events before it are quarantined.
@@ -263,7 +263,7 @@ class Source:
             raise InvalidInputError(
                 f"{where}: aliases={column.aliases!r} of {column.name!r}: they are a tuple of names"
             )
-        every = [*names, *(alias for one in self.columns for alias in one.aliases)]
+        every = [*names, *(alias for column in self.columns for alias in column.aliases)]
         for alias in column.aliases:
             if every.count(alias) > 1:
                 wrong = "is another column or alias, too"
@@ -280,14 +280,20 @@ class Source:
     @property
     def field_names(self) -> dict[str, tuple[str, ...]]:
         """Columns with aliases -> the fields that they take their value from, the first first."""
-        return {one.name: (one.name, *one.aliases) for one in self.columns if one.aliases}
+        return {
+            column.name: (column.name, *column.aliases) for column in self.columns if column.aliases
+        }
 
     def _check_rescue(self, where: str, name: str) -> None:
         if not _RESCUE_NAME.fullmatch(name):
             raise InvalidInputError(f"{where}: rescue={name!r} must match {_RESCUE_NAME.pattern}")
-        taken = [*RESERVED_COLUMNS, self.event_time.column, *(one.name for one in self.columns)]
+        taken = [
+            *RESERVED_COLUMNS,
+            self.event_time.column,
+            *(column.name for column in self.columns),
+        ]
         if name.casefold() in {
-            one.casefold() for one in (*taken, *self.partition_columns, *self.natural_key)
+            column.casefold() for column in (*taken, *self.partition_columns, *self.natural_key)
         }:
             raise InvalidInputError(f"{where}: rescue={name!r} is the name of another column")
 
@@ -305,9 +311,9 @@ class Source:
         if self.layout_by_age is not None:
             return self.layout_by_age
         times = {
-            _SUFFIXES.get(one.function)
-            for one in map(_parsed, self.partition_terms)
-            if one.column == EVENT_TS
+            _SUFFIXES.get(term.function)
+            for term in map(_parsed, self.partition_terms)
+            if term.column == EVENT_TS
         }
         return _CLOSED_MONTHS if times & {"hour", "day"} else ""
 
@@ -320,7 +326,7 @@ class Source:
     def bucketed(self) -> frozenset[str]:
         """Those of them whose hash counts."""
         parsed = map(_parsed, self.partition_terms)
-        return frozenset(one.column for one in parsed if one.function == "bucket")
+        return frozenset(term.column for term in parsed if term.function == "bucket")
 
     @property
     def partition_names(self) -> frozenset[str]:
@@ -353,17 +359,17 @@ class _Term:
 
 
 def _parsed(term: str) -> _Term:
-    found = _TERM.fullmatch(term.strip())
-    if found is None or term.count("(") != term.count(")"):
+    match = _TERM.fullmatch(term.strip())
+    if match is None or term.count("(") != term.count(")"):
         raise InvalidInputError(
             f"partition_by: {term!r} is no term such as 'day(event_ts)' or 'bucket(8, user_id)'",
             option="partition_by",
         )
-    function, column, alias = (found[1] or "identity").lower(), found[3], found[5]
+    function, column, alias = (match[1] or "identity").lower(), match[3], match[5]
     if alias:
         return _Term(function, column, (alias,))
     if function == "identity":
         return _Term(function, column, ())
     name = f"{column}_{_SUFFIXES.get(function, function)}"
-    number = found[2] or found[4]
+    number = match[2] or match[4]
     return _Term(function, column, (name, f"{name}_{number}") if number else (name,))

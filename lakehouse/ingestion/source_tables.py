@@ -95,7 +95,7 @@ def quarantine_table(lake: Lakehouse, source: Source) -> Table:
 
 
 def _with(schema: pa.Schema, docs: Mapping[str, str]) -> pa.Schema:
-    return pa.schema([one.with_metadata({"doc": docs[one.name]}) for one in schema])
+    return pa.schema([field.with_metadata({"doc": docs[field.name]}) for field in schema])
 
 
 def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str], None]) -> Table:
@@ -115,11 +115,11 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift, say: Callable[[str]
         )
     table = lake.load_table(source.table)
     check_partitioning(source, [*source_columns(lake, source), *drift.added])
-    rest = _rest_to_add(table, source)
-    if drift or rest:
+    rescue = _rest_to_add(table, source)
+    if drift or rescue:
         with table.update_schema() as change:
-            if rest:
-                change.add_column(rest, pa.string(), doc=REST_DOC)
+            if rescue:
+                change.add_column(rescue, pa.string(), doc=REST_DOC)
             for column in drift.added:
                 change.add_column(
                     column.name,
@@ -184,7 +184,7 @@ def taken_names(lake: Lakehouse, source: Source) -> set[str]:
     Those of the raw table's partition fields, of every spec, and of columns that the source's
     transform computes.
     """
-    names = {*source.partition_names, *(f"{EVENT_TS}_{one}" for one in ("day", "month", "year"))}
+    names = {*source.partition_names, *(f"{EVENT_TS}_{unit}" for unit in ("day", "month", "year"))}
     if not lake.table_exists(source.table):
         return names
     metadata = lake.load_table(source.table).metadata
@@ -255,28 +255,28 @@ def reject_kinds(quarantine: Table, where: BooleanExpression | None = None) -> l
     """What lines are in quarantine for, the commonest first."""
     if quarantine.metadata.current_snapshot_id is None:
         return []
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     firsts: dict[tuple[str, str], dict[str, Any]] = {}
     names = ["reason", "detail", LANDING_FILE, LANDING_LINE, "record"]
     for batch in quarantine.scan(where, names).to_batches():
         reasons, details = batch["reason"].to_pylist(), batch["detail"].to_pylist()
         for position, kind in enumerate(map(reject_kind, reasons, details)):
-            found[kind] += 1
+            counts[kind] += 1
             if kind not in firsts:
                 (firsts[kind],) = batch.slice(position, 1).to_pylist()
-    return [RejectKind(*kind, lines, firsts[kind]) for kind, lines in found.most_common()]
+    return [RejectKind(*kind, lines, firsts[kind]) for kind, lines in counts.most_common()]
 
 
 def rejects_by_day(quarantine: Table, where: BooleanExpression) -> dict[date | None, Counter[str]]:
     """How many lines of each day are in quarantine for each reason; None: lines without a day."""
-    found: dict[date | None, Counter[str]] = {}
+    by_day: dict[date | None, Counter[str]] = {}
     if quarantine.metadata.current_snapshot_id is not None:
         for batch in quarantine.scan(where, ["event_day", "reason", "detail"]).to_batches():
             rows = zip(*(batch[name].to_pylist() for name in batch.schema.names), strict=True)
             for (day, reason, detail), count in Counter(rows).items():
                 kind = reject_kind(reason, detail)
-                found.setdefault(day, Counter())[": ".join(filter(None, kind))] += count
-    return found
+                by_day.setdefault(day, Counter())[": ".join(filter(None, kind))] += count
+    return by_day
 
 
 def pending_days(ledger: Table) -> tuple[date, ...]:
@@ -309,17 +309,17 @@ def oldest_pending(ledger: Table) -> list[tuple[date | None, LandingFile]]:
         return []
     columns = ["event_day", "modified_ms", LANDING_FILE, "size_bytes"]
     schema = pa.schema([LEDGER_SCHEMA.field(name) for name in columns])
-    found = schema.empty_table()
+    oldest = schema.empty_table()
     pending = And(EqualTo(term="pending", value=True), NotNull(term="event_day"))
     for batch in ledger.scan(pending, columns).to_batches():
-        together = pa.concat_tables([found, pa.Table.from_batches([batch.select(columns)])])
+        together = pa.concat_tables([oldest, pa.Table.from_batches([batch.select(columns)])])
         ordered = together.sort_by([(name, "ascending") for name in columns])
         days = ordered.group_by("event_day", use_threads=False)
         first = days.aggregate([(name, "first") for name in columns[1:]])
-        found = first.rename_columns(columns).cast(schema)
+        oldest = first.rename_columns(columns).cast(schema)
     return [
         (row["event_day"], LandingFile(row[LANDING_FILE], row["size_bytes"], row["modified_ms"]))
-        for row in found.to_pylist()
+        for row in oldest.to_pylist()
     ]
 
 
@@ -350,10 +350,10 @@ def _between(column: str, low: str, high: str) -> BooleanExpression:
 
 
 def _any(conditions: list[BooleanExpression]) -> BooleanExpression:
-    found = conditions[0]
+    either = conditions[0]
     for condition in conditions[1:]:
-        found = Or(found, condition)
-    return found
+        either = Or(either, condition)
+    return either
 
 
 def _table(

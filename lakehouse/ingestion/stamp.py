@@ -57,8 +57,8 @@ class RunStamp:
     def commit_id(self, what: str) -> str:
         """A name for one write of this step; the same in each retry, so that it commits once."""
         name = f"{self.run_id}:{self.asset_key}:{self.partition or ''}:{what}"
-        # keys of assets and partitions are anything: what a commit id cannot hold is told apart
-        # by its digest
+        # keys of assets and partitions may be any text: their digest stands for what a commit id
+        # cannot hold
         return name if _COMMIT_ID.fullmatch(name) else f"{self.run_id}:{_digest(name)}:{what}"
 
     def branch(self) -> str:

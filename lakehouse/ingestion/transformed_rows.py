@@ -76,7 +76,7 @@ def transform_staged(
     try:
         return _transformed(work, source, columns, raw, quarantine, taken)
     finally:
-        storage.delete([one.file_path for one in taken.rows])
+        storage.delete([row.file_path for row in taken.rows])
 
 
 def apply_transform(source: Source, rows: DataFrame) -> DataFrame:
@@ -122,7 +122,7 @@ def _transformed(
     try:
         rejected, left_out = _accounted(source, staged, made)
         _make_room(work, raw, made.drop(QUARANTINE_REASON), staged.columns)
-        kept = made.where(F.col(QUARANTINE_REASON).isNull()).drop(QUARANTINE_REASON)
+        accepted = made.where(F.col(QUARANTINE_REASON).isNull()).drop(QUARANTINE_REASON)
         rejects = [_as_rejects(made, F.col(QUARANTINE_REASON), staged.columns)]
         if left_out:
             lost = staged.join(made, [LANDING_FILE, LANDING_LINE], "left_anti")
@@ -130,11 +130,11 @@ def _transformed(
         of_transform = [
             file for frame in rejects if rejected for file in quarantine.write_files(frame)
         ]
-        rows = raw.write_files(kept)
+        rows = raw.write_files(accepted)
     finally:
         made.unpersist()
     work.say(
-        f"the transform takes {sum(one.record_count for one in rows):,} rows and rejects "
+        f"the transform takes {sum(file.record_count for file in rows):,} rows and rejects "
         f"{rejected.total():,}"
     )
     return TakenRows(
@@ -161,7 +161,7 @@ def _frame(
 
     def run(batches: Batches) -> Batches:
         storage = storage_for(location, properties)
-        for number in (one for batch in batches for one in batch.column(0).to_pylist()):
+        for number in (value for batch in batches for value in batch.column(0).to_pylist()):
             for rows in read_tasks(
                 [FileScanTask.whole(file) for file in groups[number]], request, storage
             ):
@@ -173,7 +173,7 @@ def _frame(
 
 def _make_room(work: Workplace, raw: Table, made: DataFrame, typed: Iterable[str]) -> None:
     """Add the columns that the transform computes, and widen those that it has widened."""
-    known, folded = set(typed), Counter(name.casefold() for name in made.columns)
+    typed_names, folded = set(typed), Counter(name.casefold() for name in made.columns)
     twice = [name for name in made.columns if folded[name.casefold()] > 1]
     if twice:
         raise InvalidSchemaError(
@@ -182,7 +182,7 @@ def _make_room(work: Workplace, raw: Table, made: DataFrame, typed: Iterable[str
             table=raw.name,
         )
     fields = [
-        field if field.name in known else field.model_copy(update={"doc": COMPUTED_DOC})
+        field if field.name in typed_names else field.model_copy(update={"doc": COMPUTED_DOC})
         for field in to_iceberg_schema(made.schema).fields
     ]
     tell(make_room(raw, Schema(*fields)), work.say)
@@ -220,13 +220,13 @@ def _accounted(
         .collect()
     ):
         if row["wrong"] is not None:
-            raise InvalidInputError(_told(source, row[LANDING_FILE], row[_DAY], row["wrong"]))
+            raise InvalidInputError(_refusal(source, row[LANDING_FILE], row[_DAY], row["wrong"]))
         rejected[row[LANDING_FILE], row[_DAY]] += row["rejected"] + row["left_out"]
         left_out = left_out or row["left_out"] > 0
     return +rejected, left_out
 
 
-def _told(source: Source, file: str | None, day: object, wrong: Any) -> str:
+def _refusal(source: Source, file: str | None, day: object, wrong: Any) -> str:
     where = f"source {source.name!r}: the transform returns line {wrong[LANDING_LINE]} of {file}"
     if wrong["put"]:
         return (
@@ -242,8 +242,10 @@ def _told(source: Source, file: str | None, day: object, wrong: Any) -> str:
 
 def _as_rejects(rows: DataFrame, why: SparkColumn, typed: Sequence[str]) -> DataFrame:
     """Rows as the quarantine keeps them: with what the transform was given, where it left that."""
-    there = [F.col(f"`{name}`") for name in typed if name in rows.columns]
-    rejects = rows.where(why.isNotNull()).withColumn("__record", F.to_json(F.struct(*there)))
+    typed_columns = [F.col(f"`{name}`") for name in typed if name in rows.columns]
+    rejects = rows.where(why.isNotNull()).withColumn(
+        "__record", F.to_json(F.struct(*typed_columns))
+    )
     columns = {
         "event_day": F.to_date(EVENT_TS),
         "landing_file": F.col(LANDING_FILE),

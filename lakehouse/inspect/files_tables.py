@@ -154,11 +154,11 @@ def _column_metrics(
     files: Sequence[DataFile], field_id: int, kind: PrimitiveType
 ) -> pa.StructArray:
     def bounds(maps: list[Mapping[int, bytes]]) -> pa.Array:
-        raw = pa.array([one.get(field_id) for one in maps], pa.binary())
+        raw = pa.array([by_field.get(field_id) for by_field in maps], pa.binary())
         return typed_array(decode_bounds(raw, kind).to_pylist(), kind)
 
     def counts(maps: list[Mapping[int, int]]) -> pa.Array:
-        return pa.array([one.get(field_id) for one in maps], pa.int64())
+        return pa.array([by_field.get(field_id) for by_field in maps], pa.int64())
 
     columns = {
         "column_size": counts([file.column_sizes for file in files]),
@@ -185,32 +185,37 @@ def position_deletes_table(
     Raises:
         NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: of a delete file.
     """
-    found = [
-        (one, path, positions)
-        for one, named in zip(deletes, named_positions(deletes, metadata, storage), strict=True)
+    of_deletes = [
+        (delete, path, positions)
+        for delete, named in zip(deletes, named_positions(deletes, metadata, storage), strict=True)
         for path, positions in named.items()
     ]
-    counts = [len(positions) for _, _, positions in found]
-    each = pa.array(np.repeat(np.arange(len(found)), counts))
+    counts = [len(positions) for _, _, positions in of_deletes]
+    each = pa.array(np.repeat(np.arange(len(of_deletes)), counts))
     columns: list[tuple[pa.Field, pa.Array]] = []
 
     def add(name: str, values: pa.Array, *, nullable: bool = False) -> None:
         columns.append((pa.field(name, values.type, nullable=nullable), values.take(each)))
 
-    add("file_path", pa.array([path for _, path, _ in found], pa.string()))
-    every = [positions for _, _, positions in found]
+    add("file_path", pa.array([path for _, path, _ in of_deletes], pa.string()))
+    every = [positions for _, _, positions in of_deletes]
     pos = pa.array(np.concatenate([np.empty(0, np.int64), *every]), pa.int64())
     columns.append((pa.field("pos", pos.type, nullable=False), pos))
     row = pa.nulls(len(pos), pa.struct(list(schema_to_arrow(metadata.schema()))))
     columns.append((pa.field("row", row.type), row))
     partition = UnifiedPartition.of(metadata)
     if partition.fields:
-        add("partition", partition.array([(one.spec_id, one.partition) for one, _, _ in found]))
-    add("spec_id", pa.array([one.spec_id for one, _, _ in found], pa.int32()))
-    add("delete_file_path", pa.array([one.file_path for one, _, _ in found], pa.string()))
+        add(
+            "partition",
+            partition.array([(delete.spec_id, delete.partition) for delete, _, _ in of_deletes]),
+        )
+    add("spec_id", pa.array([delete.spec_id for delete, _, _ in of_deletes], pa.int32()))
+    add(
+        "delete_file_path", pa.array([delete.file_path for delete, _, _ in of_deletes], pa.string())
+    )
     if metadata.format_version >= 3:
         for name in ("content_offset", "content_size_in_bytes"):
-            values = pa.array([getattr(one, name) for one, _, _ in found], pa.int64())
+            values = pa.array([getattr(delete, name) for delete, _, _ in of_deletes], pa.int64())
             add(name, values, nullable=True)
     return pa.Table.from_arrays(
         [array for _, array in columns], schema=pa.schema([field for field, _ in columns])

@@ -205,11 +205,11 @@ class MetadataTables:
         return nullcontext() if self.held is None else self.held.reading(*snapshot_ids)
 
     def _all_manifests(self) -> list[ManifestFile]:
-        found: dict[str, ManifestFile] = {}
+        manifests: dict[str, ManifestFile] = {}
         for snapshot in self.metadata.snapshots:
             for manifest in self._listed(snapshot):
-                found.setdefault(manifest.manifest_path, manifest)
-        return list(found.values())
+                manifests.setdefault(manifest.manifest_path, manifest)
+        return list(manifests.values())
 
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
         reader = ManifestReader.of(self.storage, self.metadata)

@@ -71,14 +71,14 @@ METADATA_LOG_ENTRIES = pa.schema(
 
 def snapshots_table(metadata: TableMetadata) -> pa.Table:
     """Every snapshot, in the metadata's order; `operation` is a column, apart from `summary`."""
-    found = list(metadata.snapshots)
+    snapshots = list(metadata.snapshots)
     columns = [
-        timestamps([snapshot.timestamp_ms for snapshot in found]),
-        pa.array([snapshot.snapshot_id for snapshot in found], pa.int64()),
-        pa.array([snapshot.parent_snapshot_id for snapshot in found], pa.int64()),
-        pa.array([snapshot.operation for snapshot in found], pa.string()),
-        pa.array([snapshot.manifest_list or None for snapshot in found], pa.string()),
-        pa.array([_summary(snapshot) for snapshot in found], pa.map_(pa.string(), pa.string())),
+        timestamps([snapshot.timestamp_ms for snapshot in snapshots]),
+        pa.array([snapshot.snapshot_id for snapshot in snapshots], pa.int64()),
+        pa.array([snapshot.parent_snapshot_id for snapshot in snapshots], pa.int64()),
+        pa.array([snapshot.operation for snapshot in snapshots], pa.string()),
+        pa.array([snapshot.manifest_list or None for snapshot in snapshots], pa.string()),
+        pa.array([_summary(snapshot) for snapshot in snapshots], pa.map_(pa.string(), pa.string())),
     ]
     return pa.Table.from_arrays(columns, schema=SNAPSHOTS)
 
@@ -92,12 +92,12 @@ def history_table(metadata: TableMetadata) -> pa.Table:
         snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)
     }
     log = list(metadata.snapshot_log)
-    known = [metadata.snapshot_or_none(entry.snapshot_id) for entry in log]
+    snapshots = [metadata.snapshot_or_none(entry.snapshot_id) for entry in log]
     columns = [
         timestamps([entry.timestamp_ms for entry in log]),
         pa.array([entry.snapshot_id for entry in log], pa.int64()),
         pa.array(
-            [None if snapshot is None else snapshot.parent_snapshot_id for snapshot in known],
+            [None if snapshot is None else snapshot.parent_snapshot_id for snapshot in snapshots],
             pa.int64(),
         ),
         pa.array([entry.snapshot_id in ancestors for entry in log], pa.bool_()),
@@ -128,12 +128,12 @@ def metadata_log_table(version: TableVersion) -> pa.Table:
     columns = [
         timestamps([timestamp for timestamp, _ in files]),
         pa.array([file for _, file in files], pa.string()),
-        pa.array([found[0] for found in latest], pa.int64()),
+        pa.array([entry[0] for entry in latest], pa.int64()),
         pa.array(
-            [None if found[1] is None else found[1].schema_id for found in latest], pa.int32()
+            [None if entry[1] is None else entry[1].schema_id for entry in latest], pa.int32()
         ),
         pa.array(
-            [None if found[1] is None else found[1].sequence_number for found in latest], pa.int64()
+            [None if entry[1] is None else entry[1].sequence_number for entry in latest], pa.int64()
         ),
     ]
     return pa.Table.from_arrays(columns, schema=METADATA_LOG_ENTRIES)

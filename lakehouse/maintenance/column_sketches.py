@@ -152,7 +152,7 @@ def compute_statistics(
     """Count the distinct values of columns, into the snapshot's statistics file.
 
     What the file says of other columns, or besides these counts, stays. Every live row is read, of
-    the columns asked for alone; memory is that of a streamed scan and some kilobytes a column.
+    the given columns alone; memory is that of a streamed scan and some kilobytes a column.
 
     Args:
         catalog: where the table is.
@@ -194,7 +194,7 @@ def compute_statistics(
 
 
 def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> dict[str, int]:
-    """Column name -> distinct count recorded for a snapshot (the current one), whoever counted."""
+    """Column name -> distinct count recorded for a snapshot (the current one), by any engine."""
     wanted = metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     schema = metadata.schema()
     counts = recorded_distinct(metadata, wanted)

@@ -115,22 +115,22 @@ class _Work:
     snapshot: Snapshot
     fields: tuple[NestedField, ...]
     tasks: Sequence[FileScanTask]
-    known: Mapping[int, Mapping[str, SplitBlockFilter]]
+    filters: Mapping[int, Mapping[str, SplitBlockFilter]]
 
     def lacking(self, field: NestedField) -> list[FileScanTask]:
-        known = self.known[field.field_id]
-        return [task for task in self.tasks if task.data_file.file_path not in known]
+        filters = self.filters[field.field_id]
+        return [task for task in self.tasks if task.data_file.file_path not in filters]
 
     def plan(self, table: Identifier) -> KeyFilterPlan:
         read = {
-            one.data_file.file_path: one.data_file.record_count
+            task.data_file.file_path: task.data_file.record_count
             for field in self.fields
-            for one in self.lacking(field)
+            for task in self.lacking(field)
         }
         return KeyFilterPlan(
             identifier=table,
             snapshot_id=self.snapshot.snapshot_id,
-            columns=tuple(one.name for one in self.fields),
+            columns=tuple(field.name for field in self.fields),
             files=len(self.tasks),
             files_read=len(read),
             rows_read=sum(read.values()),
@@ -210,13 +210,13 @@ def _work(
     snapshot = statistics_snapshot(metadata, snapshot_id, table)
     fields = _fields(metadata.schema(), columns, str(table))
     request = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id, current_schema=True)
-    known = {
+    filters = {
         field.field_id: load_key_filters(
             metadata, snapshot.snapshot_id, field.field_id, field.field_type, storage
         ).by_file
         for field in fields
     }
-    return _Work(snapshot, fields, plan_scan(request, storage).tasks, known)
+    return _Work(snapshot, fields, plan_scan(request, storage).tasks, filters)
 
 
 def _fields(schema: Schema, columns: Sequence[str], table: str) -> tuple[NestedField, ...]:
@@ -234,19 +234,19 @@ def _fields(schema: Schema, columns: Sequence[str], table: str) -> tuple[NestedF
 
 
 def _blob(work: _Work, field: NestedField, metadata: TableMetadata, storage: Storage) -> NewBlob:
-    made = dict(work.known[field.field_id])
+    made = dict(work.filters[field.field_id])
     read = replace(ReadRequest.of(metadata, Schema(field)), batch_rows=131_072)
     for task in work.lacking(field):
         # of all rows: a rollback brings deleted ones back
         every = replace(task, deletes=(), residual=TRUE)
         hashes = [
-            key_hashes(one.column(0), field.field_type)
-            for one in read_tasks([every], read, storage)
+            key_hashes(batch.column(0), field.field_type)
+            for batch in read_tasks([every], read, storage)
         ]
         made[task.data_file.file_path] = SplitBlockFilter.of(
             np.concatenate([np.empty(0, np.uint64), *hashes])
         )
-    live = [one.data_file.file_path for one in work.tasks]
+    live = [task.data_file.file_path for task in work.tasks]
     payload = encode_filters({path: made[path] for path in live})
-    said = {KEYS_AS: str(keys_as(field.field_type)), CHECKSUM: checksum(payload)}
-    return NewBlob(BLOB_TYPE, field.field_id, payload, said)
+    properties = {KEYS_AS: str(keys_as(field.field_type)), CHECKSUM: checksum(payload)}
+    return NewBlob(BLOB_TYPE, field.field_id, payload, properties)

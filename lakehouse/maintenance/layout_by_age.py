@@ -115,8 +115,10 @@ class LayoutByAge:
         return spec
 
     def _step(self, step: AgeStep, spec: PartitionSpec) -> _Step:
-        times = [(at, one) for at, one in enumerate(spec.fields) if is_time(one)]
-        from_specs = {known: coarser(one, spec) for known, one in self.metadata.specs().items()}
+        times = [(at, field) for at, field in enumerate(spec.fields) if is_time(field)]
+        from_specs = {
+            spec_id: coarser(other, spec) for spec_id, other in self.metadata.specs().items()
+        }
         if len(times) != 1 or from_specs[self.metadata.default_spec_id] is None:
             raise _unusable(
                 step,

@@ -155,7 +155,8 @@ def compute_partition_statistics(
         InvalidInputError: the table has no snapshot, or was never partitioned.
         NoSuchSnapshotError: no such snapshot.
         InvalidLocationError: the table's metadata says to write outside the warehouse.
-        CommitError: see `lakehouse.errors`; the new file is gone then, unless nobody knows.
+        CommitError: see `lakehouse.errors`; the new file is gone then, unless the outcome is
+            unknown.
     """
     table = Identifier.parse(identifier)
     env = environment if environment is not None else Environment.system()
@@ -210,7 +211,7 @@ def _result(
 def partition_statistics_schema(metadata: TableMetadata) -> Schema:
     """The file's columns (spec: Partition Statistics File).
 
-    Fields of `partition` whose source column is in no schema any more, and whose type nobody knows
+    Fields of `partition` whose source column is in no schema any more, and whose type is unknown
     therefore, are left out.
     """
     unified = UnifiedPartition.of(metadata)
@@ -310,34 +311,41 @@ def partition_statistics(metadata: TableMetadata, snapshot: Snapshot, storage: S
     partition.
     """
     counts: dict[tuple[object, ...], _Counts] = {}
-    snapshots = {one.snapshot_id: one for one in metadata.snapshots}
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     manifests = load_manifests(storage, snapshot)
     for entries in ManifestReader.of(storage, metadata).entries_of_all(manifests):
         for entry in entries.to_manifest_entries():
             file = entry.data_file
-            found = counts.setdefault(file.partition_key, _Counts((file.spec_id, file.partition)))
-            found.touched(snapshots.get(entry.snapshot_id or -1))
+            partition_counts = counts.setdefault(
+                file.partition_key, _Counts((file.spec_id, file.partition))
+            )
+            partition_counts.touched(snapshots.get(entry.snapshot_id or -1))
             if entry.status != STATUS_DELETED:
-                found.add(entry)
+                partition_counts.add(entry)
     unified = UnifiedPartition.of(metadata)
     rows = sorted(
         (count for count in counts.values() if count.live),
-        key=lambda one: ([_ordered(value) for value in unified.values(one.partition)], one.spec_id),
+        key=lambda statistics: (
+            [_ordered(value) for value in unified.values(statistics.partition)],
+            statistics.spec_id,
+        ),
     )
-    told = not any(row.position_delete_file_count + row.equality_delete_file_count for row in rows)
-    return _table(rows, unified, partition_statistics_schema(metadata), exact=told)
+    is_exact = not any(
+        row.position_delete_file_count + row.equality_delete_file_count for row in rows
+    )
+    return _table(rows, unified, partition_statistics_schema(metadata), exact=is_exact)
 
 
 def _table(
     rows: Sequence[_Counts], unified: UnifiedPartition, schema: Schema, *, exact: bool
 ) -> pa.Table:
     arrow = schema_to_arrow(schema)
-    known = unified.array([row.partition for row in rows])
+    partitions = unified.array([row.partition for row in rows])
     struct = arrow.field("partition").type
     columns: list[pa.Array] = [
         pa.StructArray.from_arrays(
             [
-                known.field(at)
+                partitions.field(at)
                 for at, (_, kind) in enumerate(unified.fields.values())
                 if kind is not None
             ],

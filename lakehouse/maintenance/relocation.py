@@ -109,19 +109,19 @@ def relocate(
     environment = environment or Environment.system()
     names = [*walk_tables(catalog), *walk_views(catalog)]
     moved: dict[str, str] = {}
-    kept: list[str] = []
+    unmoved: list[str] = []
     files = 0
     for done, name in enumerate(names):
         progress("tables", done, len(names))
         copy = _Copy.of(catalog, name, original, environment)
         if copy is None:
-            kept.append(str(name))
+            unmoved.append(str(name))
             continue
         moved[str(name)] = copy.metadata["location"]
         copy.rewrite(dry_run=dry_run)
         files += copy.written + 1
     progress("tables", len(names), len(names))
-    return Relocation(catalog.warehouse, moved, tuple(kept), files, dry_run)
+    return Relocation(catalog.warehouse, moved, tuple(unmoved), files, dry_run)
 
 
 @dataclass
@@ -154,10 +154,10 @@ class _Copy(RewrittenPaths):
         folder = plain_folder(catalog.warehouse, (*name.namespace, name.name))
         storage = catalog.storage(folder)
         versions = VersionFiles(storage, environment.new_uuid)
-        found = versions.read_newest(folder, storage.read)
-        if found is None:
+        newest = versions.read_newest(folder, storage.read)
+        if newest is None:
             return None
-        number, _, data = found
+        number, _, data = newest
         metadata = orjson.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
         location = metadata["location"]
         old = original_of(location, folder, catalog.warehouse)
@@ -176,9 +176,9 @@ class _Copy(RewrittenPaths):
             self.metadata["location"],
             *(value for key, value in properties.items() if key.endswith("path")),
         )
-        for folder in {self._moved(one) for one in named if "/" in one} - {None}:
+        for folder in {self._moved(path) for path in named if "/" in path} - {None}:
             listed = self.storage.list(str(folder))
-            self.present |= {canonical(one.location): one.size for one in listed}
+            self.present |= {canonical(file.location): file.size for file in listed}
         new = self.rewritten(self.metadata)
         if not dry_run:
             location = self.versions.location(self.folder, self.number + 1)
@@ -192,13 +192,13 @@ class _Copy(RewrittenPaths):
     def keep(self, location: str, size: int | None = None) -> str:
         """As it was copied. Raises NoSuchFileError: it was not, or not as a whole."""
         place = self.here(location)
-        found = self.present.get(canonical(place))
-        if found is None and self.storage.exists(place):
-            found = self.storage.size(place)
-        if found is None or size not in (None, found):
+        present_size = self.present.get(canonical(place))
+        if present_size is None and self.storage.exists(place):
+            present_size = self.storage.size(place)
+        if present_size is None or size not in (None, present_size):
             raise NoSuchFileError(
-                f"{self.name}: {place} is {'missing' if found is None else 'not whole'}. Copy it "
-                "again, then relocate again; the table was not changed",
+                f"{self.name}: {place} is {'missing' if present_size is None else 'not whole'}. "
+                "Copy it again, then relocate again; the table was not changed",
                 location=place,
             )
         return place

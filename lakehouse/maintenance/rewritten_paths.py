@@ -111,12 +111,14 @@ class RewrittenPaths(ABC):
         if "table-uuid" in metadata:
             # earlier versions name the files where they were
             new["metadata-log"] = []
-            new["snapshots"] = [self.snapshot(one) for one in metadata.get("snapshots", ())]
+            new["snapshots"] = [
+                self.snapshot(snapshot) for snapshot in metadata.get("snapshots", ())
+            ]
             for kind in ("statistics", "partition-statistics"):
                 if kind in metadata:
                     new[kind] = [
-                        {**one, "statistics-path": self.keep(one["statistics-path"])}
-                        for one in metadata[kind]
+                        {**statistics, "statistics-path": self.keep(statistics["statistics-path"])}
+                        for statistics in metadata[kind]
                     ]
         return new
 
@@ -133,8 +135,8 @@ class RewrittenPaths(ABC):
         return {**snapshot, "manifest-list": self.lists[path]}
 
     def _manifest_list(self, location: str) -> str:
-        schema, metadata, found = _avro(self.read(location))
-        rows, manifests = list(found), []
+        schema, metadata, records = _avro(self.read(location))
+        rows, manifests = list(records), []
         for row in rows:
             path, size = row["manifest_path"], row["manifest_length"]
             if path not in self.made:
@@ -146,9 +148,9 @@ class RewrittenPaths(ABC):
         return self.write(location, _as_avro(schema, metadata, manifests))
 
     def _manifest(self, location: str, size: int) -> tuple[str, int]:
-        schema, metadata, found = _avro(self.read(location))
-        rows = list(found)
-        entries = [self._entry(one) for one in rows]
+        schema, metadata, records = _avro(self.read(location))
+        rows = list(records)
+        entries = [self._entry(row) for row in rows]
         if entries == rows and self.here(location) == location:
             return self.keep(location, size), size
         data = _as_avro(schema, metadata, entries)
@@ -176,25 +178,27 @@ class RewrittenPaths(ABC):
 
         Paths in one folder keep their order; those of several folders may not.
         """
-        found = [
-            bytes(one["value"]).decode("utf-8", "replace")
+        bounds = [
+            bytes(bound["value"]).decode("utf-8", "replace")
             for name in _BOUNDS
-            for one in file.get(name) or ()
-            if one["key"] == _FILE_PATH_ID
+            for bound in file.get(name) or ()
+            if bound["key"] == _FILE_PATH_ID
         ]
-        if not found:
+        if not bounds:
             return file
-        moved = _in_one_folder(found, self.folders)
-        if len(set(found)) == 1 and len(found) == 2 and _is_path(found[0]):
-            moved = [self.here(found[0])] * 2
+        moved = _in_one_folder(bounds, self.folders)
+        if len(set(bounds)) == 1 and len(bounds) == 2 and _is_path(bounds[0]):
+            moved = [self.here(bounds[0])] * 2
         values = iter(moved or ())
         new = dict(file)
         for name in _BOUNDS:
             if file.get(name) is not None:
                 new[name] = [
-                    {**one, "value": next(values).encode()} if one["key"] == _FILE_PATH_ID else one
-                    for one in file[name]
-                    if one["key"] != _FILE_PATH_ID or moved
+                    {**bound, "value": next(values).encode()}
+                    if bound["key"] == _FILE_PATH_ID
+                    else bound
+                    for bound in file[name]
+                    if bound["key"] != _FILE_PATH_ID or moved
                 ]
         return new
 
@@ -207,8 +211,8 @@ class RewrittenPaths(ABC):
         elif format_.upper() == "PARQUET":
             new = self._parquet(data)
         else:
-            schema, metadata, found = _avro(data)
-            rows = list(found)
+            schema, metadata, records = _avro(data)
+            rows = list(records)
             moved = [{**row, _DELETE_PATH: self.here(row[_DELETE_PATH])} for row in rows]
             new = None if moved == rows else _as_avro(schema, metadata, moved)
         if new is None:
@@ -220,7 +224,7 @@ class RewrittenPaths(ABC):
         table = pq.read_table(io.BytesIO(data))
         at = table.schema.get_field_index(_DELETE_PATH)
         paths = table[_DELETE_PATH].to_pylist()
-        moved = [self.here(one) for one in paths]
+        moved = [self.here(path) for path in paths]
         if moved == paths:
             return None
         file = io.BytesIO()
@@ -237,11 +241,11 @@ class RewrittenPaths(ABC):
         footer = orjson.loads(data[begin:-_PUFFIN_TRAILER])
         is_same = True
         for blob in footer["blobs"]:
-            said = blob.get("properties") or {}
-            if "referenced-data-file" in said:
-                place = self.here(said["referenced-data-file"])
-                is_same = is_same and place == said["referenced-data-file"]
-                said["referenced-data-file"] = place
+            properties = blob.get("properties") or {}
+            if "referenced-data-file" in properties:
+                place = self.here(properties["referenced-data-file"])
+                is_same = is_same and place == properties["referenced-data-file"]
+                properties["referenced-data-file"] = place
         if is_same:
             return None
         text = orjson.dumps(footer)
@@ -258,8 +262,8 @@ def _in_one_folder(bounds: list[str], folders: tuple[tuple[str, str], ...]) -> l
     for old, new in folders:
         for spelling in dict.fromkeys((old, canonical(old))):
             root = spelling.rstrip("/") + "/"
-            if all(one.startswith(root) for one in bounds):
-                return [new.rstrip("/") + "/" + one[len(root) :] for one in bounds]
+            if all(bound.startswith(root) for bound in bounds):
+                return [new.rstrip("/") + "/" + bound[len(root) :] for bound in bounds]
     return None
 
 

@@ -30,7 +30,7 @@ _CREATED_BY = "lakehouse"
 
 @dataclass(frozen=True, slots=True)
 class NewBlob:
-    """What is said of one column.
+    """Statistics of one column.
 
     Attributes:
         type: as Puffin names it.
@@ -91,25 +91,26 @@ def attach_statistics(
         environment: ids.
 
     Raises:
-        CommitError: see `lakehouse.errors`; the new file is gone then, unless nobody knows.
+        CommitError: see `lakehouse.errors`; the new file is gone then, unless the outcome is
+            unknown.
         CorruptMetadataError: the snapshot's file cannot be understood.
     """
     metadata = transaction.metadata
     writer = PuffinWriter(_CREATED_BY)
     placed = [
         writer.add(
-            one.payload,
-            one.type,
-            [one.field_id],
-            one.properties,
+            blob.payload,
+            blob.type,
+            [blob.field_id],
+            blob.properties,
             snapshot_id=snapshot.snapshot_id,
             sequence_number=snapshot.sequence_number,
         )
-        for one in blobs
+        for blob in blobs
     ]
-    said = {(one.type, one.fields) for one in placed}
+    replaced = {(blob.type, blob.fields) for blob in placed}
     for blob, payload in _present(metadata, snapshot, storage):
-        if (blob.type, blob.fields) not in said:
+        if (blob.type, blob.fields) not in replaced:
             placed.append(
                 writer.add(
                     payload,
@@ -129,7 +130,7 @@ def attach_statistics(
         "statistics-path": location,
         "file-size-in-bytes": len(data),
         "file-footer-size-in-bytes": len(writer.footer()),
-        "blob-metadata": [_in_metadata(one) for one in placed],
+        "blob-metadata": [_in_metadata(blob) for blob in placed],
     }
     commit_file(transaction, SetStatistics(record), location, data, storage)
     return StatisticsFile(location, len(data))
@@ -141,7 +142,7 @@ def commit_file(
     """Write a file of statistics, and commit the update that names it.
 
     Raises:
-        CommitError: see `lakehouse.errors`; the file is gone then, unless nobody knows.
+        CommitError: see `lakehouse.errors`; the file is gone then, unless the outcome is unknown.
     """
     storage.write(location, data)
     try:

@@ -36,7 +36,7 @@ class StagedTable(Report):
         table: name.
         latest_version: name of its newest metadata file.
         staging_location: where the files lie that were written.
-        file_list_location: CSV with `source,target` for each file; None: not asked for.
+        file_list_location: CSV with `source,target` for each file; None: without.
         rewritten_manifests: how many were written.
         rewritten_delete_files: how many were written.
     """
@@ -112,7 +112,10 @@ def rewrite_table_path(
     environment = environment or Environment.system()
     version = catalog.load(table)
     storage = catalog.storage(version.metadata.location)
-    log = [*(one.metadata_file for one in version.metadata.metadata_log), version.metadata_location]
+    log = [
+        *(entry.metadata_file for entry in version.metadata.metadata_log),
+        version.metadata_location,
+    ]
     end = log.index(_version(log, end_version, "end_version")) if end_version else len(log) - 1
     start = log.index(_version(log, start_version, "start_version")) if start_version else -1
     if start >= end:
@@ -173,10 +176,10 @@ class _Staged(RewrittenPaths):
     def version(self, location: str) -> dict[str, Any]:
         """The JSON of a metadata file. Raises NoSuchFileError."""
         data = self.storage.read(location)
-        found: dict[str, Any] = orjson.loads(
+        document: dict[str, Any] = orjson.loads(
             gzip.decompress(data) if data.startswith(_GZIP) else data
         )
-        return found
+        return document
 
     def write_version(self, location: str) -> None:
         """Stage a metadata file under the name that it has, compressed if it is."""
@@ -195,7 +198,7 @@ class _Staged(RewrittenPaths):
     def rewritten(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """With the metadata log, whose files are staged as well."""
         log = metadata.get("metadata-log", ())
-        moved = [{**one, "metadata-file": self.here(one["metadata-file"])} for one in log]
+        moved = [{**entry, "metadata-file": self.here(entry["metadata-file"])} for entry in log]
         return {**super().rewritten(metadata), "metadata-log": moved}
 
     def snapshot(self, snapshot: dict[str, Any]) -> dict[str, Any]:

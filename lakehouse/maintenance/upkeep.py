@@ -1,4 +1,4 @@
-"""What the policy asks for, of a table that anybody writes: planned, or carried out."""
+"""What the policy requires of a table, whatever engine writes it: planned, or carried out."""
 
 from __future__ import annotations
 
@@ -186,10 +186,18 @@ class Upkeep(Report):
         """Changes of layout, which only a person makes."""
         if self.advice is None or not self.advice.recommendations:
             return None
-        found = self.advice.recommendations
+        recommendations = self.advice.recommendations
         return listing(
             ("advice", "today", "better", "why"),
-            ((one.subject, one.current, one.proposed, one.why) for one in found),
+            (
+                (
+                    recommendation.subject,
+                    recommendation.current,
+                    recommendation.proposed,
+                    recommendation.why,
+                )
+                for recommendation in recommendations
+            ),
         )
 
 
@@ -260,5 +268,5 @@ def upkeep(
 
 
 def _kinds(actions: Iterable[Action], now_ms: int) -> Iterator[ActionKind]:
-    asked = {action.kind for action in due(actions, now_ms)}
-    yield from (kind for kind in ORDER if kind in asked)
+    due_kinds = {action.kind for action in due(actions, now_ms)}
+    yield from (kind for kind in ORDER if kind in due_kinds)

@@ -37,7 +37,7 @@ class TableNames:
 
     def path(self, field_id: int) -> str | None:
         """The path of a field; None when the schema has it no more."""
-        return next((path for path, one in self.fields.items() if one == field_id), None)
+        return next((path for path, number in self.fields.items() if number == field_id), None)
 
 
 def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Statement:
@@ -81,10 +81,10 @@ def _binder_of(statement: Statement) -> _Binder:
     fields: dict[str, dict[str, int]] = {}
     uuids = {reference.table: reference.table_uuid for reference in statement.references}
     for reference in statement.references:
-        known = fields.setdefault(reference.table, {})
+        field_ids = fields.setdefault(reference.table, {})
         if reference.column is not None and reference.field_id is not None:
-            known[reference.column] = reference.field_id
-    tables = {name: TableNames(name, uuids[name], found) for name, found in fields.items()}
+            field_ids[reference.column] = reference.field_id
+    tables = {name: TableNames(name, uuids[name], field_ids) for name, field_ids in fields.items()}
     return _Binder(statement.statement_id, statement.draft.table, tables)
 
 
@@ -118,11 +118,11 @@ def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) 
     )
 
 
-def split_column(name: str, table: str, known: Mapping[str, Any]) -> tuple[str, str]:
+def split_column(name: str, table: str, tables: Mapping[str, Any]) -> tuple[str, str]:
     """(table, path) of a column, written as `path` of `table` or `namespace.table.path`."""
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):
-        if (prefix := ".".join(parts[:end])) in known:
+        if (prefix := ".".join(parts[:end])) in tables:
             return prefix, ".".join(parts[end:])
     return table, name
 
@@ -139,12 +139,12 @@ def _columns_in(shape: Shape, value: Any) -> Sequence[str]:
     return [value["column"]] if shape is Shape.SIGN else []
 
 
-def _other_table(arguments: Mapping[str, Any], table: str, known: Mapping[str, Any]) -> str:
+def _other_table(arguments: Mapping[str, Any], table: str, tables: Mapping[str, Any]) -> str:
     """The table that `to` is, or is a column of."""
     to = arguments.get("to", table)
     if isinstance(to, list):
         to = to[0]
-    return to if to in known else split_column(to, table, known)[0]
+    return to if to in tables else split_column(to, table, tables)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ class _Binder:
         if column is None:
             return Reference(name, table.table_uuid)
         if column not in table.fields:
-            known = ", ".join(sorted(table.fields))
+            names = ", ".join(sorted(table.fields))
             raise InvalidStatementError(
-                f"{self.where}: {name} has no column {column}; it has {known}", table=name
+                f"{self.where}: {name} has no column {column}; it has {names}", table=name
             )
         return Reference(name, table.table_uuid, column, table.fields[column])
 
@@ -191,8 +191,8 @@ class _Binder:
             raise InvalidStatementError(f"{self.where}: {error.message}") from error
 
     def _columns(self, table: str) -> frozenset[str] | None:
-        found = self.tables.get(table)
-        return None if found is None else frozenset(found.fields)
+        names = self.tables.get(table)
+        return None if names is None else frozenset(names.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class _Renamer:
     renames: Renames
 
     def column(self, written: str) -> str:
-        table, path = split_column(written, self.statement.draft.table, self._known())
+        table, path = split_column(written, self.statement.draft.table, self._mentioned_columns())
         new = self.renames.columns.get((table, path), path)
         if written == path:
             return new
@@ -209,12 +209,13 @@ class _Renamer:
 
     def renamed(self, slots: Mapping[str, Slot], values: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: self._value(slots[name].shape, name, one, values) for name, one in values.items()
+            name: self._value(slots[name].shape, name, value, values)
+            for name, value in values.items()
         }
 
     def _value(self, shape: Shape, name: str, value: Any, values: Mapping[str, Any]) -> Any:
         if shape is Shape.COLUMN:
-            whole = value in self._known() and name == "to"
+            whole = value in self._mentioned_columns() and name == "to"
             return self.renames.tables.get(value, value) if whole else self.column(value)
         if shape is Shape.COLUMNS:
             return [self.column(name) for name in value]
@@ -228,17 +229,17 @@ class _Renamer:
             return value
         table = None if shape is Shape.QUERY else self.statement.draft.table
         if name == "to_where":
-            table = _other_table(values, self.statement.draft.table, self._known())
+            table = _other_table(values, self.statement.draft.table, self._mentioned_columns())
         return sql_renamed(value, table, self._columns, self.renames)
 
-    def _known(self) -> dict[str, frozenset[str]]:
+    def _mentioned_columns(self) -> dict[str, frozenset[str]]:
         """The columns that the statement mentions, by table, under the names of its binding."""
-        found: dict[str, set[str]] = {}
+        by_table: dict[str, set[str]] = {}
         for reference in self.statement.references:
-            names = found.setdefault(reference.table, set())
+            names = by_table.setdefault(reference.table, set())
             if reference.column is not None:
                 names.add(reference.column)
-        return {table: frozenset(names) for table, names in found.items()}
+        return {table: frozenset(names) for table, names in by_table.items()}
 
     def _columns(self, table: str) -> frozenset[str] | None:
-        return self._known().get(table)
+        return self._mentioned_columns().get(table)

@@ -164,9 +164,9 @@ def check_slots(slots: Mapping[str, Slot], claim: Claim, what: str, where: str) 
         InvalidStatementError: an unknown or missing slot, or a value of another shape.
     """
     if unknown := sorted(set(claim) - set(slots)):
-        known = ", ".join(slots) or "nothing"
+        allowed = ", ".join(slots) or "nothing"
         raise InvalidStatementError(
-            f"{where}: a {what} has no {', '.join(unknown)}; it has {known}"
+            f"{where}: a {what} has no {', '.join(unknown)}; it has {allowed}"
         )
     missing = [name for name, slot in slots.items() if slot.required and claim.get(name) is None]
     if missing:
@@ -199,7 +199,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (dt.datetime, dt.date)):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
@@ -222,17 +222,17 @@ def iso_date(value: object, where: str) -> str:
 def _periods(value: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise InvalidStatementError(f"{where} must be a {Shape.PERIODS}, not {value!r}")
-    found = []
+    periods = []
     for period in value:
         if not isinstance(period, Mapping) or set(period) - _PERIOD_KEYS:
             raise InvalidStatementError(f"{where} must be a {Shape.PERIODS}, not {value!r}")
-        found.append(
+        periods.append(
             {
-                key: iso_date(one, where) if key in ("from", "until") else one
-                for key, one in period.items()
+                key: iso_date(value, where) if key in ("from", "until") else value
+                for key, value in period.items()
             }
         )
-    return found
+    return periods
 
 
 def _is_text(value: object) -> bool:

@@ -123,8 +123,8 @@ class Check:
             raise InvalidStatementError(
                 f"{where}: evidence must name a check, one of {', '.join(CHECKS)}, not {name!r}"
             )
-        given = {key: value for key, value in written.items() if key != "check"}
-        arguments = check_slots(CHECKS[name], given, f"check {name}", where)
+        written_arguments = {key: value for key, value in written.items() if key != "check"}
+        arguments = check_slots(CHECKS[name], written_arguments, f"check {name}", where)
         if "regex" in arguments:
             _check_regex(arguments["regex"], where)
         if "within" in arguments:

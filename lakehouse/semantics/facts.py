@@ -258,12 +258,12 @@ def _column(
 
 def _distinct_of_same_rows(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:
     """Field id -> different values, counted at this snapshot or at one with the same rows."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for snapshot in metadata.ancestors(snapshot_id) if metadata.statistics else ():
-        found = recorded_distinct(metadata, snapshot.snapshot_id) | found
+        counts = recorded_distinct(metadata, snapshot.snapshot_id) | counts
         if snapshot.operation != OPERATION_REPLACE:
             break
-    return found
+    return counts
 
 
 def _total(files: pa.Table, prefix: str, field_id: int) -> int | None:

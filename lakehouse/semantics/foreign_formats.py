@@ -73,36 +73,36 @@ def parse_dbt_schema(
             drafts += _resource(model, _table(name, tables, where), where, tables)
     for source in content.get("sources") or []:
         schema = str(source.get("schema") or source["name"])
-        for one in source.get("tables") or []:
-            table = _table(f"{schema}.{one.get('identifier') or one['name']}", tables, where)
+        for entry in source.get("tables") or []:
+            table = _table(f"{schema}.{entry.get('identifier') or entry['name']}", tables, where)
             merged = {
-                key: one.get(key, source.get(key)) for key in ("freshness", "loaded_at_field")
+                key: entry.get(key, source.get(key)) for key in ("freshness", "loaded_at_field")
             }
-            drafts += _resource({**one, **merged}, table, where, tables)
+            drafts += _resource({**entry, **merged}, table, where, tables)
     return drafts
 
 
 def _table(name: str, tables: Mapping[str, TableNames], where: str) -> str:
     if name in tables:
         return name
-    found = [table for table in tables if split_name(table)[-1] == split_name(name)[-1]]
-    if len(found) != 1:
-        what = f"tables {', '.join(sorted(found))} are meant" if found else "no table is"
+    candidates = [table for table in tables if split_name(table)[-1] == split_name(name)[-1]]
+    if len(candidates) != 1:
+        what = f"tables {', '.join(sorted(candidates))} are meant" if candidates else "no table is"
         raise InvalidStatementError(f"{where}: by {name!r} {what}")
-    return found[0]
+    return candidates[0]
 
 
 def _resource(
-    one: Mapping[str, Any], table: str, where: str, tables: Mapping[str, TableNames]
+    resource: Mapping[str, Any], table: str, where: str, tables: Mapping[str, TableNames]
 ) -> Iterator[Draft]:
     common = {"table": table, "source": where}
-    if one.get("description"):
-        yield draft_of({**common, "kind": "description", "text": one["description"]}, where)
-    owner = (one.get("meta") or one.get("config", {}).get("meta") or {}).get("owner")
+    if resource.get("description"):
+        yield draft_of({**common, "kind": "description", "text": resource["description"]}, where)
+    owner = (resource.get("meta") or resource.get("config", {}).get("meta") or {}).get("owner")
     if owner:
         yield draft_of({**common, "kind": "owner", "owner": str(owner)}, where)
-    yield from _freshness(one, common, where)
-    for column in one.get("columns") or []:
+    yield from _freshness(resource, common, where)
+    for column in resource.get("columns") or []:
         about = {**common, "column": column["name"]}
         if column.get("description"):
             yield draft_of({**about, "kind": "description", "text": column["description"]}, where)
@@ -113,10 +113,12 @@ def _resource(
                 yield draft_of({**place, **written}, where)
 
 
-def _freshness(one: Mapping[str, Any], common: Mapping[str, Any], where: str) -> Iterator[Draft]:
-    limits = one.get("freshness") or {}
+def _freshness(
+    resource: Mapping[str, Any], common: Mapping[str, Any], where: str
+) -> Iterator[Draft]:
+    limits = resource.get("freshness") or {}
     limit = limits.get("error_after") or limits.get("warn_after") or {}
-    column, count = one.get("loaded_at_field"), limit.get("count")
+    column, count = resource.get("loaded_at_field"), limit.get("count")
     if column and count and limit.get("period") in _PERIODS:
         span = f"{count}{_PERIODS[limit['period']]}"
         evidence = {"check": "newest", "column": column, "within": span}
@@ -130,10 +132,10 @@ def _test(
     test: Any, column: str, where: str, tables: Mapping[str, TableNames]
 ) -> dict[str, Any] | None:
     """A statement with the test as its evidence; None for a test without a matching check."""
-    name, given = (test, {}) if isinstance(test, str) else next(iter(test.items()))
-    given = given or {}
-    arguments = given.get("arguments", given)
-    condition = (given.get("config") or {}).get("where") or given.get("where")
+    name, body = (test, {}) if isinstance(test, str) else next(iter(test.items()))
+    body = body or {}
+    arguments = body.get("arguments", body)
+    condition = (body.get("config") or {}).get("where") or body.get("where")
     where_part = {"where": condition} if condition else {}
     if name == "unique":
         evidence = {"check": "unique", "columns": [column], **where_part}

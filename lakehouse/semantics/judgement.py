@@ -87,14 +87,14 @@ def judge(
                 Outcome.UNKNOWN, f"its check cannot run: {_loss(gone[0], changes, names)}"
             )
         return Verdict(Outcome.FAILS, _loss(about[0], changes, names))
-    if (found := _by_properties(statement, changes)) is not None:
-        return found
+    if (verdict := _by_properties(statement, changes)) is not None:
+        return verdict
     check = statement.evidence
     if check is None:
         return Verdict(Outcome.CARRIES, "nothing can be checked")
-    found = _BY_METADATA.get(check.name, _nothing)(_Case(statement, check, changes, now_ms))
-    if found is not None:
-        return found
+    verdict = _BY_METADATA.get(check.name, _nothing)(_Case(statement, check, changes, now_ms))
+    if verdict is not None:
+        return verdict
     touched = [changes[uuid] for uuid in sorted(statement.tables) if not changes[uuid].same_rows]
     if known and not touched and "within" not in check.arguments:
         return Verdict(Outcome.CARRIES, "no row changed")
@@ -176,18 +176,18 @@ class _Case:
     def of_only(self, slot: str) -> ColumnFacts | None:
         """Facts of the one column that a list names; None where there are more, or no facts."""
         written = self.check.arguments[slot]
-        found = self._named(written[0]) if len(written) == 1 else None
-        return None if found is None else found[1]
+        named = self._named(written[0]) if len(written) == 1 else None
+        return None if named is None else named[1]
 
     def _named(self, written: str) -> tuple[TableFacts, ColumnFacts] | None:
         for reference in self.statement.references:
             if reference.column is None or reference.field_id is None:
                 continue
-            own = (
+            is_own = (
                 reference.table_uuid == self.statement.subject.table_uuid
                 and written == reference.column
             )
-            if own or written == f"{reference.table}.{reference.column}":
+            if is_own or written == f"{reference.table}.{reference.column}":
                 facts = self.changes[reference.table_uuid].after
                 column = facts.columns.get(reference.field_id)
                 return None if column is None else (facts, column)
@@ -199,10 +199,10 @@ class _Case:
 
 
 def _bounds(case: _Case) -> Verdict | None:
-    found = case.of("column")
-    if found is None:
+    named = case.of("column")
+    if named is None:
         return None
-    column = found[1]
+    column = named[1]
     if column.values is not None and column.values == column.nulls:
         return Verdict(Outcome.HOLDS, "every value is null")
     if column.lower is None or column.upper is None or column.nans is None:
@@ -223,10 +223,10 @@ def _bounds(case: _Case) -> Verdict | None:
 
 
 def _null_share(case: _Case) -> Verdict | None:
-    found = case.of("column")
-    if found is None:
+    named = case.of("column")
+    if named is None:
         return None
-    facts, column = found
+    facts, column = named
     if column.nulls is None or column.values is None:
         return None
     low, high = case.check.share(0.0, 0.0)
@@ -242,10 +242,10 @@ def _null_share(case: _Case) -> Verdict | None:
 
 def _values(case: _Case) -> Verdict | None:
     """Bounds outside an allowed list refute it, and too many values; metadata proves none."""
-    found = case.of("column")
-    if found is None or case.filtered:
+    named = case.of("column")
+    if named is None or case.filtered:
         return None
-    column = found[1]
+    column = named[1]
     if (refuted := _too_many_or_few(case.check, column.distinct)) is not None:
         return refuted
     if column.lower is None or column.upper is None or not column.tight:
@@ -292,10 +292,10 @@ def _row_ratio(case: _Case) -> Verdict | None:
 
 
 def _newest(case: _Case) -> Verdict | None:
-    found = case.of("column")
-    if found is None:
+    named = case.of("column")
+    if named is None:
         return None
-    column = found[1]
+    column = named[1]
     if column.values is not None and column.values == column.nulls:
         return Verdict(Outcome.FAILS, "there is no value")
     if column.upper is None:
@@ -347,10 +347,10 @@ def _unique(case: _Case) -> Verdict | None:
         return None
     if rows <= 1 and low <= 1 <= high:
         return Verdict(Outcome.HOLDS, f"the table has {rows} rows")
-    found = case.of_only("columns")
-    if found is None or found.distinct is None or found.nulls != 0 or not rows:
+    facts = case.of_only("columns")
+    if facts is None or facts.distinct is None or facts.nulls != 0 or not rows:
         return None
-    distinct = found.distinct
+    distinct = facts.distinct
     least, most = distinct.least / rows, min(distinct.most, rows) / rows
     if low <= least and most <= high:
         outcome = Outcome.HOLDS
@@ -372,8 +372,8 @@ _INCOMPARABLE = object()
 def _limit(written: Any, column: ColumnFacts) -> Any:
     if written is None:
         return None
-    found = as_type_of(written, column.upper)
-    return _INCOMPARABLE if found is None else found
+    limit = as_type_of(written, column.upper)
+    return _INCOMPARABLE if limit is None else limit
 
 
 def _range(column: ColumnFacts) -> str:

@@ -39,17 +39,17 @@ def measure(check: Check, rows: Iterable[pa.Table | pa.RecordBatch]) -> dict[str
         check: bounds, null_share, values, pattern, sum_equal or row_ratio.
         rows: with the check's column first; already filtered by its `where`.
     """
-    found: dict[str, Any] = {}
+    total: dict[str, Any] = {}
     for part in rows:
         if part.num_rows:
             column = part.column(0) if part.num_columns else None
-            found = combined(found, _MEASURES[check.name](check, column, part.num_rows))
-    return found
+            total = combined(total, _MEASURES[check.name](check, column, part.num_rows))
+    return total
 
 
-def combined(one: Measure, other: Measure, sign: int = 1) -> dict[str, Any]:
+def combined(measure: Measure, other: Measure, sign: int = 1) -> dict[str, Any]:
     """The sum of two measures, or with sign -1 their difference."""
-    result = dict(one)
+    result = dict(measure)
     for key, value in other.items():
         if isinstance(value, Mapping):
             result[key] = combined(result.get(key, {}), value, sign)
@@ -58,13 +58,13 @@ def combined(one: Measure, other: Measure, sign: int = 1) -> dict[str, Any]:
     return result
 
 
-def verdict(check: Check, own: Measure, to: Measure | None = None) -> Verdict:
+def verdict(check: Check, result: Measure, to: Measure | None = None) -> Verdict:
     """Whether a measure bears the check out.
 
     `to` is that of the other table, for `sum_equal` and `row_ratio`.
     """
-    outcome, reason = _VERDICTS[check.name](check, own, to or {})
-    observed = {**own, **({"to": dict(to)} if to else {})}
+    outcome, reason = _VERDICTS[check.name](check, result, to or {})
+    observed = {**result, **({"to": dict(to)} if to else {})}
     return Verdict(Outcome.HOLDS if outcome else Outcome.FAILS, reason, observed=observed)
 
 
@@ -84,8 +84,8 @@ def concerns(statement: Statement, observed: Mapping[str, Any]) -> bool:
         return True
     if check.name == "values" and (failed := _failed_values(check, observed)) is not None:
         extra, unused = failed
-        said = {_text(literal) for literal in (*claim.get("values", ()), *_compared(statement))}
-        return bool(said & (extra | unused)) or bool(extra and claim.get("complete"))
+        literals = {_text(literal) for literal in (*claim.get("values", ()), *_compared(statement))}
+        return bool(literals & (extra | unused)) or bool(extra and claim.get("complete"))
     columns = {mention for mention in check_mentions(statement) if mention[1] is not None}
     named = {column for column in columns if observed.get(str(column[1])) is False}
     return not claimed.isdisjoint(named or columns)
@@ -121,17 +121,17 @@ def unique_verdict(check: Check, rows: pa.Table) -> Verdict:
     return Verdict(outcome, reason, observed={"rows": rows.num_rows, "keys": keys})
 
 
-def references_verdict(check: Check, values: pa.ChunkedArray, known: pa.ChunkedArray) -> Verdict:
+def references_verdict(check: Check, values: pa.ChunkedArray, keys: pa.ChunkedArray) -> Verdict:
     """Values that the other table has, nulls and `except` left out."""
     present = values.drop_null()
     if exceptions := check.arguments.get("except"):
         left_out = pa.array(exceptions).cast(present.type)
         present = present.filter(pc.invert(pc.is_in(present, value_set=left_out)))
-    known = known.drop_null()
+    keys = keys.drop_null()
     total, matched = len(present), 0
-    if total and len(known):
-        found = pc.is_in(present, value_set=known.unique().cast(present.type))
-        matched = int(pc.sum(found).as_py() or 0)
+    if total and len(keys):
+        is_key = pc.is_in(present, value_set=keys.unique().cast(present.type))
+        matched = int(pc.sum(is_key).as_py() or 0)
     least = float(check.arguments.get("min", 1.0))
     reason = f"{total - matched:,} of {total:,} values are not in {check.arguments['to']}"
     outcome = Outcome.HOLDS if not total or matched / total >= least else Outcome.FAILS
@@ -220,44 +220,44 @@ _MEASURES: Mapping[str, Callable[[Check, Any, int], dict[str, Any]]] = {
 # What counts mean
 
 
-def _bounds_hold(_: Check, own: Measure, __: Measure) -> tuple[bool, str]:
-    rows, outside = own.get("rows", 0), own.get("outside", 0)
+def _bounds_hold(_: Check, measure: Measure, __: Measure) -> tuple[bool, str]:
+    rows, outside = measure.get("rows", 0), measure.get("outside", 0)
     return not outside, f"{outside:,} of {rows:,} values lie outside"
 
 
-def _null_share_holds(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
-    rows, nulls = own.get("rows", 0), own.get("nulls", 0)
+def _null_share_holds(check: Check, measure: Measure, _: Measure) -> tuple[bool, str]:
+    rows, nulls = measure.get("rows", 0), measure.get("nulls", 0)
     low, high = check.share(0.0, 0.0)
     return not rows or low <= nulls / rows <= high, f"{nulls:,} of {rows:,} rows are null"
 
 
-def _values_hold(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
-    counts = own.get("values", {})
-    extra, unused = _extra_and_unused(check, own)
-    said = []
+def _values_hold(check: Check, measure: Measure, _: Measure) -> tuple[bool, str]:
+    counts = measure.get("values", {})
+    extra, unused = _extra_and_unused(check, measure)
+    complaints = []
     if extra:
-        shown = ", ".join(f"{one} ({counts[one]:,} rows)" for one in sorted(extra)[:5])
-        said.append(f"other values occur: {shown}")
+        shown = ", ".join(f"{value} ({counts[value]:,} rows)" for value in sorted(extra)[:5])
+        complaints.append(f"other values occur: {shown}")
     if unused:
-        said.append(f"these do not occur: {', '.join(sorted(unused)[:5])}")
+        complaints.append(f"these do not occur: {', '.join(sorted(unused)[:5])}")
     occurring = sum(map(bool, counts.values()))
-    return not said, "; ".join(said) or f"{occurring} values occur, all of them listed"
+    return not complaints, "; ".join(complaints) or f"{occurring} values occur, all of them listed"
 
 
-def _extra_and_unused(check: Check, own: Measure) -> tuple[Set[str], Set[str]]:
-    found = {value for value, count in own.get("values", {}).items() if count}
+def _extra_and_unused(check: Check, measure: Measure) -> tuple[Set[str], Set[str]]:
+    occurring = {value for value, count in measure.get("values", {}).items() if count}
     allowed = {_text(value) for value in check.arguments["allowed"]}
-    return found - allowed, allowed - found if check.arguments.get("all_used") else set()
+    return occurring - allowed, allowed - occurring if check.arguments.get("all_used") else set()
 
 
-def _pattern_holds(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
-    rows, matched = own.get("rows", 0), own.get("matched", 0)
+def _pattern_holds(check: Check, measure: Measure, _: Measure) -> tuple[bool, str]:
+    rows, matched = measure.get("rows", 0), measure.get("matched", 0)
     low, high = check.share()
     return not rows or low <= matched / rows <= high, f"{matched:,} of {rows:,} values match"
 
 
-def _sums_equal(check: Check, own: Measure, to: Measure) -> tuple[bool, str]:
-    left = float(own.get("sum", 0)) * float(check.arguments.get("factor", 1))
+def _sums_equal(check: Check, measure: Measure, to: Measure) -> tuple[bool, str]:
+    left = float(measure.get("sum", 0)) * float(check.arguments.get("factor", 1))
     right = float(to.get("sum", 0)) * float(check.arguments.get("to_factor", 1))
     tolerance = float(check.arguments.get("tolerance", 1e-9))
     equal = abs(left - right) <= tolerance * max(abs(left), abs(right))
@@ -265,8 +265,8 @@ def _sums_equal(check: Check, own: Measure, to: Measure) -> tuple[bool, str]:
     return equal, f"{left:,.2f} against {right:,.2f}{ratio}"
 
 
-def _ratio_holds(check: Check, own: Measure, to: Measure) -> tuple[bool, str]:
-    rows, others = own.get("rows", 0), to.get("rows", 0)
+def _ratio_holds(check: Check, measure: Measure, to: Measure) -> tuple[bool, str]:
+    rows, others = measure.get("rows", 0), to.get("rows", 0)
     low, high = check.share()
     ratio = rows / others if others else (float("inf") if rows else 0.0)
     return low <= ratio <= high, f"{rows:,} rows for {others:,} of {check.arguments['to']}"
@@ -304,10 +304,10 @@ def _comparable(written: Any, kind: pa.DataType) -> Any:
         like = True
     else:
         like = 0 if pa.types.is_integer(kind) or pa.types.is_floating(kind) else ""
-    found = as_type_of(written, like)
-    if found is None:
+    typed = as_type_of(written, like)
+    if typed is None:
         raise InvalidStatementError(f"{written!r} cannot be compared with values of type {kind}")
-    return found
+    return typed
 
 
 def _text(value: Any) -> str:

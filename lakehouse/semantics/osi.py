@@ -112,13 +112,13 @@ def parse_osi(
         if not isinstance(model, Mapping) or not isinstance(model.get("datasets"), list):
             raise InvalidStatementError(f"{where}: a semantic model needs a list of datasets")
         sources = {dataset["name"]: _source(dataset, tables) for dataset in model["datasets"]}
-        own = [
+        own_drafts = [
             statement
             for dataset in model["datasets"]
             for statement in _own_statements(dataset, where)
         ]
-        if own:
-            drafts += own
+        if own_drafts:
+            drafts += own_drafts
             continue
         foreign = _Foreign(
             sources, {dataset["name"]: _fields(dataset) for dataset in model["datasets"]}, where
@@ -143,8 +143,8 @@ def identifier(text: str) -> str:
 def _dataset(
     table: str, schema: Schema, served: Sequence[Draft], stated: Sequence[Stated]
 ) -> dict[str, Any]:
-    own = [statement for statement in served if statement.table == table]
-    of_table = [statement for statement in own if statement.column is None]
+    of_dataset = [statement for statement in served if statement.table == table]
+    of_table = [statement for statement in of_dataset if statement.column is None]
     grain = next((statement for statement in of_table if statement.kind is Kind.GRAIN), None)
     key = None if grain is None or grain.claim.get("repeats") else grain.claim["key"]
     dataset = {
@@ -154,7 +154,7 @@ def _dataset(
         "description": _text(of_table, Kind.DEPRECATION, Kind.DESCRIPTION, Kind.GRAIN),
         "ai_context": _context(of_table),
         "fields": [
-            _field(field, [draft for draft in own if draft.column == field.name])
+            _field(field, [draft for draft in of_dataset if draft.column == field.name])
             for field in schema.fields
         ],
         "custom_extensions": [_extension(stated)],
@@ -189,16 +189,16 @@ def expression(sql: str) -> dict[str, Any]:
 
 
 def _text(drafts: Sequence[Draft], *kinds: Kind) -> str | None:
-    said = [draft.text for kind in kinds for draft in drafts if draft.kind is kind and draft.text]
-    return " ".join(said) or None
+    texts = [draft.text for kind in kinds for draft in drafts if draft.kind is kind and draft.text]
+    return " ".join(texts) or None
 
 
 def _context(drafts: Sequence[Draft]) -> dict[str, Any] | None:
     words = [w for draft in drafts if draft.kind is Kind.SYNONYMS for w in draft.claim["words"]]
     rules = (Kind.FILTER, Kind.FRESHNESS, Kind.WARNING, Kind.VALIDITY, Kind.ABSENCE)
-    said = _text(drafts, *rules)
-    found = {"instructions": said, "synonyms": words}
-    return {name: value for name, value in found.items() if value} or None
+    instructions = _text(drafts, *rules)
+    context = {"instructions": instructions, "synonyms": words}
+    return {name: value for name, value in context.items() if value} or None
 
 
 def _far(join: Draft, schemas: Mapping[str, Schema]) -> list[tuple[str, str]]:
@@ -336,38 +336,44 @@ class _Foreign:
             if column is not None:
                 yield from _described(field, lambda c=column, **w: draft(column=c, **w))
 
-    def relationship(self, one: Mapping[str, Any]) -> Draft:
+    def relationship(self, relationship: Mapping[str, Any]) -> Draft:
         """A join with the reference as its evidence."""
         try:
-            table, other = self.sources[one["from"]], self.sources[one["to"]]
-            near = [self._column(one["from"], column) for column in one["from_columns"]]
-            far = [self._column(one["to"], column) for column in one["to_columns"]]
+            table, other = self.sources[relationship["from"]], self.sources[relationship["to"]]
+            near_columns = [
+                self._column(relationship["from"], column)
+                for column in relationship["from_columns"]
+            ]
+            far = [
+                self._column(relationship["to"], column) for column in relationship["to_columns"]
+            ]
         except KeyError as error:
             raise InvalidStatementError(
                 f"{self.where}: a relationship lacks or misnames {error}"
             ) from error
-        if None in near or None in far:
+        if None in near_columns or None in far:
             raise InvalidStatementError(
-                f"{self.where}: {one['from']} is joined to {one['to']} by what is no column"
+                f"{self.where}: {relationship['from']} is joined to {relationship['to']} by what "
+                "is no column"
             )
         to = [f"{other}.{column}" for column in far]
-        evidence = {"check": "references", "column": near[0], "to": to[0]}
+        evidence = {"check": "references", "column": near_columns[0], "to": to[0]}
         return draft_of(
             {
                 "table": table,
                 "kind": "join",
-                "from": near,
+                "from": near_columns,
                 "to": to,
                 "cardinality": "many_to_one",
                 "source": self.where,
-                **({"evidence": evidence} if len(near) == 1 else {}),
+                **({"evidence": evidence} if len(near_columns) == 1 else {}),
             },
             self.where,
         )
 
-    def metric(self, one: Mapping[str, Any]) -> Draft:
+    def metric(self, metric: Mapping[str, Any]) -> Draft:
         """Its expression under the tables' own names."""
-        dialects = one.get("expression", {}).get("dialects") or [{}]
+        dialects = metric.get("expression", {}).get("dialects") or [{}]
         tree = sqlglot.parse_one(str(dialects[0].get("expression", "")))
         owners = [c.table for c in tree.find_all(exp.Column) if c.table in self.sources]
         first = owners[0] if owners else next(iter(self.sources))
@@ -383,9 +389,9 @@ class _Foreign:
             {
                 "table": table,
                 "kind": "metric",
-                "name": one.get("name"),
+                "name": metric.get("name"),
                 "expression": tree.sql(),
-                "text": one.get("description") or "",
+                "text": metric.get("description") or "",
                 "source": self.where,
             },
             self.where,

@@ -68,10 +68,10 @@ class _Model:
 
     def _has_a_place(self, dataset: Mapping[str, Any]) -> bool:
         """Whether a dbt model can be the table: a schema is a namespace of one level."""
-        found: bool = dataset["source"].count(".") == 1
-        if not found:
+        is_qualified: bool = dataset["source"].count(".") == 1
+        if not is_qualified:
             self._left_out.append(f"dataset {dataset['name']}: its namespace has several levels")
-        return found
+        return is_qualified
 
     def written(self) -> dict[str, Any]:
         """The model."""
@@ -89,23 +89,23 @@ class _Model:
         """(dataset, column) -> relationship, of those that join one column to the other's key."""
         taken: set[tuple[str, str]] = set()
         for relationship in self._model.get("relationships", ()):
-            here, there = relationship["from"], relationship["to"]
-            if not {here, there} <= self._datasets.keys():
+            here, target = relationship["from"], relationship["to"]
+            if not {here, target} <= self._datasets.keys():
                 self._left_out.append(
                     f"relationship {relationship['name']}: a dataset of it is left out"
                 )
                 continue
-            columns, key = relationship["from_columns"], self._datasets[there].get("primary_key")
+            columns, key = relationship["from_columns"], self._datasets[target].get("primary_key")
             if relationship["to_columns"] != key or len(columns) != 1:
                 why = "it does not join one column to a key of one"
             elif columns == self._datasets[here].get("primary_key"):
                 why = "its column is the key of both"
-            elif here == there:
+            elif here == target:
                 why = "it joins a dataset to itself"
-            elif {(here, there), (here, columns[0])} & taken:
+            elif {(here, target), (here, columns[0])} & taken:
                 why = "there is another of the same dataset or column"
             else:
-                taken |= {(here, there), (here, columns[0])}
+                taken |= {(here, target), (here, columns[0])}
                 yield (here, columns[0]), relationship
                 continue
             self._left_out.append(f"relationship {relationship['name']}: {why}")
@@ -163,5 +163,5 @@ class _Model:
         inner = tree.this
         if isinstance(inner, exp.Distinct) and len(inner.expressions) == 1:
             inner = inner.expressions[0]
-        known = isinstance(inner, exp.Column) and inner.table in self._datasets
-        return inner.table if known else None
+        is_dataset = isinstance(inner, exp.Column) and inner.table in self._datasets
+        return inner.table if is_dataset else None

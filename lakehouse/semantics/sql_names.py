@@ -40,20 +40,20 @@ def sql_mentions(sql: str, table: str | None, columns: Columns) -> set[tuple[str
         InvalidStatementError: it does not parse, or names a table or column that does not exist.
     """
     tree = _parse(sql, table)
-    found: set[tuple[str, str | None]] = set()
+    mentions: set[tuple[str, str | None]] = set()
     for node in _tables(tree):
         name = _dotted(node)
         if columns(name) is None:
             raise InvalidStatementError(f"there is no table {name}, which {sql!r} names")
         if name != table:
-            found.add((name, None))
+            mentions.add((name, None))
     for column, owner, path in _columns(tree, columns):
         if owner is None:
             raise InvalidStatementError(
                 f"{column.sql()} in {sql!r} is no column of the tables that it could be of"
             )
-        found.add((owner, path))
-    return found
+        mentions.add((owner, path))
+    return mentions
 
 
 def sql_renamed(sql: str, table: str | None, columns: Columns, renames: Renames) -> str:
@@ -86,10 +86,10 @@ def sql_renamed(sql: str, table: str | None, columns: Columns, renames: Renames)
 
 def sql_values(sql: str) -> set[str]:
     """The literals in a condition or expression, as text."""
-    found = _parse(sql, "t").find_all(exp.Literal)
+    literals = _parse(sql, "t").find_all(exp.Literal)
     return {
         f"-{literal.this}" if isinstance(literal.parent, exp.Neg) else literal.this
-        for literal in found
+        for literal in literals
     }
 
 
@@ -140,9 +140,9 @@ def _columns(tree: exp.Query, columns: Columns) -> Iterator[tuple[exp.Column, st
             select = select.find_ancestor(exp.Select, exp.SetOperation)
         if select is None:
             continue
-        found = _owner(column, scopes[id(select)], columns)
-        if found is not None:
-            yield column, *found
+        owner = _owner(column, scopes[id(select)], columns)
+        if owner is not None:
+            yield column, *owner
 
 
 def _owner(column: exp.Column, scope: Scope, columns: Columns) -> tuple[str | None, str] | None:
@@ -163,10 +163,10 @@ def _owner(column: exp.Column, scope: Scope, columns: Columns) -> tuple[str | No
             if not isinstance(source, exp.Table):
                 derived = True
                 continue
-            known = columns(_dotted(source)) or ()
+            paths = columns(_dotted(source)) or ()
             # `meta.ver` of a struct is a column `ver` of a table `meta` to the parser
             path = f"{column.table}.{column.name}" if column.table else column.name
-            if path in known:
+            if path in paths:
                 return _dotted(source), path
         level = level.parent
     return None if derived else (None, column.name)

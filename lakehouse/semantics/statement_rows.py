@@ -75,13 +75,13 @@ def statements_of(rows: pa.Table) -> list[Statement]:
 
     Raises InvalidStatementError for a draft that this version does not know.
     """
-    found = []
+    statements = []
     for row in rows.select(["statement_id", "draft", "references", "written_at"]).to_pylist():
         references = tuple(
             Reference(stored["table"], stored["uuid"], stored["column"], stored["field_id"])
             for stored in json.loads(row["references"])
         )
-        found.append(
+        statements.append(
             Statement(
                 draft=draft_of(json.loads(row["draft"]), f"stored statement {row['statement_id']}"),
                 subject=references[0],
@@ -89,7 +89,7 @@ def statements_of(rows: pa.Table) -> list[Statement]:
                 written_ms=round(row["written_at"].timestamp() * 1000),
             )
         )
-    return found
+    return statements
 
 
 def verification_rows(verifications: Iterable[Verification]) -> pa.Table:
@@ -122,7 +122,7 @@ def verifications_of(rows: pa.Table) -> dict[str, Verification]:
             holds=row["holds"],
             reason=row["reason"] or "",
             observed=json.loads(row["observed"]),
-            marks={uuid: _mark(one) for uuid, one in json.loads(row["marks"]).items()},
+            marks={uuid: _mark(written) for uuid, written in json.loads(row["marks"]).items()},
         )
     return newest
 
@@ -133,7 +133,7 @@ def _mark_json(mark: Mark) -> dict[str, Any]:
         "schema_id": mark.schema_id,
         "rows": mark.rows,
         "owner": mark.owner,
-        "columns": {str(field_id): dict(one) for field_id, one in mark.columns.items()},
+        "columns": {str(field_id): dict(column) for field_id, column in mark.columns.items()},
     }
 
 
@@ -143,7 +143,7 @@ def _mark(written: dict[str, Any]) -> Mark:
         schema_id=written["schema_id"],
         rows=written["rows"],
         owner=written.get("owner"),  # marks of before owners were kept have none
-        columns={int(field_id): one for field_id, one in written["columns"].items()},
+        columns={int(field_id): column for field_id, column in written["columns"].items()},
     )
 
 

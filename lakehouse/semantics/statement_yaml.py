@@ -68,12 +68,12 @@ def draft_of(written: Mapping[str, Any], where: str) -> Draft:
     table = written.get("table")
     if not isinstance(table, str) or not table:
         raise InvalidStatementError(f"{where}: a statement needs a table")
-    known = ", ".join(Kind)
+    kinds = ", ".join(Kind)
     try:
         kind = Kind(str(written.get("kind")))
     except ValueError:
         raise InvalidStatementError(
-            f"{where}: {table} has a statement of kind {written.get('kind')!r}, not one of {known}"
+            f"{where}: {table} has a statement of kind {written.get('kind')!r}, not one of {kinds}"
         ) from None
     statement_id = written.get("id") or _made_up_id(table, kind, written)
     place = f"{where}: {statement_id}"
@@ -135,9 +135,9 @@ def _made_up_id(table: str, kind: Kind, written: Mapping[str, Any]) -> str:
     place = ".".join(filter(None, [table, str(written.get("column") or "")]))
     if kind in _ONCE:
         return f"{place}/{kind}"
-    said = {key: value for key, value in written.items() if key not in ("author", "source")}
-    words = re.findall(r"[a-z0-9]+", str(said.get("name") or said.get("role") or "").lower())
-    return f"{place}/{kind}/{'-'.join(words) or digest_of(plain(said))[:6]}"
+    meaning = {key: value for key, value in written.items() if key not in ("author", "source")}
+    words = re.findall(r"[a-z0-9]+", str(meaning.get("name") or meaning.get("role") or "").lower())
+    return f"{place}/{kind}/{'-'.join(words) or digest_of(plain(meaning))[:6]}"
 
 
 _ONCE = (

@@ -27,7 +27,7 @@ from lakehouse.semantics.statements import Statement
 
 
 class State(StrEnum):
-    """What an agent is told of a statement."""
+    """The state of a statement, which agents see beside it."""
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -63,7 +63,7 @@ class Mark:
             rows=facts.rows,
             owner=facts.owner,
             columns={
-                field_id: _kept(facts.columns[field_id])
+                field_id: _column_mark(facts.columns[field_id])
                 for field_id in sorted(field_ids)
                 if field_id in facts.columns
             },
@@ -147,50 +147,50 @@ def standing(
         return Standing(state=State.EXPIRED, reason=f"valid until {expires}", trust=0.0)
     if last is not None and last.digest != statement.digest():
         last = None
-    found = judge(statement, changes, known=last is not None, now_ms=now_ms, names=names)
+    verdict = judge(statement, changes, known=last is not None, now_ms=now_ms, names=names)
     since = _since(statement, changes)
-    if found.outcome is Outcome.FAILS:
-        if found.observed and not _concerned(statement, beside, found.observed):
-            return _by_others(found.reason, since, found)
+    if verdict.outcome is Outcome.FAILS:
+        if verdict.observed and not _concerned(statement, beside, verdict.observed):
+            return _by_others(verdict.reason, since, verdict)
         return Standing(
-            state=State.CONTRADICTED, reason=found.reason, since=since, trust=0.0, verdict=found
+            state=State.CONTRADICTED, reason=verdict.reason, since=since, trust=0.0, verdict=verdict
         )
-    if found.outcome is Outcome.HOLDS:
-        return Standing(state=State.VERIFIED, reason=found.reason, verdict=found)
+    if verdict.outcome is Outcome.HOLDS:
+        return Standing(state=State.VERIFIED, reason=verdict.reason, verdict=verdict)
     if last is not None and not last.holds:
         if not _concerned(statement, beside, last.observed):
-            return _by_others(last.reason, _marked(statement, last), found)
+            return _by_others(last.reason, _marked(statement, last), verdict)
         return Standing(
             state=State.CONTRADICTED,
             reason=last.reason,
             since=_marked(statement, last),
             trust=0.0,
-            verdict=found,
+            verdict=verdict,
         )
     if statement.evidence is None:
-        return _without_evidence(statement, last, changes, found)
-    if found.outcome is Outcome.CARRIES and last is not None:
-        return Standing(state=State.VERIFIED, reason=last.reason, verdict=found)
+        return _without_evidence(statement, last, changes, verdict)
+    if verdict.outcome is Outcome.CARRIES and last is not None:
+        return Standing(state=State.VERIFIED, reason=last.reason, verdict=verdict)
     reason = "its evidence has not run" if last is None else f"rows changed since {_day(last)}"
-    if found.outcome is Outcome.UNKNOWN and found.extent is Extent.NOTHING:
-        reason = found.reason
-    return Standing(state=State.UNVERIFIED, reason=reason, since=since, trust=0.5, verdict=found)
+    if verdict.outcome is Outcome.UNKNOWN and verdict.extent is Extent.NOTHING:
+        reason = verdict.reason
+    return Standing(state=State.UNVERIFIED, reason=reason, since=since, trust=0.5, verdict=verdict)
 
 
 def _concerned(
     statement: Statement, beside: Sequence[Statement], observed: Mapping[str, Any]
 ) -> bool:
     """Whether a check's failure is about this statement: always, unless it is about another."""
-    return not any(concerns(one, observed) for one in beside) or concerns(statement, observed)
+    return not any(concerns(other, observed) for other in beside) or concerns(statement, observed)
 
 
-def _by_others(reason: str, since: int | None, found: Verdict) -> Standing:
+def _by_others(reason: str, since: int | None, verdict: Verdict) -> Standing:
     return Standing(
         state=State.UNVERIFIED,
         reason=f"its check fails by what another statement claims: {reason}",
         since=since,
         trust=0.5,
-        verdict=found,
+        verdict=verdict,
     )
 
 
@@ -203,22 +203,22 @@ def depends_on_the_clock(statement: Statement) -> bool:
 
 
 def _without_evidence(
-    statement: Statement, last: Verification | None, changes: Changes, found: Verdict
+    statement: Statement, last: Verification | None, changes: Changes, verdict: Verdict
 ) -> Standing:
     if last is None:
         return Standing(
-            state=State.UNVERIFIED, reason="nobody has accepted it", trust=0.5, verdict=found
+            state=State.UNVERIFIED, reason="nobody has accepted it", trust=0.5, verdict=verdict
         )
     trust, losses = trust_left(statement, last, changes)
     if trust >= TRUSTED:
         reason = f"stated by {last.by}, nothing around it changed" if not losses else losses[0]
-        return Standing(state=State.VERIFIED, reason=reason, trust=trust, verdict=found)
+        return Standing(state=State.VERIFIED, reason=reason, trust=trust, verdict=verdict)
     return Standing(
         state=State.UNVERIFIED,
         reason="; ".join(losses),
         since=_since(statement, changes),
         trust=trust,
-        verdict=found,
+        verdict=verdict,
     )
 
 
@@ -251,11 +251,11 @@ def trust_left(
         change = changes.get(uuid)
         if change is None:
             continue
-        found = _owner_losses(mark, change.after)
-        found += [] if change.same_rows else _losses(statement, mark, change)
-        for what, said in found:
+        losses_by_kind = _owner_losses(mark, change.after)
+        losses_by_kind += [] if change.same_rows else _losses(statement, mark, change)
+        for what, loss in losses_by_kind:
             trust *= _FACTOR[what]
-            losses.append(said)
+            losses.append(loss)
     return round(trust, 3), losses
 
 
@@ -267,38 +267,38 @@ def _owner_losses(mark: Mark, after: TableFacts) -> list[tuple[str, str]]:
 
 
 def _losses(statement: Statement, mark: Mark, change: Change) -> list[tuple[str, str]]:
-    after, found = change.after, []
+    after, losses = change.after, []
     if mark.rows and after.rows is not None and after.rows < mark.rows / 2:
-        found.append(("rows", f"{after.name} went from {mark.rows:,} to {after.rows:,} rows"))
+        losses.append(("rows", f"{after.name} went from {mark.rows:,} to {after.rows:,} rows"))
     for field_id in sorted(statement.fields_of(after.table_uuid)):
         old, new = mark.columns.get(field_id), after.columns.get(field_id)
         name = f"{after.name}.{after.names.get(field_id, field_id)}"
         if old is None or new is None:
             continue
-        if not change.append_only and _values_of(old) != _values_of(_kept(new)):
-            found.append(("rewritten", f"{name} was rewritten"))
-        found += _shifts(name, old, _kept(new), repacked=change.repacked)
-    return found
+        if not change.append_only and _values_of(old) != _values_of(_column_mark(new)):
+            losses.append(("rewritten", f"{name} was rewritten"))
+        losses += _shifts(name, old, _column_mark(new), repacked=change.repacked)
+    return losses
 
 
 def _shifts(
     name: str, old: Mapping[str, Any], new: Mapping[str, Any], *, repacked: bool
 ) -> list[tuple[str, str]]:
-    found = []
+    shifts = []
     before, now = _ratio(old, "nulls"), _ratio(new, "nulls")
     if before is not None and now is not None and abs(now - before) > _NULLS_MOVED:
-        found.append(("nulls", f"nulls of {name} went from {before:.0%} to {now:.0%}"))
+        shifts.append(("nulls", f"nulls of {name} went from {before:.0%} to {now:.0%}"))
     wide, wider = _ratio(old, "bytes"), _ratio(new, "bytes")
     enough = not repacked and min(old.get("values") or 0, new.get("values") or 0) >= _ENOUGH
     if enough and wide and wider and not 1 / _WIDTH_MOVED <= wider / wide <= _WIDTH_MOVED:
-        found.append(("width", f"values of {name} take {wider / wide:.1f} times the bytes"))
+        shifts.append(("width", f"values of {name} take {wider / wide:.1f} times the bytes"))
     low, high = _number(old.get("lower")), _number(old.get("upper"))
     lower, upper = _number(new.get("lower")), _number(new.get("upper"))
     if low is not None and high is not None and lower is not None and upper is not None:
         margin = _RANGE_MOVED * max(high - low, 1e-12)
         if lower < low - margin or upper > high + margin:
-            found.append(("range", f"{name} went from [{low}, {high}] to [{lower}, {upper}]"))
-    return found
+            shifts.append(("range", f"{name} went from [{low}, {high}] to [{lower}, {upper}]"))
+    return shifts
 
 
 def _number(value: Any) -> float | None:
@@ -310,7 +310,7 @@ def _ratio(column: Mapping[str, Any], what: str) -> float | None:
     return None if not values or part is None else part / values
 
 
-def _kept(column: ColumnFacts) -> dict[str, Any]:
+def _column_mark(column: ColumnFacts) -> dict[str, Any]:
     return {
         "values": column.values,
         "nulls": column.nulls,
@@ -335,9 +335,9 @@ def _plain(value: Any) -> Any:
 
 def _since(statement: Statement, changes: Changes) -> int | None:
     """The earliest change of rows of the tables that the statement depends on, its own first."""
-    own = changes.get(statement.subject.table_uuid)
-    if own is not None and own.since is not None:
-        return own.since
+    own_change = changes.get(statement.subject.table_uuid)
+    if own_change is not None and own_change.since is not None:
+        return own_change.since
     later = [changes[table].since for table in sorted(statement.tables) if table in changes]
     return next((moment for moment in later if moment is not None), None)
 

@@ -88,7 +88,7 @@ def error_answer(error: Exception, *, changes: bool) -> Answer:
 
     Args:
         error: why.
-        changes: whether the request asked for a change, whose outcome may be unknown.
+        changes: whether the request makes a change, whose outcome may be unknown.
     """
     status, kind, message = _classified(error, changes=changes)
     # the server says 503 by itself where it has too much to do, which is no fault of it
@@ -106,8 +106,8 @@ def _classified(error: Exception, *, changes: bool) -> tuple[int, str, str]:
     if isinstance(error, StorageError) and error.retryable and (not changes or is_certain(error)):
         return 503, "ServiceUnavailableException", error.message
     if isinstance(error, LakehouseError):
-        for known, status, kind in _CODES:
-            if isinstance(error, known):
+        for error_type, status, kind in _CODES:
+            if isinstance(error, error_type):
                 return status, kind, _worded(error)
         return 500, _unknown(error, changes=changes), error.message
     # what went wrong here is for the log: the text may quote what others may not see

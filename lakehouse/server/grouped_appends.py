@@ -1,8 +1,8 @@
 """Group commit: appends to one table that arrive together become one version of it.
 
-Whoever comes while nobody commits to a branch leads: it takes everybody who waits, makes a snapshot
+An append that arrives while none is being committed leads: it takes all that wait, a snapshot
 for each append (or one for all that share), and swaps once. Then the next one in the queue leads.
-Nobody waits for company: while one group is being committed, the next one gathers.
+No append waits for company: while one group is being committed, the next one gathers.
 
 A group is committed or not as a whole, with the keys of its requests. Where it certainly was not,
 each append is tried by itself, so that one that the table cannot take fails alone.
@@ -92,7 +92,9 @@ class GroupedAppends:
         self._queues: dict[tuple[Identifier, str], _Queue] = {}
         self._tails: KeptByBytes[tuple[Identifier, str], Tail] = KeptByBytes(_TAILS_BYTES_MAX)
 
-    def append(self, identifier: Identifier, asked: PostedAppend, request: Request) -> AppendedBody:
+    def append(
+        self, identifier: Identifier, posted: PostedAppend, request: Request
+    ) -> AppendedBody:
         """Commit an append with those of others, once for its request.
 
         Raises:
@@ -100,7 +102,7 @@ class GroupedAppends:
             CommitStateUnknownError: perhaps committed.
             LakehouseError: certainly not committed.
         """
-        mine, key = _Waiting(asked, request), (identifier, asked.branch)
+        mine, key = _Waiting(posted, request), (identifier, posted.branch)
         with self._lock:
             queue = self._queues.setdefault(key, _Queue())
             queue.waiting.append(mine)
@@ -185,11 +187,11 @@ class GroupedAppends:
         except Exception as error:  # noqa: BLE001
             is_unknown = not isinstance(error, LakehouseError) and not is_certain(error)
             if len(group) == 1 or is_unknown or isinstance(error, CommitStateUnknownError):
-                for one in group:
-                    one.error = copy.copy(error)
+                for append in group:
+                    append.error = copy.copy(error)
                 return
-            for one in group:
-                self._commit(key, [one])
+            for append in group:
+                self._commit(key, [append])
 
     def _check_is_new(self, group: Sequence[_Waiting]) -> None:
         """Raise RequestRepeatedError: one was done; CommitStateUnknownError: perhaps."""
@@ -229,12 +231,12 @@ class GroupedAppends:
 
 
 def _operations(
-    asked: Sequence[PostedAppend], is_readable: Callable[[str], bool]
+    appends: Sequence[PostedAppend], is_readable: Callable[[str], bool]
 ) -> list[ReceivedAppend]:
     """A snapshot for each, in order, and one for all that share, of one principal each."""
     sharing: dict[str | None, list[PostedAppend]] = {}
-    for append in asked:
+    for append in appends:
         if append.shares:
             sharing.setdefault(append.summary.get(PRINCIPAL), []).append(append)
-    parts = [(append,) for append in asked if not append.shares]
-    return [ReceivedAppend(tuple(one), is_readable) for one in (*parts, *sharing.values())]
+    parts = [(append,) for append in appends if not append.shares]
+    return [ReceivedAppend(tuple(part), is_readable) for part in (*parts, *sharing.values())]

@@ -53,11 +53,11 @@ class Call:
         """The body, a JSON object. Raises InvalidInputError."""
         with before_the_swap():
             try:
-                found = orjson.loads(self.body)
+                parsed = orjson.loads(self.body)
             except orjson.JSONDecodeError as error:
                 raise InvalidInputError(f"The body is not JSON: {error}") from error
-            _check_depth(found)
-        return self.read(lambda: require_object(found, "body"))
+            _check_depth(parsed)
+        return self.read(lambda: require_object(parsed, "body"))
 
     def read(self, reader: Callable[[], T]) -> T:
         """What `reader` finds in the body, before anything is changed.
@@ -136,7 +136,7 @@ def _check_depth(document: object) -> None:
         if depth > DEPTH_MAX:
             raise InvalidInputError(f"The body is nested deeper than {DEPTH_MAX} levels.")
         depth += 1
-        inside = (child for one in level for child in one)
+        inside = (child for value in level for child in value)
         level = [
             child.values() if isinstance(child, dict) else child
             for child in inside

@@ -180,10 +180,10 @@ def url_of(host: str, port: int) -> str:
 
 def _is_loopback(host: str) -> bool:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise InvalidInputError(f"{host} is no address of this machine.") from error
-    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in found)
+    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in addresses)
 
 
 def listening(host: str, port: int, processes: int) -> list[socket.socket]:
@@ -199,34 +199,34 @@ def listening(host: str, port: int, processes: int) -> list[socket.socket]:
     if not sys.platform.startswith("linux"):
         return [first, *(first.dup() for _ in range(1, processes))]
     port = int(first.getsockname()[1])
-    first.close()  # nobody else had the port: those that follow share it
-    found: list[socket.socket] = []
+    first.close()  # the port was free: the listeners that follow share it
+    listeners: list[socket.socket] = []
     try:
         for _ in range(processes):
-            found.append(_listening(host, port, shares=True))  # noqa: PERF401 - see below
+            listeners.append(_listening(host, port, shares=True))  # noqa: PERF401 - see below
     except BaseException:
-        for listener in found:
+        for listener in listeners:
             listener.close()
         raise
-    return found
+    return listeners
 
 
 def _listening(host: str, port: int, *, shares: bool = False) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        found = socket.socket(family)
+        listener = socket.socket(family)
     except OSError as error:
         raise _taken(host, port, error) from error
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shares:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        found.bind((host, port))
-        found.listen(_connections())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((host, port))
+        listener.listen(_connections())
     except OSError as error:
-        found.close()
+        listener.close()
         raise _taken(host, port, error) from error
-    return found
+    return listener
 
 
 def _taken(host: str, port: int, error: OSError) -> InvalidInputError:

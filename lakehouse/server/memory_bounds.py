@@ -47,7 +47,7 @@ class MemoryBounds:
     def parse(cls, settings: Sequence[str]) -> MemoryBounds:
         """From `name=MiB`, several times. Raises InvalidInputError."""
         names = [field.name for field in fields(cls)]
-        found: dict[str, int] = {}
+        bounds: dict[str, int] = {}
         for setting in settings:
             name, _, mib = setting.partition("=")
             if name not in names or not (mib.isascii() and mib.isdigit()):
@@ -55,8 +55,8 @@ class MemoryBounds:
                     f"Memory is bounded by NAME=MIB, NAME one of {', '.join(names)}; "
                     f"not {setting!r}."
                 )
-            found[name] = int(mib) * MIB
-        return replace(cls(), **found)
+            bounds[name] = int(mib) * MIB
+        return replace(cls(), **bounds)
 
     def bound_process(self) -> None:
         """Bound what all catalogs of this process share."""

@@ -33,7 +33,7 @@ class Meters:
     """The counts of one server. Safe between threads.
 
     Siblings keep theirs in files of the server's folder: any of them tells the sum, and the counts
-    of a process that died stay. What is measured of a process is told of each by its number.
+    of a process that died stay. Gauges of a process carry its number as a label.
 
     Args:
         siblings: the processes of the server; None: this one is all of it.
@@ -146,11 +146,11 @@ class _Processes(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What each has of each kind, called by Prometheus' client."""
-        found: dict[str, Metric] = {}
+        metrics: dict[str, Metric] = {}
         for number, process in self._siblings.processes():
             for metric in ProcessCollector(pid=partial(str, process), registry=None).collect():
-                told = Metric(metric.name, metric.documentation, metric.type)
-                kind = found.setdefault(metric.name, told)
+                total = Metric(metric.name, metric.documentation, metric.type)
+                kind = metrics.setdefault(metric.name, total)
                 for sample in metric.samples:
                     kind.add_sample(sample.name, {"worker": str(number)}, sample.value)
-        yield from found.values()
+        yield from metrics.values()

@@ -16,9 +16,9 @@ Names = tuple[str, ...]
 
 
 def page(call: Call, names: Sequence[Names]) -> tuple[list[Names], str | None]:
-    """The part of a sorted list that is asked for, and the token of the next one.
+    """The requested page of a sorted list, and the token of the next one.
 
-    Whoever asks without `pageToken` knows no pages and gets everything. A token says which name
+    A client that sends no `pageToken` knows no pages and gets everything. A token says which name
     came last: what was created or dropped since neither repeats nor hides any other name.
 
     Raises InvalidInputError.
@@ -28,9 +28,9 @@ def page(call: Call, names: Sequence[Names]) -> tuple[list[Names], str | None]:
     if token is None and size is None:
         return list(names), None
     last = _decode(token) if token else ()
-    rest = [name for name in names if name > last]
-    shown = rest[: size or _PAGE_SIZE]
-    return shown, _encode(shown[-1]) if len(shown) < len(rest) else None
+    following = [name for name in names if name > last]
+    shown = following[: size or _PAGE_SIZE]
+    return shown, _encode(shown[-1]) if len(shown) < len(following) else None
 
 
 def _size(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Append of files, or manifests of them, of others: what a server is asked for by its clients."""
+"""Append of files, or of manifests of them, that a client of the server has written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReceivedAppend(Operation):
     Attributes:
         parts: to the same branch.
         is_readable: whether a manifest that the table has may be read, by its location, to merge
-            it with others: whoever reads the table reads what was merged. None are merged where one
+            it with others: readers of the table read merged manifests. None are merged where one
             may not.
     """
 
@@ -53,14 +53,14 @@ class ReceivedAppend(Operation):
             InvalidInputError, NoSuchRefError, ValidationConflictError: an append that the table
                 cannot take.
         """
-        for one in self.parts:
-            check_append(attempt.metadata, one)
-            if attempt.metadata.snapshot_or_none(one.append_id) is not None:
+        for part in self.parts:
+            check_append(attempt.metadata, part)
+            if attempt.metadata.snapshot_or_none(part.append_id) is not None:
                 raise ValidationConflictError(
-                    f"Table {attempt.table} has a snapshot {one.append_id} already: give the "
+                    f"Table {attempt.table} has a snapshot {part.append_id} already: give the "
                     "append another append-id.",
                     table=attempt.table,
-                    snapshot_id=one.append_id,
+                    snapshot_id=part.append_id,
                 )
         taken = {manifest.manifest_path for manifest in attempt.producer.manifests(attempt.head())}
         for manifest in (manifest for part in self.parts for manifest in part.manifests):
@@ -84,7 +84,7 @@ class _Received(SnapshotPlan):
 
     def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests:
         """See SnapshotPlan."""
-        kept = producer.manifests(new.parent)
+        existing = producer.manifests(new.parent)
         files = checked((file for part in self.parts for file in part.files), "Appends")
         added = [
             *producer.manifests_of_added(new, files),
@@ -95,10 +95,10 @@ class _Received(SnapshotPlan):
             ),
         ]
         return SnapshotManifests(
-            manifests=[*added, *kept],
+            manifests=[*added, *existing],
             summary=self._counts(),
             extra=self._summary(),
-            merge=all(self.is_readable(one.manifest_path) for one in (*added, *kept)),
+            merge=all(self.is_readable(manifest.manifest_path) for manifest in (*added, *existing)),
         )
 
     def _counts(self) -> SummaryBuilder:
@@ -135,27 +135,27 @@ class _Received(SnapshotPlan):
         return {key: value for key, value in alike.items() if key not in dropped} | {APPENDS: ids}
 
 
-def check_append(metadata: TableMetadata, asked: PostedAppend) -> None:
+def check_append(metadata: TableMetadata, posted: PostedAppend) -> None:
     """Raise an error for an append that a table cannot take.
 
     Raises ValidationConflictError (another table has the name), NoSuchRefError, InvalidInputError.
     """
-    if metadata.table_uuid.lower() != asked.table_uuid:
+    if metadata.table_uuid.lower() != posted.table_uuid:
         raise ValidationConflictError(
             f"{metadata.location}: the files were written for another table (uuid "
-            f"{asked.table_uuid}), which was dropped. Load the table again and repeat the change.",
+            f"{posted.table_uuid}), which was dropped. Load the table again and repeat the change.",
             table_uuid=metadata.table_uuid,
         )
-    ref = metadata.refs.get(asked.branch)
-    if ref is None and asked.branch != MAIN_BRANCH:
-        raise NoSuchRefError(f"{metadata.location} has no branch {asked.branch!r}.")
+    ref = metadata.refs.get(posted.branch)
+    if ref is None and posted.branch != MAIN_BRANCH:
+        raise NoSuchRefError(f"{metadata.location} has no branch {posted.branch!r}.")
     if ref is not None and ref.type != "branch":
-        raise InvalidInputError(f"{asked.branch!r} is a tag: commits go to branches.")
+        raise InvalidInputError(f"{posted.branch!r} is a tag: commits go to branches.")
     specs = metadata.specs()
-    unknown = next((file for file in asked.files if file.spec_id not in specs), None)
+    unknown = next((file for file in posted.files if file.spec_id not in specs), None)
     if unknown is not None:
         raise InvalidInputError(f"{metadata.location} has no partition spec {unknown.spec_id}.")
-    for manifest in asked.manifests:
+    for manifest in posted.manifests:
         spec = specs.get(manifest.partition_spec_id)
         if spec is None:
             raise InvalidInputError(

@@ -20,7 +20,7 @@ from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
 
 LIFETIME = "PT1H"
-"""For how long a request can be sent again, as clients are told."""
+"""For how long a request can be sent again; clients get it in the configuration."""
 _KEPT_MS = 2 * 3_600_000
 _SWEEP_EVERY_MS = 600_000
 _STRIPES = 16_384
@@ -47,13 +47,13 @@ class RepeatedRequests:
         request = Request(key, _fingerprint(operation, call), now_ms)
         with self._locks[hash(request.key) % _STRIPES]:
             self._sweep(log, now_ms)
-            found = None if operation.finds_keys else log.find(request.key)
-            if found is None:
+            earlier = None if operation.finds_keys else log.find(request.key)
+            if earlier is None:
                 try:
                     return _first(operation, served, call, log, request)
                 except RequestRepeatedError:  # another server was asked, too
-                    found = log.find(request.key)
-        return _again(operation, served, call, request, found)
+                    earlier = log.find(request.key)
+        return _again(operation, served, call, request, earlier)
 
     def _sweep(self, log: RequestLog, now_ms: int) -> None:
         if now_ms - self._swept_ms > _SWEEP_EVERY_MS:
@@ -81,17 +81,17 @@ def _again(
     served: Served,
     call: Call,
     request: Request,
-    found: AnsweredRequest | None,
+    earlier: AnsweredRequest | None,
 ) -> Answer:
-    if found is None or found.fingerprint != request.fingerprint:
+    if earlier is None or earlier.fingerprint != request.fingerprint:
         raise HttpError(
             422,
             "UnprocessableEntityException",
             "This Idempotency-Key was given to another request. Choose a new one.",
         )
-    if found.status is not None:
-        return Answer(found.status, (found.answer or "").encode())
-    return operation.again(served, replace(call, told=found.answer))
+    if earlier.status is not None:
+        return Answer(earlier.status, (earlier.answer or "").encode())
+    return operation.again(served, replace(call, told=earlier.answer))
 
 
 def _key(text: str, caller: Caller) -> str:

@@ -80,21 +80,21 @@ class RequestAnswers:
         """
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
         try:
-            found = self._known_targets.find(path, query)
-        except InvalidIdentifierError:  # whoever has the time to tell what is wrong finds it again
+            target = self._known_targets.find(path, query)
+        except InvalidIdentifierError:  # the handler finds it again, and says what is wrong
             return None
-        if found is None or found.operation.at_once is None:
+        if target is None or target.operation.at_once is None:
             return None
         named = {
             key.decode("latin-1"): value.decode("latin-1") for key, value in reversed([*headers])
         }
-        caller = self._caller_at_once(found.operation, named)
+        caller = self._caller_at_once(target.operation, named)
         if caller is None or not _TAKES_MORE.isdisjoint(named):
             return None
-        operation, call = found.operation, Call(found.names, found.query, named)
+        operation, call = target.operation, Call(target.names, target.query, named)
         names: list[str] = []
         try:
-            answer = self._run(found.operation.at_once, operation, call, caller, names)
+            answer = self._run(target.operation.at_once, operation, call, caller, names)
         # this, too
         except Exception:  # noqa: BLE001
             return None
@@ -122,13 +122,13 @@ class RequestAnswers:
                 is_read = True
                 parts = decoded_names(request.path_params)
                 call = Call(parts, dict(request.query_params), dict(request.headers), body)
-                found: Answer | None = None
+                at_once_answer: Answer | None = None
                 if operation.secret is not None:
                     await self._check_secret(operation.secret(call), request)
                 if operation.at_once is not None:
-                    found = self._run(operation.at_once, operation, call, caller, names)
-                answer = found or await self._in_thread(operation, call, caller, names)
-            if not operation.changes:  # what changed something is told in any case
+                    at_once_answer = self._run(operation.at_once, operation, call, caller, names)
+                answer = at_once_answer or await self._in_thread(operation, call, caller, names)
+            if not operation.changes:  # the outcome of a change is sent in any case
                 self._answers.check(answer.body)
             status = answer.status
         except ClientDisconnect:
@@ -168,22 +168,22 @@ class RequestAnswers:
         )
 
     async def _caller(self, operation: Operation, request: Request) -> Caller:
-        known = self._caller_at_once(operation, request.headers)
+        caller = self._caller_at_once(operation, request.headers)
         doorkeeper = self._served.doorkeeper
-        if known is not None or doorkeeper is None:
-            return known or ANYONE
+        if caller is not None or doorkeeper is None:
+            return caller or ANYONE
         authorization = request.headers.get("authorization")
         await self._check_secret(basic_secret(authorization), request)
         return await get_running_loop().run_in_executor(
             self._threads, doorkeeper.caller, authorization
         )
 
-    async def _check_secret(self, told: tuple[str, str] | None, request: Request) -> None:
+    async def _check_secret(self, credentials: tuple[str, str] | None, request: Request) -> None:
         """Have a secret compared that is not known, which takes no thread meanwhile."""
         doorkeeper = self._served.doorkeeper
-        if doorkeeper is None or told is None:
+        if doorkeeper is None or credentials is None:
             return
-        checked = doorkeeper.check(*told, request.client.host if request.client else "")
+        checked = doorkeeper.check(*credentials, request.client.host if request.client else "")
         if checked is not None:
             await shield(wrap_future(checked))  # others may wait for the same one
 

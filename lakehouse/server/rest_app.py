@@ -66,9 +66,9 @@ def rest_app(
 
     Args:
         lake: the catalog.
-        config: what clients are told that were not given it, such as `s3.endpoint` (REST catalog:
+        config: defaults for clients that do not set them, such as `s3.endpoint` (REST catalog:
             CatalogConfig.defaults), over what the server's own storage has; no secrets.
-        rules: who may do what; None: nobody is asked who they are.
+        rules: who may do what; None: without authentication.
         access: which access to files is handed out; None: clients have their own.
         memory: what is kept in memory, at most; None: as `DEFAULT_BOUNDS` has it. Given, it
             bounds what the catalogs of this process share, too.
@@ -83,9 +83,9 @@ def rest_app(
     if rules is not None:
         turn = nullcontext if siblings is None else partial(siblings.turn, "secrets")
         doorkeeper = Doorkeeper(rules, lake.name, lake.environment, turn)
-    told = {**_store_of(lake.catalog), **(config or {})}
-    own = {**lake.catalog.properties, **told}
-    files = None if access is None else FileAccess(own, access, lake.environment)
+    settings = {**_store_of(lake.catalog), **(config or {})}
+    properties = {**lake.catalog.properties, **settings}
+    files = None if access is None else FileAccess(properties, access, lake.environment)
     bounds = memory or DEFAULT_BOUNDS
     if memory is not None:
         memory.bound_process()
@@ -93,10 +93,12 @@ def rest_app(
     operations = operations_of(lake.catalog, access, bounds, plans)
     answers = RequestAnswers(served, bounds)
     configuration = Operation(
-        "GET", "/config", _configuration(operations, told), listed=False, asks=nothing
+        "GET", "/config", _configuration(operations, settings), listed=False, asks=nothing
     )
-    # they are tried one after the other: what is asked for most often comes first
-    often = sorted(operations, key=lambda one: one.path != "/namespaces/{namespace}/tables/{table}")
+    # routes are tried one after the other: the most frequent one comes first
+    often = sorted(
+        operations, key=lambda operation: operation.path != "/namespaces/{namespace}/tables/{table}"
+    )
     routes = [
         Route(
             f"{operation.root}{operation.path}",
@@ -115,7 +117,7 @@ class RestApp:
     Args:
         routed: what finds the operation of a request.
         answers: what answers it.
-        doorkeeper: asks callers who they are; None: nobody is asked.
+        doorkeeper: authenticates callers; None: without authentication.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class RestApp:
         self._routed, self._answers, self._doorkeeper = routed, answers, doorkeeper
 
     def follow(self, rules: Rules) -> None:
-        """From now on other rules hold. Raises InvalidInputError: nobody is asked who they are."""
+        """From now on other rules hold. Raises InvalidInputError: there is no authentication."""
         if self._doorkeeper is None:
             raise InvalidInputError("The server was started without rules, and asks nobody.")
         self._doorkeeper.follow(rules)
@@ -177,7 +179,7 @@ def _store_of(catalog: Catalog) -> dict[str, str]:
 
 
 def _configuration(
-    operations: Sequence[Operation], told: Mapping[str, str]
+    operations: Sequence[Operation], settings: Mapping[str, str]
 ) -> Callable[[Served, Call], Answer]:
     endpoints = [operation.endpoint for operation in operations if operation.listed]
 
@@ -186,7 +188,7 @@ def _configuration(
         if wanted not in ("", served.lake.name) and full_uri(wanted) != served.lake.warehouse:
             raise HttpError(404, "NoSuchWarehouseException", f"No warehouse {wanted!r} is served.")
         document = {
-            "defaults": dict(told),
+            "defaults": dict(settings),
             "overrides": {"namespace-separator": "%1F"},
             "endpoints": endpoints,
         }
@@ -208,5 +210,5 @@ async def _no_such_route(request: Request, error: Any) -> Response:
 def _methods(request: Request) -> str:
     """Those that the path of a request has (RFC 9110, 10.2.1)."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
-    found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for route in found for method in route.methods or ()}))
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))

@@ -33,11 +33,11 @@ class Served:
         commits: how tables change.
         appends: to tables, committed together.
         meters: what is counted.
-        doorkeeper: asks callers who they are; None: nobody is asked.
+        doorkeeper: authenticates callers; None: without authentication.
         files: hands out access to the files of tables; None: clients have their own.
         caller: of the request that is answered.
         request: that is carried out once; None where it has no key.
-        dagster_url: where Dagster's pages are, for links; empty: nobody said.
+        dagster_url: where Dagster's pages are, for links; empty: not configured.
         siblings: other processes of the server; None: there are none.
     """
 
@@ -109,8 +109,8 @@ class Operation:
         at_once: the same answer, where that needs no waiting; None where it does.
         again: the answer to the same request once it was carried out.
         listed: whether `endpoints` in the configuration names it.
-        asks: the privileges that a request needs; everything, where nothing is said.
-        for_anybody: whether it is answered to anybody, unasked.
+        asks: the privileges that a request needs; all of them by default.
+        for_anybody: whether callers need no authentication.
         secret: name and secret that are to be compared before it runs; None: there are none.
         waits: whether it mostly waits for others of its kind, so that many run at a time.
         finds_keys: whether it finds out by itself that its request was carried out before.

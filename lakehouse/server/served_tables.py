@@ -25,14 +25,14 @@ snapshots and metadata files the newest file alone."""
 
 
 @dataclass(slots=True)
-class _Known:
+class _Entry:
     version: TableVersion
     path: Path | None  # of its metadata file, on a disk of this machine
     mark: Hashable | None = None
     bodies: dict[str, bytes] = field(default_factory=dict)
 
     def is_there(self) -> bool:
-        """Whether nobody deleted its file: takes microseconds on a disk, and is not asked else."""
+        """Whether its file still exists: checked on a disk alone, where it takes microseconds."""
         if self.path is not None:
             try:
                 self.path.stat()
@@ -44,8 +44,8 @@ class _Known:
 
     def size(self) -> int:
         """Bytes that it takes, at most."""
-        told = sum(len(body) for body in self.bodies.values())
-        return _TABLE_BYTES + self.version.metadata.held_bytes() + told
+        body_bytes = sum(len(body) for body in self.bodies.values())
+        return _TABLE_BYTES + self.version.metadata.held_bytes() + body_bytes
 
 
 class ServedTables:
@@ -58,7 +58,7 @@ class ServedTables:
 
     def __init__(self, catalog: Catalog, bytes_max: int) -> None:
         self._catalog = catalog
-        self.known: KeptByBytes[Identifier, _Known] = KeptByBytes(bytes_max)
+        self.known: KeptByBytes[Identifier, _Entry] = KeptByBytes(bytes_max)
 
     def newest(self, identifier: Identifier) -> TableVersion:
         """The newest version of the table.
@@ -68,9 +68,9 @@ class ServedTables:
         return self._newest(identifier).version
 
     def recent(self, identifier: Identifier) -> TableVersion:
-        """The version that was newest when anybody asked last. Raises NoSuchTableError."""
-        known = self.known.get(identifier)
-        return self.newest(identifier) if known is None else known.version
+        """The version that was newest at the last request. Raises NoSuchTableError."""
+        entry = self.known.get(identifier)
+        return self.newest(identifier) if entry is None else entry.version
 
     def body(self, identifier: Identifier, snapshots: str = ALL) -> tuple[TableVersion, bytes]:
         """The newest version, and as LoadTableResult. Raises NoSuchTableError.
@@ -79,22 +79,22 @@ class ServedTables:
             identifier: the table.
             snapshots: `ALL`, `REFS` or `APPENDED`.
         """
-        known = self._newest(identifier)
-        if snapshots not in known.bodies:
-            known.bodies[snapshots] = self.document(known.version, snapshots)
-            self.known.resize(identifier, known, known.size())
-        return known.version, known.bodies[snapshots]
+        entry = self._newest(identifier)
+        if snapshots not in entry.bodies:
+            entry.bodies[snapshots] = self.document(entry.version, snapshots)
+            self.known.resize(identifier, entry, entry.size())
+        return entry.version, entry.bodies[snapshots]
 
     def known_body(
         self, identifier: Identifier, snapshots: str
     ) -> tuple[TableVersion, bytes] | None:
         """What `body` gives, if that can be told without waiting; None otherwise."""
-        known = self.known.get(identifier)
-        if known is None or known.mark is None or snapshots not in known.bodies:
+        entry = self.known.get(identifier)
+        if entry is None or entry.mark is None or snapshots not in entry.bodies:
             return None
-        if known.mark != self._catalog.change_mark() or not known.is_there():
+        if entry.mark != self._catalog.change_mark() or not entry.is_there():
             return None
-        return known.version, known.bodies[snapshots]
+        return entry.version, entry.bodies[snapshots]
 
     def keep(self, version: TableVersion) -> None:
         """Take a version that was committed just now for the newest."""
@@ -111,18 +111,18 @@ class ServedTables:
             serialize(metadata),
         )
 
-    def _newest(self, identifier: Identifier) -> _Known:
-        known = self.known.get(identifier)
+    def _newest(self, identifier: Identifier) -> _Entry:
+        entry = self.known.get(identifier)
         mark = self._catalog.change_mark()
-        if known is not None and not known.is_there():
-            known = None  # a newer version came, or somebody deleted it
-        if known is not None and mark is not None and known.mark == mark:
-            return known
+        if entry is not None and not entry.is_there():
+            entry = None  # a newer version came, or somebody deleted it
+        if entry is not None and mark is not None and entry.mark == mark:
+            return entry
         try:
             version = (
                 self._catalog.load(identifier)
-                if known is None
-                else self._catalog.refresh(known.version)
+                if entry is None
+                else self._catalog.refresh(entry.version)
             )
         except NoSuchTableError:
             self.known.remove(identifier)
@@ -130,16 +130,16 @@ class ServedTables:
         except NoSuchFileError as error:
             self.known.remove(identifier)
             raise _file_is_gone(identifier, error) from error
-        if known is not None and version is known.version:
-            known.mark = mark  # of before it was asked
-            self.known.resize(identifier, known, known.size())  # somebody looked at its history
-            return known
+        if entry is not None and version is entry.version:
+            entry.mark = mark  # of before it was asked
+            self.known.resize(identifier, entry, entry.size())  # somebody looked at its history
+            return entry
         return self._keep(version, mark)
 
-    def _keep(self, version: TableVersion, mark: Hashable | None = None) -> _Known:
-        known = _Known(version, self._path(version.metadata_location), mark)
-        self.known.put(version.identifier, known, known.size())
-        return known
+    def _keep(self, version: TableVersion, mark: Hashable | None = None) -> _Entry:
+        entry = _Entry(version, self._path(version.metadata_location), mark)
+        self.known.put(version.identifier, entry, entry.size())
+        return entry
 
     def _path(self, location: str) -> Path | None:
         if not parse(location).is_local:

@@ -47,16 +47,16 @@ class Siblings:
         self, number: int, method: str, target: str, headers: Mapping[str, str], seconds: float
     ) -> Answer:
         """What another process answers. Raises OSError, HTTPException: it ended, or does not."""
-        told = {RELAYED: self.secret}
+        request_headers = {RELAYED: self.secret}
         if "authorization" in headers:
-            told["Authorization"] = headers["authorization"]
+            request_headers["Authorization"] = headers["authorization"]
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[number], timeout=seconds)
         try:
-            connection.request(method, target, headers=told)
+            connection.request(method, target, headers=request_headers)
             answer = connection.getresponse()
             again = answer.getheader("retry-after")
-            kept = {} if again is None else {"Retry-After": again}
-            return Answer(answer.status, answer.read(), kept)
+            answer_headers = {} if again is None else {"Retry-After": again}
+            return Answer(answer.status, answer.read(), answer_headers)
         finally:
             connection.close()
 

@@ -80,7 +80,7 @@ class TableCommits:
                 return done
             return self._change([AskedCommit(identifier, requirements, updates)])[0]
 
-    def commit_all(self, asked: Sequence[AskedCommit]) -> list[TableVersion]:
+    def commit_all(self, commits: Sequence[AskedCommit]) -> list[TableVersion]:
         """Apply the updates of several commits, all or none, as `commit` applies those of one.
 
         Raises what `commit` raises, and UnsupportedFeatureError where the catalog cannot, or where
@@ -88,23 +88,23 @@ class TableCommits:
         """
         if any(
             isinstance(requirement, AssertCreate)
-            for each in asked
+            for each in commits
             for requirement in each.requirements
         ):
             raise UnsupportedFeatureError("Create tables first, each by itself.")
         with self._meters.commit(), ExitStack() as turns:
-            for name in sorted({commit.identifier for commit in asked}):
+            for name in sorted({commit.identifier for commit in commits}):
                 turns.enter_context(self._catalog.turn(name))
-            return self._change(asked)
+            return self._change(commits)
 
     def _create(
         self, identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
     ) -> TableVersion:
         with before_the_swap():
-            found = self._newest_or_none(identifier)
-            if found is not None and was_created_by(found.metadata, updates):
-                return found
-            check_requirements(None if found is None else found.metadata, requirements)
+            existing = self._newest_or_none(identifier)
+            if existing is not None and was_created_by(existing.metadata, updates):
+                return existing
+            check_requirements(None if existing is None else existing.metadata, requirements)
             if not any(isinstance(update, SetLocation) for update in updates):
                 updates = [
                     SetLocation(self._catalog.default_location(identifier, staged=True)),
@@ -119,25 +119,25 @@ class TableCommits:
         except NoSuchTableError:
             return None
 
-    def _change(self, asked: Sequence[AskedCommit]) -> list[TableVersion]:
+    def _change(self, requested: Sequence[AskedCommit]) -> list[TableVersion]:
         for _ in range(_ATTEMPTS):
             with before_the_swap():
-                bases = [self._tables.newest(commit.identifier) for commit in asked]
-            if _were_committed(bases, asked):
+                bases = [self._tables.newest(commit.identifier) for commit in requested]
+            if _were_committed(bases, requested):
                 return bases
             commits = [
-                TableCommit(one.identifier, base, one.requirements, one.updates)
-                for base, one in zip(bases, asked, strict=True)
+                TableCommit(change.identifier, base, change.requirements, change.updates)
+                for base, change in zip(bases, requested, strict=True)
             ]
             try:
                 made = self._swap(commits)
             except CommitConflictError:
                 # a race that was lost is run again; what does not fit is refused
                 with before_the_swap():
-                    newest = [self._tables.newest(commit.identifier) for commit in asked]
+                    newest = [self._tables.newest(commit.identifier) for commit in requested]
                 if all(
-                    one.metadata_location == base.metadata_location
-                    for one, base in zip(newest, bases, strict=True)
+                    version.metadata_location == base.metadata_location
+                    for version, base in zip(newest, bases, strict=True)
                 ):
                     raise
                 self._meters.lost_race()
@@ -145,7 +145,7 @@ class TableCommits:
                 for version in made:
                     self._tables.keep(version)
                 return made
-        names = ", ".join(str(commit.identifier) for commit in asked)
+        names = ", ".join(str(commit.identifier) for commit in requested)
         raise CommitConflictError(f"{names}: others committed first, {_ATTEMPTS} times. Try again.")
 
     def _swap(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
@@ -163,12 +163,12 @@ class TableCommits:
         return self._catalog.commit_all(commits)
 
 
-def _were_committed(bases: Sequence[TableVersion], asked: Sequence[AskedCommit]) -> bool:
+def _were_committed(bases: Sequence[TableVersion], commits: Sequence[AskedCommit]) -> bool:
     """Whether all of it was: every snapshot that is to be added is there, and there is one."""
     adding = [
-        holds_snapshots_of(base.metadata, one.updates)
-        for base, one in zip(bases, asked, strict=True)
-        if any(isinstance(update, AddSnapshot) for update in one.updates)
+        holds_snapshots_of(base.metadata, change.updates)
+        for base, change in zip(bases, commits, strict=True)
+        if any(isinstance(update, AddSnapshot) for update in change.updates)
     ]
     return bool(adding) and all(adding)
 
@@ -182,8 +182,8 @@ def holds_snapshots_of(metadata: TableMetadata, updates: Sequence[Update]) -> bo
     if not added:
         return False
     for snapshot in added:
-        found = metadata.snapshots.find(snapshot.snapshot_id)
-        if found is None or found.manifest_list != snapshot.manifest_list:
+        existing = metadata.snapshots.find(snapshot.snapshot_id)
+        if existing is None or existing.manifest_list != snapshot.manifest_list:
             return False
     return True
 

@@ -88,7 +88,7 @@ class WorkerProcesses:
         host: the interface.
         port: 0 takes one that is free.
         workers: how many.
-        rules: who may do what; None: nobody is asked who they are.
+        rules: who may do what; None: without authentication.
 
     Attributes:
         url: where they answer.
@@ -156,9 +156,9 @@ class WorkerProcesses:
     ) -> None:
         self._ending.set()
         with self._changed:
-            for worker in self._workers:  # nobody waits for a process that does not come
-                for one in worker.sockets:
-                    one.close()
+            for worker in self._workers:  # do not wait for a process that does not start
+                for listener in worker.sockets:
+                    listener.close()
             self._tell(None)
         for keeper in self._keepers:
             keeper.join()
@@ -167,7 +167,7 @@ class WorkerProcesses:
     def follow(self, rules: Rules) -> None:
         """From now on other rules hold, in each process once this returns.
 
-        Raises InvalidInputError: nobody is asked who they are.
+        Raises InvalidInputError: there is no authentication.
         """
         if self._rules is None:
             raise InvalidInputError("The server was started without rules, and asks nobody.")
@@ -226,8 +226,8 @@ class WorkerProcesses:
         with self._changed, theirs:
             if self._ending.is_set():
                 return None
-            given = (worker.siblings, worker.sockets, theirs, self._rules, self._version)
-            process = _CONTEXT.Process(target=_work, args=(self._served, *given), daemon=True)
+            arguments = (worker.siblings, worker.sockets, theirs, self._rules, self._version)
+            process = _CONTEXT.Process(target=_work, args=(self._served, *arguments), daemon=True)
             process.start()
             worker.pipe = ours
         return process
@@ -237,13 +237,13 @@ class WorkerProcesses:
         pipe, did_serve = worker.pipe, False
         while pipe is not None:
             try:
-                told = pipe.recv()
+                version = pipe.recv()
             except (EOFError, OSError):
                 pipe.close()
-                pipe = told = None
-            did_serve = did_serve or told is not None
+                pipe = version = None
+            did_serve = did_serve or version is not None
             with self._changed:
-                worker.pipe, worker.follows = pipe, told
+                worker.pipe, worker.follows = pipe, version
                 self._changed.notify_all()
         return did_serve
 
@@ -283,14 +283,14 @@ def _work(
     # whether it may listen there was asked before
     with HttpServer(app, host, port, is_guarded=True, sockets=sockets):
         pipe.send(version)
-        while (told := inbox.get()) is not None:
-            version, rules = told
+        while (change := inbox.get()) is not None:
+            version, rules = change
             app.follow(rules)
             pipe.send(version)
 
 
 def _receive(pipe: Connection, inbox: SimpleQueue[tuple[int, Rules] | None]) -> None:
-    """What the supervisor says. Without it nobody ends this process, nor starts it again."""
+    """Follow the supervisor. Nothing else ends this process, or starts it again."""
     while True:
         try:
             inbox.put(pipe.recv())

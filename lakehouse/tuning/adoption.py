@@ -298,11 +298,11 @@ def record(lake: Lakehouse, report: Trial | Adoption, snapshot_id: int | None) -
         "layout": layout.text(),
         "snapshot_id": snapshot_id,
     }
-    for name, one in (("before", before), ("after", proposed)):
+    for name, costs in (("before", before), ("after", proposed)):
         row |= {
-            f"bytes_{name}": None if one is None else round(one.bytes),
-            f"files_{name}": None if one is None else round(one.files),
-            f"read_ms_{name}": None if one is None else one.read_ms(report.workload),
+            f"bytes_{name}": None if costs is None else round(costs.bytes),
+            f"files_{name}": None if costs is None else round(costs.files),
+            f"read_ms_{name}": None if costs is None else costs.read_ms(report.workload),
         }
     if not lake.table_exists(HISTORY):
         with suppress(TableAlreadyExistsError):
@@ -344,9 +344,9 @@ def _judged(
 ) -> Adoption:
     """Keep the layout where the real table says so, else undo it."""
     schema = table.metadata.schema()
-    asked = [query_of(where, schema, runs, of) for where, of, runs, _ in state["queries"]]
-    queries = tuple(query for query, _ in asked)
-    rows, live, costs = measure_today(table, asked)
+    bound_queries = [query_of(where, schema, runs, of) for where, of, runs, _ in state["queries"]]
+    queries = tuple(query for query, _ in bound_queries)
+    rows, live, costs = measure_today(table, bound_queries)
     # rows that came meanwhile are no fault of the layout
     grown = state["rows"] / max(1, rows)
     before = Measured(
@@ -355,7 +355,7 @@ def _judged(
         files=state["files"],
         row_ns=state["row_ns"][0],
         write_ns=state["write_ns"][0],
-        queries=tuple(_cost(one) for *_, one in state["queries"]),
+        queries=tuple(_cost(query) for *_, query in state["queries"]),
     )
     after = Measured(
         layout=layout,
@@ -363,12 +363,12 @@ def _judged(
         files=live.files,
         row_ns=state["row_ns"][1],
         write_ns=state["write_ns"][1],
-        queries=tuple(_scaled(one, grown) for one in costs),
+        queries=tuple(_scaled(cost, grown) for cost in costs),
     )
     old = None if state["kept"] else _files_before(table, state)
     worse = [queries[at].where for at in slower(after, before)]
     if not worse and old is not None:
-        worse = slower_by_clock(table, asked, state["snapshot_id"])
+        worse = slower_by_clock(table, bound_queries, state["snapshot_id"])
     gain = loss(after, before, queries)
     if worse or gain >= 0 or (after.bytes > before.bytes and rows == state["rows"]):
         why = "the real table gains nothing"
@@ -383,8 +383,8 @@ def _judged(
         ratio = after.bytes / max(1, before.bytes), after.read_ms(queries) / before.read_ms(queries)
         why = f"the real table has {ratio[0]:.2f} x the bytes and {ratio[1]:.2f} x the read time"
         if not state["kept"]:
-            kept = orjson.dumps({**state, "kept": True}).decode()
-            table.set_properties({STATE: kept})
+            state_text = orjson.dumps({**state, "kept": True}).decode()
+            table.set_properties({STATE: state_text})
     return Adoption(
         identifier=table.identifier,
         action=action,
@@ -404,14 +404,16 @@ def _files_before(table: Table, state: Mapping[str, Any]) -> list[DataFile] | No
     """
     metadata = table.metadata
     before = metadata.snapshot_or_none(state.get("snapshot_id") or 0)
-    since = list(itertools.takewhile(lambda one: one != before, reversed(table.history())))
+    since = list(
+        itertools.takewhile(lambda snapshot: snapshot != before, reversed(table.history()))
+    )
     if (
         before is None
         or metadata.format_version > _UNNUMBERED
         or len(since) == len(table.history())
     ):
         return None
-    if any(one.operation != OPERATION_REPLACE for one in since):
+    if any(snapshot.operation != OPERATION_REPLACE for snapshot in since):
         return None
     tasks = _tasks_of(table, before.snapshot_id)
     return None if any(task.deletes for task in tasks) else [task.data_file for task in tasks]
@@ -456,18 +458,18 @@ def _follow(
     except CommitStateUnknownError:
         raise
     except LakehouseError:
-        table.storage.delete([one.file_path for one in copies])
+        table.storage.delete([file.file_path for file in copies])
         raise
     table.refresh()
 
 
 def _copied(table: Table, files: Sequence[DataFile]) -> Iterator[DataFile]:
     """The same files by other names: what a snapshot removed, its expiry may delete."""
-    for one in files:
-        folder, _, name = one.file_path.rpartition("/")
+    for file in files:
+        folder, _, name = file.file_path.rpartition("/")
         path = f"{folder}/{table.environment.new_uuid()}-{name[-40:]}"
-        table.storage.write(path, table.storage.read(one.file_path))
-        yield replace(one, file_path=path)
+        table.storage.write(path, table.storage.read(file.file_path))
+        yield replace(file, file_path=path)
 
 
 def _state(table: Table) -> dict[str, Any]:
@@ -487,8 +489,8 @@ def _state(table: Table) -> dict[str, Any]:
         ) from error
 
 
-def _layout(told: Mapping[str, Any]) -> Layout:
-    return Layout(tuple(told["partition_by"]), tuple(told["sort_by"]), told["properties"])
+def _layout(layout: Mapping[str, Any]) -> Layout:
+    return Layout(tuple(layout["partition_by"]), tuple(layout["sort_by"]), layout["properties"])
 
 
 def _cost(numbers: Sequence[float]) -> QueryCost:

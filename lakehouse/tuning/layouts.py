@@ -140,7 +140,7 @@ class Measured:
 
     def times(self) -> list[float]:
         """Milliseconds of processor time of each query."""
-        return [one.ms(self.row_ns) for one in self.queries]
+        return [query.ms(self.row_ns) for query in self.queries]
 
     def read_ms(self, workload: Sequence[Query]) -> float:
         """Milliseconds of processor time of a day's queries."""
@@ -249,18 +249,18 @@ def search(
         """The best of some layouts; a later one has to gain something."""
         chosen: Measured | None = None
         for layout in layouts:
-            one = next((known for known in tried if known.layout == layout), None)
-            if one is None:
-                one = measure(layout)
-                tried.append(one)
-            if chosen is None or worth(one) < worth(chosen) - least:
-                chosen = one
+            measured = next((trial for trial in tried if trial.layout == layout), None)
+            if measured is None:
+                measured = measure(layout)
+                tried.append(measured)
+            if chosen is None or worth(measured) < worth(chosen) - least:
+                chosen = measured
         if chosen is None:
             raise AssertionError("there is always today's layout")
         return chosen
 
-    def worth(one: Measured) -> float:
-        return loss(one, today, workload) + _SLOWER_WEIGHT * slowdown(one, today)
+    def worth(measured: Measured) -> float:
+        return loss(measured, today, workload) + _SLOWER_WEIGHT * slowdown(measured, today)
 
     start = now.with_properties(choices.probe())
     chosen = best(replace(start, partition_by=terms) for terms in choices.partitions)
@@ -268,20 +268,20 @@ def search(
     unsorted = replace(chosen.layout, sort_by=())
     for place in range(_MOST_SORTED):
         before = chosen
-        given = unsorted.sort_by if place == 0 else chosen.layout.sort_by
-        left = [one for one in columns if one not in given]
+        sorted_by = unsorted.sort_by if place == 0 else chosen.layout.sort_by
+        left = [column for column in columns if column not in sorted_by]
         most = _MOST_FIRST if place == 0 else _MOST_NEXT
-        orders = ((*given, one) for one in left[:most])
-        found = best(
+        orders = ((*sorted_by, column) for column in left[:most])
+        sorted_layout = best(
             layout
             for layout in (
                 chosen.layout,
                 *(replace(chosen.layout, sort_by=terms) for terms in orders),
             )
         )
-        if found.layout == before.layout:
+        if sorted_layout.layout == before.layout:
             break
-        chosen = found
+        chosen = sorted_layout
     sized = [
         replace(
             chosen.layout,
@@ -396,9 +396,9 @@ def finalists(
     tried: Sequence[Measured], today: Measured, workload: Sequence[Query]
 ) -> Iterator[Layout]:
     """The best of those that were tried and make no query slower, then the codec alone."""
-    fit = [one for one in tried if not slower(one, today)]
-    ranked = sorted(fit, key=lambda one: loss(one, today, workload))[:_MOST_FINALISTS]
-    yield from (one.layout for one in ranked)
+    fit = [measured for measured in tried if not slower(measured, today)]
+    ranked = sorted(fit, key=lambda measured: loss(measured, today, workload))[:_MOST_FINALISTS]
+    yield from (measured.layout for measured in ranked)
     last = tried[-1].layout
     codec = {name: text for name, text in last.properties.items() if name in (CODEC, LEVEL)}
     yield replace(today.layout, properties=codec)

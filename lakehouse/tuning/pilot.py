@@ -73,13 +73,13 @@ def _orders(trial: Trial, pilot: Pilot) -> list[tuple[str, ...]]:
         raise AssertionError("only a proposal is confirmed")
     parts = proposed.layout.partition_by
     ranked = sorted(
-        (one for one in trial.tried if one.layout.partition_by == parts),
-        key=lambda one: loss(one, today, trial.workload),
+        (measured for measured in trial.tried if measured.layout.partition_by == parts),
+        key=lambda measured: loss(measured, today, trial.workload),
     )
-    best = [proposed.layout.sort_by, *(one.layout.sort_by for one in ranked)]
-    found = list(dict.fromkeys(best))[:_MOST_ORDERS]
-    found += [(term,) for term in pilot.filtered]
-    return list(dict.fromkeys([*found, today.layout.sort_by, ()]))
+    best = [proposed.layout.sort_by, *(measured.layout.sort_by for measured in ranked)]
+    orders = list(dict.fromkeys(best))[:_MOST_ORDERS]
+    orders += [(term,) for term in pilot.filtered]
+    return list(dict.fromkeys([*orders, today.layout.sort_by, ()]))
 
 
 class Pilot(Meter):
@@ -106,8 +106,8 @@ class Pilot(Meter):
         costs: Sequence[QueryCost],
     ) -> None:
         files = [task.data_file for task in tasks]
-        live = sum(one.file_size_in_bytes for one in files)
-        count = sum(one.record_count for one in files)
+        live = sum(file.file_size_in_bytes for file in files)
+        count = sum(file.record_count for file in files)
         super().__init__(metadata, [rows], files, live_bytes=live, rows=count, workload=workload)
         self._queries_of = tuple(query for query, _ in workload)
         self.now = self.today(len(files), costs)
@@ -140,10 +140,12 @@ class Pilot(Meter):
             chosen.append(whole)
         schema = metadata.schema()
         data = read_table(chosen, ReadRequest.of(metadata, schema), table.storage)
-        asked = [query_of(one.where, schema, one.runs, one.columns) for one in queries]
+        bound_queries = [
+            query_of(query.where, schema, query.runs, query.columns) for query in queries
+        ]
         paths = frozenset(task.data_file.file_path for task in chosen)
-        costs = [cost_today(table, query, where, paths) for query, where in asked]
-        return cls(metadata, chosen, data.combine_chunks(), asked, costs)
+        costs = [cost_today(table, query, where, paths) for query, where in bound_queries]
+        return cls(metadata, chosen, data.combine_chunks(), bound_queries, costs)
 
     def best(self, proposed: Layout, orders: Sequence[tuple[str, ...]]) -> Measured:
         """Of a proposal with other orders, row groups, encodings and levels the best."""
@@ -153,36 +155,42 @@ class Pilot(Meter):
         parts = replace(proposed, properties=size)
         chosen = self._least(replace(parts, sort_by=order) for order in orders)
         for _ in range(_MOST_EXTENDED):
-            given = chosen.layout
-            left = [one for one in (*self.filtered, *self.others) if one not in given.sort_by]
-            longer = [replace(given, sort_by=(*given.sort_by, one)) for one in left[:_MOST_ORDERS]]
-            found = self._least(iter(longer), chosen)
-            if found is chosen:
+            layout = chosen.layout
+            left = [
+                column for column in (*self.filtered, *self.others) if column not in layout.sort_by
+            ]
+            longer = [
+                replace(layout, sort_by=(*layout.sort_by, column)) for column in left[:_MOST_ORDERS]
+            ]
+            lengthened = self._least(iter(longer), chosen)
+            if lengthened is chosen:
                 break
-            chosen = found
+            chosen = lengthened
         bare = replace(chosen.layout, properties={})
-        chosen = self._least((bare.with_properties(one) for one in self._choices.groups()), chosen)
+        chosen = self._least(
+            (bare.with_properties(group) for group in self._choices.groups()), chosen
+        )
         levels = self._choices.levels()
-        return self._least((chosen.layout.with_properties(one) for one in levels), chosen)
+        return self._least((chosen.layout.with_properties(level) for level in levels), chosen)
 
-    def _least(self, layouts: Iterator[Layout], given: Measured | None = None) -> Measured:
-        least = given
+    def _least(self, layouts: Iterator[Layout], start: Measured | None = None) -> Measured:
+        least = start
         for layout in layouts:
             encoded = layout
             if LEVEL not in layout.properties:
                 encoded = layout.with_properties(self.encodings(layout))
-            one = self.measure(encoded)
-            if least is None or self._worth(one) < self._worth(least):
-                least = one
+            measured = self.measure(encoded)
+            if least is None or self._worth(measured) < self._worth(least):
+                least = measured
         if least is None:
             raise AssertionError("there is always today's order")
         return least
 
-    def _worth(self, one: Measured) -> float:
+    def _worth(self, measured: Measured) -> float:
         """Its loss; what makes the table larger or a query slower weighs more."""
-        larger = max(0.0, math.log(max(one.bytes, 1.0) / max(self.now.bytes, 1.0)))
-        worse = larger + slowdown(one, self.now)
-        return loss(one, self.now, self._queries_of) + _LARGER_WEIGHT * worse
+        larger = max(0.0, math.log(max(measured.bytes, 1.0) / max(self.now.bytes, 1.0)))
+        worse = larger + slowdown(measured, self.now)
+        return loss(measured, self.now, self._queries_of) + _LARGER_WEIGHT * worse
 
     def measure(self, layout: Layout) -> Measured:
         """Bytes, files and queries of the files' rows in a layout."""
@@ -195,13 +203,15 @@ class Pilot(Meter):
         costs = []
         for query, where in self._workload:
             task = FileScanTask.whole(file)
-            found = reader.open(task if where == TRUE else replace(task, residual=where)).row_groups
+            row_groups = reader.open(
+                task if where == TRUE else replace(task, residual=where)
+            ).row_groups
             costs.append(
                 QueryCost(
                     files=1,
                     footers=groups,
-                    groups=len(found),
-                    rows=sum(one.rows for one in found),
+                    groups=len(row_groups),
+                    rows=sum(group.rows for group in row_groups),
                     share=share_of(query, schema),
                     width=width_of(schema),
                 )

@@ -68,19 +68,22 @@ class Sample:
     @property
     def rows(self) -> int:
         """In all strata."""
-        return sum(one.num_rows for one in self.strata)
+        return sum(stratum.num_rows for stratum in self.strata)
 
     def halves(self) -> tuple[tuple[pa.Table, ...], tuple[pa.Table, ...]]:
         """Rows to choose by, and a third of them to judge by."""
         held = self.strata[_HELD_OUT - 1 :: _HELD_OUT]
-        if 2 * _HELD_OUT * sum(one.num_rows for one in held) >= self.rows:
+        if 2 * _HELD_OUT * sum(stratum.num_rows for stratum in held) >= self.rows:
             return tuple(
-                one for at, one in enumerate(self.strata) if at % _HELD_OUT != _HELD_OUT - 1
+                stratum for at, stratum in enumerate(self.strata) if at % _HELD_OUT != _HELD_OUT - 1
             ), held
-        cut = [one.num_rows - one.num_rows // _HELD_OUT for one in self.strata]
+        cut = [stratum.num_rows - stratum.num_rows // _HELD_OUT for stratum in self.strata]
         pairs = list(zip(self.strata, cut, strict=True))
-        parts = [one.slice(0, at) for one, at in pairs], [one.slice(at) for one, at in pairs]
-        chooses, judges = (tuple(one for one in part if one.num_rows) for part in parts)
+        parts = (
+            [stratum.slice(0, at) for stratum, at in pairs],
+            [stratum.slice(at) for stratum, at in pairs],
+        )
+        chooses, judges = (tuple(stratum for stratum in part if stratum.num_rows) for part in parts)
         return chooses, judges
 
 
@@ -90,7 +93,7 @@ def take_sample(
     storage: Storage,
     *,
     bound: Collection[str] = (),
-    asked: Sequence[str] = (),
+    filtered: Sequence[str] = (),
 ) -> Sample:
     """Rows of at most 2 % of a table's bytes, of row groups over all partitions and ages.
 
@@ -103,7 +106,7 @@ def take_sample(
         tasks: its live files.
         storage: of the table.
         bound: columns that are always read.
-        asked: columns that are read before others, which come by their size.
+        filtered: columns that are read before others, which come by their size.
     """
     live = sum(task.data_file.file_size_in_bytes for task in tasks)
     left = min(int(live * SHARE), _MOST_BYTES)
@@ -126,7 +129,7 @@ def take_sample(
         whole = {name: size for name, (size, _) in source.sizes.items()}
         least = {name: size for name, (_, size) in source.sizes.items()}
         if not strata:
-            names = _affordable(least, bound, asked, left)
+            names = _affordable(least, bound, filtered, left)
             share = sum(whole.get(name, 0) for name in names) / max(1, sum(whole.values()))
             if not names:
                 break
@@ -138,16 +141,18 @@ def take_sample(
         table, size = source.read(metadata, names, wanted, storage)
         strata.append((position, table))
         read, rows = read + size, rows + table.num_rows
-    return Sample(tuple(table for _, table in sorted(strata, key=lambda one: one[0])), read, share)
+    return Sample(
+        tuple(table for _, table in sorted(strata, key=lambda placed: placed[0])), read, share
+    )
 
 
 def _affordable(
-    sizes: Mapping[str, int], bound: Collection[str], asked: Sequence[str], left: int
+    sizes: Mapping[str, int], bound: Collection[str], filtered: Sequence[str], left: int
 ) -> list[str]:
     """The columns to read, in the order of the table."""
     chosen = {name for name in sizes if name in bound}
     spent = sum(sizes[name] for name in chosen)
-    for name in [*asked, *sorted(sizes, key=lambda name: sizes[name])]:
+    for name in [*filtered, *sorted(sizes, key=lambda name: sizes[name])]:
         if name in sizes and name not in chosen and spent + sizes[name] <= left:
             chosen.add(name)
             spent += sizes[name]
@@ -169,14 +174,14 @@ class _Source:
 
     Attributes:
         sizes: by the columns of the table, in its order: bytes of all pages, and of the first ones.
-        found: the names of these columns in the file.
+        paths: the names of these columns in the file.
     """
 
     file: DataFile
     footer: pq.FileMetaData
     group: int
     sizes: Mapping[str, tuple[int, int]]
-    found: Mapping[str, str]
+    paths: Mapping[str, str]
 
     @classmethod
     def of(
@@ -194,9 +199,11 @@ class _Source:
             int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name
             for field in footer.schema.to_arrow_schema()
         }
-        found = {one.name: by_id.get(one.field_id, one.name) for one in metadata.schema().fields}
+        paths = {
+            field.name: by_id.get(field.field_id, field.name) for field in metadata.schema().fields
+        }
         whole, first = Counter[str](), Counter[str]()
-        inside = set(found.values())
+        inside = set(paths.values())
         for at in range(described.num_columns):
             column = described.column(at)
             dictionary = 0
@@ -208,16 +215,16 @@ class _Source:
             name = path if path in inside else path.partition(".")[0]
             whole[name] += size
             first[name] += min(size, least)
-        sizes = {name: (whole[inner], first[inner]) for name, inner in found.items()}
-        return cls(task.data_file, footer, group, sizes, found)
+        sizes = {name: (whole[inner], first[inner]) for name, inner in paths.items()}
+        return cls(task.data_file, footer, group, sizes, paths)
 
     def read(
         self, metadata: TableMetadata, names: Sequence[str], rows: int, storage: Storage
     ) -> tuple[pa.Table, int]:
         """So many rows, with some columns of the table's schema; deleted rows are among them."""
-        one = self.file
-        source = StorageFile(storage, one.file_path, one.file_size_in_bytes)
-        with readable(one.file_path):
+        file = self.file
+        source = StorageFile(storage, file.file_path, file.file_size_in_bytes)
+        with readable(file.file_path):
             opened = pq.ParquetFile(
                 pa.PythonFile(source, mode="r"),
                 metadata=self.footer,
@@ -228,7 +235,7 @@ class _Source:
             batches = opened.iter_batches(
                 min(rows, self.footer.row_group(self.group).num_rows),
                 row_groups=[self.group],
-                columns=[self.found[name] for name in names],
+                columns=[self.paths[name] for name in names],
                 use_threads=False,
             )
             rows_read = pa.Table.from_batches([next(batches)])
@@ -240,7 +247,7 @@ class _Source:
         path = "memory://trial/stratum.parquet"
         memory.write(path, data)
         copied = replace(
-            one,
+            file,
             file_path=path,
             file_size_in_bytes=len(data),
             record_count=rows_read.num_rows,
@@ -256,7 +263,7 @@ def in_small(
     strata: Sequence[pa.Table],
     files: Sequence[DataFile],
     schema: Schema,
-    asked: Collection[str] = (),
+    filtered: Collection[str] = (),
 ) -> pa.Table | None:
     """The table in small: some rows for each file, in the range that its bounds tell.
 
@@ -267,41 +274,43 @@ def in_small(
         strata: of the sample.
         files: of the table, in the order in which they came, with their bounds.
         schema: of the table.
-        asked: columns that the sample may lack: spread evenly within the bounds, where all files
+        filtered: columns that the sample may lack: spread evenly within the bounds, where all files
             have some.
     """
     files = files[:: -(-len(files) // MOST_FILES)]
     sampled = set(strata[0].column_names)
     lacking = [
-        one
-        for one in schema.fields
-        if one.name in asked
-        and one.name not in sampled
-        and isinstance(one.field_type, _NUMBERS)
+        field
+        for field in schema.fields
+        if field.name in filtered
+        and field.name not in sampled
+        and isinstance(field.field_type, _NUMBERS)
         and all(
-            one.field_id in bounds
+            field.field_id in bounds
             for file in files
             for bounds in (file.lower_bounds, file.upper_bounds)
         )
     ]
-    known = [
-        one for one in schema.fields if isinstance(one.field_type, SORTED) and one.name in sampled
+    sorted_fields = [
+        field
+        for field in schema.fields
+        if isinstance(field.field_type, SORTED) and field.name in sampled
     ] + lacking
-    if not known:
+    if not sorted_fields:
         return None
     for column in lacking:
         strata = [_with_even(stratum, column) for stratum in strata]
-    all_rows = max(1, sum(one.record_count for one in files))
+    all_rows = max(1, sum(file.record_count for file in files))
     chosen = []
-    for number, one in enumerate(files):
+    for number, file in enumerate(files):
         stratum = strata[number * len(strata) // len(files)]
-        count = max(_LEAST_OF_FILE, round(_SMALL_ROWS * one.record_count / all_rows))
+        count = max(_LEAST_OF_FILE, round(_SMALL_ROWS * file.record_count / all_rows))
         chosen.append(np.linspace(0, stratum.num_rows - 1, count).astype(np.int64))
     arrays = [
-        _ranged(strata, chosen, files, one).cast(schema_to_arrow(Schema(one)).field(0).type)
-        for one in known
+        _ranged(strata, chosen, files, field).cast(schema_to_arrow(Schema(field)).field(0).type)
+        for field in sorted_fields
     ]
-    return pa.table(arrays, schema=schema_to_arrow(Schema(*known)))
+    return pa.table(arrays, schema=schema_to_arrow(Schema(*sorted_fields)))
 
 
 def _with_even(rows: pa.Table, field: NestedField) -> pa.Table:
@@ -330,21 +339,21 @@ def _ranged(
         return values
     ends = [
         decode_bounds(
-            pa.array([bounds.get(field.field_id) for bounds in one], pa.binary()), field.field_type
+            pa.array([bounds.get(field.field_id) for bounds in side], pa.binary()), field.field_type
         )
-        for one in ([file.lower_bounds for file in files], [file.upper_bounds for file in files])
+        for side in ([file.lower_bounds for file in files], [file.upper_bounds for file in files])
     ]
-    if any(one.null_count for one in ends):
+    if any(bound.null_count for bound in ends):
         return values
     whole = pa.types.is_floating(kind)
     plain = values if whole else values.cast(_PHYSICAL[kind.bit_width])
     least, most = (
-        one.cast(_PHYSICAL[kind.bit_width]).to_numpy(zero_copy_only=False).astype(np.float64)
+        bound.cast(_PHYSICAL[kind.bit_width]).to_numpy(zero_copy_only=False).astype(np.float64)
         if not whole
-        else one.to_numpy(zero_copy_only=False).astype(np.float64)
-        for one in ends
+        else bound.to_numpy(zero_copy_only=False).astype(np.float64)
+        for bound in ends
     )
-    found = []
+    arrays = []
     for number, chunk in enumerate(plain.chunks):
         numbers = chunk.to_numpy(zero_copy_only=False).astype(np.float64)
         stratum = strata[number * len(strata) // len(files)][field.name]
@@ -358,20 +367,20 @@ def _ranged(
         mask = chunk.is_null().to_numpy(zero_copy_only=False)
         if whole:
             with np.errstate(over="ignore"):
-                found.append(pa.array(moved.astype(kind.to_pandas_dtype()), mask=mask))
+                arrays.append(pa.array(moved.astype(kind.to_pandas_dtype()), mask=mask))
         else:
             moved = np.clip(np.nan_to_num(np.rint(moved)), least[number], most[number])
             # doubles do not hold the ends of 64 bits
             limit = 2.0 ** (kind.bit_width - 1) - 1024
             moved = np.clip(moved, -limit, limit)
             exact = np.where(mask, 0, moved).astype(np.int64)
-            found.append(pa.array(exact, mask=mask).cast(_PHYSICAL[kind.bit_width]).cast(kind))
-    return pa.chunked_array(found, kind)
+            arrays.append(pa.array(exact, mask=mask).cast(_PHYSICAL[kind.bit_width]).cast(kind))
+    return pa.chunked_array(arrays, kind)
 
 
 def _number(values: pa.ChunkedArray, end: str, kind: pa.DataType) -> float | None:
-    found = pc.min_max(values)[end]
-    if not found.is_valid:
+    extreme = pc.min_max(values)[end]
+    if not extreme.is_valid:
         return None
-    plain = found if pa.types.is_floating(kind) else found.cast(_PHYSICAL[kind.bit_width])
+    plain = extreme if pa.types.is_floating(kind) else extreme.cast(_PHYSICAL[kind.bit_width])
     return float(plain.as_py())

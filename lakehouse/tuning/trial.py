@@ -115,12 +115,12 @@ class Meter:
     ) -> None:
         self._metadata, self._share = metadata, share
         self._schema = _part_of(metadata.schema(), strata[0].column_names)
-        asked = {name for _, where in workload for name in _names(where)}
-        self.small = in_small(strata, files, metadata.schema(), asked)
+        filtered = {name for _, where in workload for name in _names(where)}
+        self.small = in_small(strata, files, metadata.schema(), filtered)
         self._strata = list(strata)
         self._rows = pa.concat_tables(strata).combine_chunks()
         self._live_bytes, self._all_rows = live_bytes, rows
-        self._partitions_now = len({one.partition_key for one in files})
+        self._partitions_now = len({file.partition_key for file in files})
         self._workload = workload
         self._target = TableProperties(metadata.properties).target_file_size_bytes
         self._known: dict[tuple[str, ...], dict[str, float]] = {}
@@ -155,7 +155,7 @@ class Meter:
     @cached_property
     def _bytes_now(self) -> int:
         """Of the sample as it is laid out today: each stratum for itself."""
-        return sum(self._written(one, {})[0] for one in self._strata if one.num_rows)
+        return sum(self._written(stratum, {})[0] for stratum in self._strata if stratum.num_rows)
 
     def measure(self, layout: Layout) -> Measured:
         """Bytes, files and queries of a layout."""
@@ -247,19 +247,19 @@ class Meter:
         pairs = _pairs(groups)
         keys_of_all = _joined([self._codes_in_small[name] for name in key])
         alike = _pairs(keys_of_all)
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         if pairs >= _LEAST_PAIRS and alike >= _LEAST_PAIRS:
             keys = len(keys_of_all) * (len(keys_of_all) - 1) / 2 / alike
-            rest = min(1.0, _ROWS_OF_A_KEY * keys / max(1, self._all_rows))
+            read_share = min(1.0, _ROWS_OF_A_KEY * keys / max(1, self._all_rows))
             count = len(groups)
             for name, codes in self._codes.items():
                 same = _pairs(_joined([groups, codes])) / pairs
                 by_chance = _pairs(codes) / (count * (count - 1) / 2)
                 decided = (same - by_chance) / (1 - by_chance) if by_chance < 1 else 0.0
                 if decided > 0:
-                    found[name] = 1 - decided + decided * rest
-        self._known[key] = found
-        return found
+                    shares[name] = 1 - decided + decided * read_share
+        self._known[key] = shares
+        return shares
 
     @property
     def _group_rows(self) -> int:
@@ -274,17 +274,17 @@ class Meter:
         if _is_bound_to_its_spec(self._metadata):
             return self._partitions_now
         count = 1
-        for one in parse_sort_order(layout.partition_by, self._schema).fields:
-            path, source = find_path(self._schema, one.source_id)
+        for field in parse_sort_order(layout.partition_by, self._schema).fields:
+            path, source = find_path(self._schema, field.source_id)
             small = self.small
             if small is not None and len(path) == 1 and source.name in small.column_names:
                 column = small[source.name]
             else:
                 column = column_at(self._rows, path)
-            values = transform_array(one.transform, column, source.field_type)
-            if isinstance(one.transform, BucketTransform):
-                count *= one.transform.num_buckets
-            elif pa.types.is_integer(values.type) and "identity" not in str(one.transform):
+            values = transform_array(field.transform, column, source.field_type)
+            if isinstance(field.transform, BucketTransform):
+                count *= field.transform.num_buckets
+            elif pa.types.is_integer(values.type) and "identity" not in str(field.transform):
                 ends = pc.min_max(values).as_py()
                 count *= 1 + (ends["max"] - ends["min"] if ends["max"] is not None else 0)
             else:
@@ -295,7 +295,7 @@ class Meter:
         self, rows: pa.Table, properties: Mapping[str, str], schema: Schema | None = None
     ) -> tuple[int, float, tuple[bytes, DataFile, MemoryStorage]]:
         storage = MemoryStorage(files={})
-        given = {
+        encoded = {
             **{
                 name: text
                 for name, text in self._metadata.properties.items()
@@ -312,7 +312,7 @@ class Meter:
             schema=schema or self._schema,
             spec=UNPARTITIONED_PARTITION_SPEC,
             location="memory://trial/data",
-            properties=given,
+            properties=encoded,
             format_version=self._metadata.format_version,
             write_id="trial",
         )
@@ -320,8 +320,8 @@ class Meter:
         # several only where readers disagree on the order of UUIDs
         files = write_all(rows, request, storage)
         spent = time.process_time_ns() - start
-        size = sum(sum(one.column_sizes.values()) for one in files)
-        file = max(files, key=lambda one: one.record_count)
+        size = sum(sum(file.column_sizes.values()) for file in files)
+        file = max(files, key=lambda file: file.record_count)
         return size, spent / rows.num_rows, (storage.read(file.file_path), file, storage)
 
     def _queries(self, layout: Layout, files: float) -> Iterator[QueryCost]:
@@ -331,11 +331,11 @@ class Meter:
         filtered = {name for _, where in self._workload for name in _names(where)}
         opened: tuple[RowReader, DataFile] | None = None
         small = self.small
-        known = set() if small is None else set(small.column_names)
-        if small is not None and filtered & known:
+        sampled_names = set() if small is None else set(small.column_names)
+        if small is not None and filtered & sampled_names:
             sampled = min(groups, MOST_FILES)
             arranged = self._sorted(small, layout)
-            rows = arranged.select([one for one in small.column_names if one in filtered])
+            rows = arranged.select([name for name in small.column_names if name in filtered])
             whole = self._metadata.schema()
             schema = _part_of(whole, rows.column_names)
             held = rows.num_rows * min(group, self._all_rows / files) / self._all_rows
@@ -347,11 +347,13 @@ class Meter:
         for query, where in self._workload:
             part = share = 1.0
             # a column that is not in the small table would be taken for one without values
-            if opened is not None and where != TRUE and known.issuperset(_names(where)):
+            if opened is not None and where != TRUE and sampled_names.issuperset(_names(where)):
                 reader, file = opened
-                found = reader.open(replace(FileScanTask.whole(file), residual=where)).row_groups
-                part = len(found) / max(1, len(file.split_offsets or (0,)))
-                share = sum(one.rows for one in found) / file.record_count
+                row_groups = reader.open(
+                    replace(FileScanTask.whole(file), residual=where)
+                ).row_groups
+                part = len(row_groups) / max(1, len(file.split_offsets or (0,)))
+                share = sum(group.rows for group in row_groups) / file.record_count
             # a file is opened where one of its row groups is read, one at least to find none
             touched = min(files, max(1.0, part * files))
             yield QueryCost(
@@ -397,7 +399,7 @@ def share_of(query: Query, schema: Schema) -> float:
 
 def width_of(schema: Schema) -> int:
     """Columns that are stored, those inside of others counted."""
-    return sum(one.field_type.is_primitive for one in fields_of(schema).values())
+    return sum(field.field_type.is_primitive for field in fields_of(schema).values())
 
 
 def _names(where: Bound) -> Iterator[str]:
@@ -406,7 +408,7 @@ def _names(where: Bound) -> Iterator[str]:
 
 def _row_ns(schema: pa.Schema) -> float:
     """Processor time of decoding a row, by the types of its columns: a clock would sway choices."""
-    return sum(_value_ns(one.type) for one in schema)
+    return sum(_value_ns(column.type) for column in schema)
 
 
 def _value_ns(kind: pa.DataType) -> float:
@@ -458,14 +460,14 @@ def _encoding(column: pa.Table, group_rows: int) -> str | None:
             return float(whole)
         return 2.0 * (whole - size(encoding, column.slice(0, column.num_rows // 2)))
 
-    known = encodings_of(kind)
-    if not known or not column.num_rows:
+    encodings = encodings_of(kind)
+    if not encodings or not column.num_rows:
         return None
     best, chosen = _SMALLER * rate(None), None
-    for encoding in known:
-        found = rate(encoding) / (_SLOW if encoding == DELTA_TEXT else 1.0)
-        if found < best:
-            best, chosen = found, encoding
+    for encoding in encodings:
+        cost = rate(encoding) / (_SLOW if encoding == DELTA_TEXT else 1.0)
+        if cost < best:
+            best, chosen = cost, encoding
     return chosen
 
 
@@ -485,9 +487,9 @@ def bound_columns(metadata: TableMetadata) -> set[str]:
     ids += [field.source_id for field in metadata.write_sort_order().fields]
     names = [schema.find_column_name(field_id) for field_id in ids]
     return {
-        one.name
-        for one in schema.fields
-        if any(name and (name == one.name or name.startswith(f"{one.name}.")) for name in names)
+        field.name
+        for field in schema.fields
+        if any(name and (name == field.name or name.startswith(f"{field.name}.")) for name in names)
     }
 
 
@@ -550,15 +552,15 @@ def workload_of(
             int(report.get("timestamp_ms") or 0) if at is None else int(at.timestamp() * 1000)
         )
     days = max(1.0, (max(times) - min(times)) / _DAY_MS) if times else 1.0
-    found = []
+    queries = []
     for key, count in counts.most_common(_MOST_QUERIES):
         try:
             bound = bind(last[key], schema)
         except LakehouseError:
             continue
         query = Query(where=last[key], columns=key[1], runs=count / days)
-        found.append((query, bound))
-    return found or [(Query(where=_EVERYTHING), TRUE)]
+        queries.append((query, bound))
+    return queries or [(Query(where=_EVERYTHING), TRUE)]
 
 
 def query_of(
@@ -582,18 +584,20 @@ def choices_of(
     for query, where in workload:
         for name in set(_names(where)):
             used[name] += max(1, round(query.runs))
-    known = [one for one in schema.fields if isinstance(one.field_type, SORTED)]
-    known = [one for one in known if _is_term(column_term(one.name), schema)]
-    filtered = [name for name, _ in used.most_common() if name in {one.name for one in known}]
+    sortable = [field for field in schema.fields if isinstance(field.field_type, SORTED)]
+    sortable = [field for field in sortable if _is_term(column_term(field.name), schema)]
+    filtered = [
+        name for name, _ in used.most_common() if name in {field.name for field in sortable}
+    ]
     counts = {
-        one.name: pc.count_distinct(rows[one.name], mode="all").as_py()
-        for one in known
-        if one.name not in filtered
+        field.name: pc.count_distinct(rows[field.name], mode="all").as_py()
+        for field in sortable
+        if field.name not in filtered
     }
     others = sorted((name for name, count in counts.items() if count > 1), key=lambda n: counts[n])
     read = TableProperties(metadata.properties)
     return Choices(
-        partitions=tuple(_partitions(metadata, filtered, known, small, live_bytes)),
+        partitions=tuple(_partitions(metadata, filtered, sortable, small, live_bytes)),
         filtered=tuple(map(column_term, filtered)),
         others=tuple(map(column_term, others)),
         group_rows=read.parquet_row_group_limit,
@@ -615,13 +619,13 @@ def _is_term(term: str, schema: Schema) -> bool:
 
 def _part_of(schema: Schema, names: Sequence[str]) -> Schema:
     """Of the columns at the top of a schema those with some names."""
-    return Schema(*(one for one in schema.fields if one.name in set(names)))
+    return Schema(*(field for field in schema.fields if field.name in set(names)))
 
 
 def _partitions(
     metadata: TableMetadata,
     filtered: Sequence[str],
-    known: Sequence[NestedField],
+    sortable: Sequence[NestedField],
     rows: pa.Table | None,
     live_bytes: int,
 ) -> Iterator[tuple[str, ...]]:
@@ -643,18 +647,18 @@ def _partitions(
         if len(today) == len(metadata.spec().fields) and any(map(is_time, metadata.spec().fields))
     ]
     most = live_bytes // _GOOD_FILE
-    times = [one for one in known if isinstance(one.field_type, _TIMES)]
-    times.sort(key=lambda one: one.name not in filtered)
-    for one in times[:1] if rows is not None else ():
+    times = [field for field in sortable if isinstance(field.field_type, _TIMES)]
+    times.sort(key=lambda field: field.name not in filtered)
+    for field in times[:1] if rows is not None else ():
         grains = ("year", "month", "day", "hour")
         candidates += [
-            (f"{grain}({column_term(one.name)})",)
+            (f"{grain}({column_term(field.name)})",)
             for grain in grains
-            if not (grain == "hour" and isinstance(one.field_type, DateType))
-            and 2 <= _periods(rows, one.name, grain) <= max(most, _FEW_PERIODS)
+            if not (grain == "hour" and isinstance(field.field_type, DateType))
+            and 2 <= _periods(rows, field.name, grain) <= max(most, _FEW_PERIODS)
         ]
     bucketed = next(
-        (n for n in filtered if n not in {one.name for one in times} and most >= 4), None
+        (n for n in filtered if n not in {field.name for field in times} and most >= 4), None
     )
     if bucketed is not None:
         candidates.append((f"bucket({min(64, most // 4 * 2)}, {column_term(bucketed)})",))
@@ -728,12 +732,12 @@ class Trial(Report):
             "sampled_rows": self.sampled_rows,
             "trial_ms": round(self.trial_ms, 1),
             "queries": [
-                {"where": one.where, "columns": one.columns, "runs_a_day": round(one.runs, 3)}
-                for one in self.workload
+                {"where": query.where, "columns": query.columns, "runs_a_day": round(query.runs, 3)}
+                for query in self.workload
             ],
             "today": None if self.today is None else self.today.to_dict(),
             "proposed": None if self.proposed is None else self.proposed.to_dict(),
-            "tried": [one.to_dict() for one in self.tried],
+            "tried": [measured.to_dict() for measured in self.tried],
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
@@ -762,8 +766,11 @@ class Trial(Report):
         ]
         pairs = zip(self.workload, today.times(), proposed.times(), strict=True)
         rows += [
-            (f"{one.where} ({one.runs:.3g} a day)", *_pair(before, after, lambda t: f"{t:,.1f} ms"))
-            for one, before, after in pairs
+            (
+                f"{query.where} ({query.runs:.3g} a day)",
+                *_pair(before, after, lambda t: f"{t:,.1f} ms"),
+            )
+            for query, before, after in pairs
         ]
         write = (today.write_ns, proposed.write_ns)
         rows.append(("writing a million rows", *_pair(*write, lambda ns: f"{ns / 1000:,.2f} s")))
@@ -795,8 +802,8 @@ def tune(
     """
     start = time.process_time()
     metadata, storage = table.metadata, table.storage
-    asked = list(workload or workload_of(reports, table.name, metadata.schema()))
-    queries = tuple(query for query, _ in asked)
+    bound_queries = list(workload or workload_of(reports, table.name, metadata.schema()))
+    queries = tuple(query for query, _ in bound_queries)
     plan = plan_scan(
         ScanRequest(metadata=metadata, current_schema=True, include_metrics=True), storage
     )
@@ -804,13 +811,13 @@ def tune(
     files = [task.data_file for task in tasks]
     live = sum(task.data_file.file_size_in_bytes for task in tasks)
     rows = sum(task.data_file.record_count for task in tasks)
-    names = Counter(name for _, where in asked for name in set(_names(where)))
+    names = Counter(name for _, where in bound_queries for name in set(_names(where)))
     sample = take_sample(
         metadata,
         tasks,
         storage,
         bound=bound_columns(metadata),
-        asked=[name for name, _ in names.most_common()],
+        filtered=[name for name, _ in names.most_common()],
     )
 
     def trial(
@@ -834,7 +841,7 @@ def tune(
             trial_ms=(time.process_time() - start) * 1000,
         )
 
-    costs = [cost_today(table, query, where) for query, where in asked]
+    costs = [cost_today(table, query, where) for query, where in bound_queries]
     if not sample.strata and rows >= _LEAST_ROWS and live <= _WHOLE_BYTES:
         untried = _as_it_is(metadata, live, len(tasks), costs)
         why = "no page is within 2 % of the table: its first files decide"
@@ -849,7 +856,7 @@ def tune(
             files,
             live_bytes=live,
             rows=rows,
-            workload=asked,
+            workload=bound_queries,
             share=sample.share,
         )
         for part in sample.halves()
@@ -857,7 +864,7 @@ def tune(
     now = layout_of(metadata)
     today = chooses.today(len(tasks), costs)
     choices = choices_of(
-        metadata, pa.concat_tables(sample.strata), chooses.small, asked, live, rows
+        metadata, pa.concat_tables(sample.strata), chooses.small, bound_queries, live, rows
     )
     tried = search(choices, now, today, queries, chooses.measure, chooses.encodings)
     before = judges.today(len(tasks), costs)
@@ -905,9 +912,9 @@ def measure_today(
     """Rows and files of the real table, and what the queries read of it, by footers alone."""
     with silenced():
         files = table.scan().plan().files
-    live = Live(sum(one.file_size_in_bytes for one in files), len(files))
+    live = Live(sum(file.file_size_in_bytes for file in files), len(files))
     costs = [cost_today(table, query, where) for query, where in workload]
-    return sum(one.record_count for one in files), live, costs
+    return sum(file.record_count for file in files), live, costs
 
 
 def cost_today(
@@ -923,16 +930,16 @@ def cost_today(
     """
     with silenced():
         plan = table.scan(where=where).plan()
-        tasks = [one for one in plan.tasks if paths is None or one.data_file.file_path in paths]
+        tasks = [task for task in plan.tasks if paths is None or task.data_file.file_path in paths]
     metadata = table.metadata
     reader = RowReader(ReadRequest.of(metadata, metadata.schema()), table.storage)
     looked = tasks[:: max(1, len(tasks) // _MOST_FOOTERS)]
     footers = groups = read = listed = 0
     for task in looked:
-        found = reader.open(task).row_groups
+        row_groups = reader.open(task).row_groups
         footers += max(1, len(task.data_file.split_offsets or (0,)))
-        groups += len(found)
-        read += sum(one.rows for one in found)
+        groups += len(row_groups)
+        read += sum(group.rows for group in row_groups)
         listed += task.data_file.record_count
     scale = len(tasks) / max(1, len(looked))
     planned = sum(task.data_file.record_count for task in tasks)
@@ -954,15 +961,15 @@ def slower_by_clock(
 
     Both are asked in turns, and the least times count. What reads much is left to its counts.
     """
-    found = []
+    slower = []
     left = _MOST_TIMED
     for query, where in workload:
         versions = (snapshot_id, None)
         with silenced():
             left -= sum(
-                one.file_size_in_bytes
+                file.file_size_in_bytes
                 for at in versions
-                for one in table.scan(where=where, snapshot_id=at).plan().files
+                for file in table.scan(where=where, snapshot_id=at).plan().files
             )
             if left < 0:
                 break
@@ -976,16 +983,16 @@ def slower_by_clock(
                 if turn and least[1] <= least[0]:
                     break
         if least[1] > SLOWER * least[0]:
-            found.append(query.where)
-    return found
+            slower.append(query.where)
+    return slower
 
 
 def check_queries(named: Sequence[str], schema: Schema) -> list[tuple[Query, Bound]]:
     """Queries that a user names. Raises InvalidInputError for one that cannot be bound."""
-    found = []
+    bound = []
     for where in named:
         try:
-            found.append(query_of(where, schema))
+            bound.append(query_of(where, schema))
         except LakehouseError as error:
             raise InvalidInputError(f"query {where!r}: {error.message}") from error
-    return found
+    return bound

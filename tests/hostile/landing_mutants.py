@@ -89,7 +89,7 @@ LANDING_MUTANTS = [
     Mutant(
         "19: what comes before a damage within a call is lost",
         f"{_CONTENT}:_decompressed",
-        "if rest:",
+        "if left:",
         "if False:",
         seed=9,
     ),
@@ -125,7 +125,7 @@ LANDING_MUTANTS = [
     Mutant(
         "33: options spell no numbers and no times",
         f"{_TYPING}.spelled_text:SpelledText.usual",
-        "if told is None:",
+        "if option is None:",
         "if True:",
         seed=8,
     ),
@@ -139,15 +139,15 @@ LANDING_MUTANTS = [
     Mutant(
         "33: values that fit no column are lost",
         f"{_TYPING}.typed_rows:RowTyper._judged",
-        "rest.setdefault(position, {})[column.name] = value",
+        "rescued.setdefault(position, {})[column.name] = value",
         "pass",
         seed=2,
     ),
     Mutant(
         "33: fields without a column are lost",
         f"{_TYPING}.typed_rows:RowTyper._judged",
-        "rest = dict(records.unknown(self._known))",
-        "rest = {}",
+        "rescued = dict(records.unknown(self._known))",
+        "rescued = {}",
         seed=2,
     ),
     Mutant(

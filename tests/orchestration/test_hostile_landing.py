@@ -97,7 +97,7 @@ def index(root):
     began = time.process_time()
     files = landing_files(list_landing(str(root / "landing"), SOURCE))
     result = index_files([FilePiece(one) for one in files], reader, target, "0")
-    (one,) = result.found
+    (one,) = result.files
     lines = 0 if one.index is None else sum(one.index.lines.values())
     return {
         "problem": one.problem,

@@ -78,8 +78,8 @@ def add_column(name: str, column: str, kind: pa.DataType):
 def _replace_budget(tables: Tables) -> Tables:
     """finance.budget loses the months from 2025-04 on; finance.plan takes over (thousands of euros, one version)."""
     plan = query(tables, "select cc, per as month, arg_max(amt, ver) / 1000 as keur from finance.budget where per >= date '2025-04-01' group by all")
-    kept = query(tables, "select * from finance.budget where per < date '2025-04-01'", tables["finance.budget"].schema)
-    return {**tables, "finance.budget": kept, "finance.plan": plan}
+    budget = query(tables, "select * from finance.budget where per < date '2025-04-01'", tables["finance.budget"].schema)
+    return {**tables, "finance.budget": budget, "finance.plan": plan}
 
 
 def _step(name, table, kind, description, apply, ops, breaks=(), unverifiable=()):

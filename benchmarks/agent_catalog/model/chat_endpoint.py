@@ -68,16 +68,16 @@ class ChatEndpoint:
             EndpointError: this conversation cannot go on.
             InvalidInputError: no conversation can: the key, the model or the address is wrong.
         """
-        asked = {
+        request = {
             "model": self.model,
             "messages": list(messages),
             "tools": list(tools),
             "temperature": 0,
             "max_tokens": self.reply_tokens,
         }
-        return _reply(await self._sent(asked), asked)
+        return _reply(await self._sent(request), request)
 
-    async def _sent(self, asked: dict[str, Any]) -> Any:
+    async def _sent(self, request: dict[str, Any]) -> Any:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         url = f"{self.url.rstrip('/')}/chat/completions"
         why = ""
@@ -86,7 +86,7 @@ class ChatEndpoint:
                 if attempt:
                     await anyio.sleep(self.pause * 2 ** (attempt - 1))
                 try:
-                    answer = await client.post(url, json=asked)
+                    answer = await client.post(url, json=request)
                 except httpx.HTTPError as error:
                     why = f"{type(error).__name__}: {error}"
                     continue
@@ -110,20 +110,20 @@ def _document(answer: httpx.Response) -> Any:
         raise EndpointError(f"the endpoint's answer is no JSON: {answer.text[:300]}") from error
 
 
-def _reply(document: Any, asked: dict[str, Any]) -> Reply:
+def _reply(document: Any, request: dict[str, Any]) -> Reply:
     try:
         choice = document["choices"][0]
-        said = choice["message"]
-        content, calls = said.get("content"), said.get("tool_calls")
+        written = choice["message"]
+        content, calls = written.get("content"), written.get("tool_calls")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise EndpointError(f"the endpoint's answer holds no message: {document!r:.300}") from error
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if isinstance(calls, list) and calls:
         message["tool_calls"] = calls
-    declined = str(said.get("refusal") or "")
+    declined = str(written.get("refusal") or "")
     if not declined and choice.get("finish_reason") == "content_filter":
         declined = "the endpoint's content filter"
     usage = document.get("usage") or {}
     counted = usage.get("total_tokens")
-    estimated = token_estimate(json.dumps([asked["messages"], asked["tools"], message]))
+    estimated = token_estimate(json.dumps([request["messages"], request["tools"], message]))
     return Reply(message, declined, counted or estimated, counted is not None)

@@ -68,21 +68,23 @@ class Transcript:
 
     def tool_text(self) -> str:
         """All that the tools returned."""
-        return "\n".join(str(one["content"]) for one in self.messages if one.get("role") == "tool")
+        return "\n".join(
+            str(message["content"]) for message in self.messages if message.get("role") == "tool"
+        )
 
     def reading(self) -> Reading:
         """What the model made of it; a conversation without an answer is an error."""
-        found = None if self.ended != ANSWERED else final(self.messages[-1].get("content"))
-        if found is None:
+        answer = None if self.ended != ANSWERED else final(self.messages[-1].get("content"))
+        if answer is None:
             return Reading(None, refusal=f"{CRASHED}{self.ended}")
-        if "refusal" in found:
-            return Reading(None, refusal=str(found["refusal"]))
+        if "refusal" in answer:
+            return Reading(None, refusal=str(answer["refusal"]))
         try:
-            tables = [dotted(one) for one in table_nodes(parsed_select(found["sql"]))]
+            tables = [dotted(node) for node in table_nodes(parsed_select(answer["sql"]))]
         except LakehouseError as error:
             return Reading(None, refusal=f"{CRASHED}{error.message}")
-        caveats = tuple(map(str, found.get("caveats") or ()))
-        return Reading(found["sql"], tuple(dict.fromkeys(tables)), warnings=caveats)
+        caveats = tuple(map(str, answer.get("caveats") or ()))
+        return Reading(answer["sql"], tuple(dict.fromkeys(tables)), warnings=caveats)
 
 
 ANSWERED = "answered"
@@ -119,12 +121,12 @@ async def _exchange(
         {
             "type": "function",
             "function": {
-                "name": one.name,
-                "description": one.description or "",
-                "parameters": one.input_schema,
+                "name": tool.name,
+                "description": tool.description or "",
+                "parameters": tool.input_schema,
             },
         }
-        for one in (await client.list_tools()).tools
+        for tool in (await client.list_tools()).tools
     ]
     while done.turns < limits.turns:
         reply = await endpoint.reply(done.messages, tools)
@@ -143,7 +145,7 @@ async def _exchange(
             done.malformed += 1
             done.messages.append({"role": "user", "content": AGAIN})
             continue
-        names = {one["function"]["name"] for one in tools}
+        names = {tool["function"]["name"] for tool in tools}
         for call in calls:
             done.messages.append(await _called(client, call, names, done, limits))
     return f"more than {limits.turns} turns"
@@ -152,7 +154,7 @@ async def _exchange(
 async def _called(
     client: Client, call: Any, names: Collection[str], done: Transcript, limits: Limits
 ) -> dict[str, Any]:
-    """The message that a tool's answer is; a call that is none is told so."""
+    """A tool's answer as a message; a malformed call gets an error that says so."""
     number = call.get("id") if isinstance(call, dict) else None
     try:
         name, arguments = _read_call(call)
@@ -162,9 +164,9 @@ async def _called(
         done.malformed += 1
         text = f"This is no tool call: {type(error).__name__}: {error}"
     else:
-        found = await client.call_tool(name, arguments)
-        told = "".join(part.text for part in found.content)
-        text = f"Error: {told}" if found.is_error else told
+        result = await client.call_tool(name, arguments)
+        content = "".join(part.text for part in result.content)
+        text = f"Error: {content}" if result.is_error else content
     if len(text) > limits.letters:
         text = f"{text[: limits.letters]}\n(cut off after {limits.letters:,} letters)"
     return {"role": "tool", "tool_call_id": str(number or ""), "content": text}
@@ -183,12 +185,12 @@ def final(content: Any) -> dict[str, Any] | None:
     if not isinstance(content, str):
         return None
     try:
-        found = json.loads(_FENCE.sub("", content))
+        answer = json.loads(_FENCE.sub("", content))
     except ValueError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         return None
-    is_sql = isinstance(found.get("sql"), str) and bool(found["sql"].strip())
-    is_refusal = isinstance(found.get("refusal"), str)
-    listed = isinstance(found.get("caveats") or [], list)
-    return found if is_sql != is_refusal and listed else None
+    is_sql = isinstance(answer.get("sql"), str) and bool(answer["sql"].strip())
+    is_refusal = isinstance(answer.get("refusal"), str)
+    listed = isinstance(answer.get("caveats") or [], list)
+    return answer if is_sql != is_refusal and listed else None

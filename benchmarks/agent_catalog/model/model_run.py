@@ -84,14 +84,14 @@ async def ask_all(run: ModelRun, endpoint: ChatEndpoint, limits: Limits, paralle
         async with anyio.create_task_group() as group:
             for name, question, file in wanted:
                 if not file.exists():
-                    asked = _Asked(shown[name], question, file, endpoint, limits)
-                    group.start_soon(_ask, asked, turns, group.cancel_scope, unusable)
+                    posed = _Turn(shown[name], question, file, endpoint, limits)
+                    group.start_soon(_ask, posed, turns, group.cancel_scope, unusable)
         if unusable:
             raise unusable[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Turn:
     shown: Shown
     question: Question
     file: Path
@@ -100,33 +100,33 @@ class _Asked:
 
 
 async def _ask(
-    asked: _Asked,
+    posed: _Turn,
     turns: anyio.CapacityLimiter,
     all_of_them: anyio.CancelScope,
     unusable: list[InvalidInputError],
 ) -> None:
-    async with turns, Client(mcp_server(ServedCondition(asked.shown))) as client:
+    async with turns, Client(mcp_server(ServedCondition(posed.shown))) as client:
         began = anyio.current_time()
-        day, text = today().isoformat(), asked.question.text
+        day, text = today().isoformat(), posed.question.text
         try:
-            done = await converse(asked.endpoint, client, text, day, asked.limits)
+            done = await converse(posed.endpoint, client, text, day, posed.limits)
         except InvalidInputError as error:
             unusable.append(error)
             all_of_them.cancel()
             return
         seconds = anyio.current_time() - began
     document = {
-        "model": asked.endpoint.model,
-        "question": asked.question.key,
+        "model": posed.endpoint.model,
+        "question": posed.question.key,
         "prompt": digest(SYSTEM),
-        "limits": asdict(asked.limits),
+        "limits": asdict(posed.limits),
         "seconds": round(seconds, 1),
         **asdict(done),
     }
-    asked.file.parent.mkdir(parents=True, exist_ok=True)
-    written = asked.file.with_suffix(".part")
+    posed.file.parent.mkdir(parents=True, exist_ok=True)
+    written = posed.file.with_suffix(".part")
     written.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    written.rename(asked.file)
+    written.rename(posed.file)
 
 
 def score(run: ModelRun) -> dict[str, Any]:
@@ -136,23 +136,34 @@ def score(run: ModelRun) -> dict[str, Any]:
         InvalidInputError: one is missing, or is none.
     """
     tallies = {name: Tally() for name in run.names}
-    told: dict[str, list[tuple[dict[str, Any], Transcript]]] = {name: [] for name in run.names}
+    transcripts: dict[str, list[tuple[dict[str, Any], Transcript]]] = {
+        name: [] for name in run.names
+    }
     for seed in run.seeds:
         shown = conditions(seed, run.scale, ["C", *run.names])
         says, rows = sentences(shown["C"]), {}
         for name in run.names:
-            one = shown[name]
-            state = rows.setdefault(id(one.tables), Rows(one.tables))
+            condition = shown[name]
+            state = rows.setdefault(id(condition.tables), Rows(condition.tables))
             for question in run.questions:
                 document, transcript = read_transcript(run.file(name, seed, question))
-                told[name].append((document, transcript))
-                said = says if name == "C shuffled" else sentences(one) or says
-                _grade(tallies[name], name, question, state, transcript, said, seed, run.scale)
+                transcripts[name].append((document, transcript))
+                known_sentences = says if name == "C shuffled" else sentences(condition) or says
+                _grade(
+                    tallies[name],
+                    name,
+                    question,
+                    state,
+                    transcript,
+                    known_sentences,
+                    seed,
+                    run.scale,
+                )
     parts = {
-        name: {**answered_part(run.questions, tally), **_cost(told[name], tally)}
+        name: {**answered_part(run.questions, tally), **_cost(transcripts[name], tally)}
         for name, tally in tallies.items()
     }
-    models = {document["model"] for kept in told.values() for document, _ in kept}
+    models = {document["model"] for pairs in transcripts.values() for document, _ in pairs}
     if len(models) != 1:
         raise InvalidInputError(f"{run.folder} holds transcripts of {', '.join(sorted(models))}")
     return {
@@ -164,31 +175,31 @@ def score(run: ModelRun) -> dict[str, Any]:
 
 def _grade(
     tally: Tally, name: str, question: Question, rows: Rows, transcript: Transcript,
-    said: Said, seed: int, scale: float,
+    sentences: Said, seed: int, scale: float,
 ) -> None:  # fmt: skip
     wanted = question.after if name in EVOLVED else question.before
     expected = rows.expected(question, wanted, seed, stored=scale == 1.0)
     reading = transcript.reading()
     result = grade(question, wanted, expected, rows, reading)
     tally.graded[HEADLINE].setdefault(question.key, []).append(result)
-    share = recalled(question, transcript.tool_text(), said)
+    share = recalled(question, transcript.tool_text(), sentences)
     if share is not None:
         tally.recall[HEADLINE].append(share)
     if wanted.tables:
         tally.choice.append(tables_chosen(wanted, reading.tables))
 
 
-def _cost(told: Sequence[tuple[dict[str, Any], Transcript]], tally: Tally) -> dict[str, Any]:
+def _cost(pairs: Sequence[tuple[dict[str, Any], Transcript]], tally: Tally) -> dict[str, Any]:
     """What the conversations took, and which facts the tools' answers held."""
-    said = [transcript for _, transcript in told]
+    answers = [transcript for _, transcript in pairs]
     return {
         "facts_seen": mean(tally.recall[HEADLINE]),
-        "turns": mean(one.turns for one in said),
-        "tokens": round(mean(one.tokens for one in said)),
-        "tokens_counted": all(one.counted for one in said),
-        "seconds": mean(document["seconds"] for document, _ in told),
-        "malformed": sum(one.malformed for one in said),
-        "not_answered": sum(one.ended != ANSWERED for one in said),
+        "turns": mean(answer.turns for answer in answers),
+        "tokens": round(mean(answer.tokens for answer in answers)),
+        "tokens_counted": all(answer.counted for answer in answers),
+        "seconds": mean(document["seconds"] for document, _ in pairs),
+        "malformed": sum(answer.malformed for answer in answers),
+        "not_answered": sum(answer.ended != ANSWERED for answer in answers),
     }
 
 

@@ -1,4 +1,4 @@
-"""A condition of the evaluation as `lakehouse mcp` serves a lakehouse that nobody changes."""
+"""A condition of the evaluation as `lakehouse mcp` serves a lakehouse that does not change."""
 
 from __future__ import annotations
 

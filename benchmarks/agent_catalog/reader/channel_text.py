@@ -61,9 +61,9 @@ class ReadTable:
     def of(self, *kinds: str, column: str | None = None) -> list[Fact]:
         """Facts of kinds that nothing contradicts."""
         return [
-            one
-            for one in self.facts
-            if one.kind in kinds and not one.bad and column in (None, one.column)
+            fact
+            for fact in self.facts
+            if fact.kind in kinds and not fact.bad and column in (None, fact.column)
         ]
 
 
@@ -73,9 +73,9 @@ def read_text(text: str) -> dict[str, ReadTable]:
     table: ReadTable | None = None
     for line in text.splitlines():
         if line.startswith("# "):
-            name, _, rest = line[2:].partition(" ")
-            said = _QUOTED.search(rest)
-            table = tables.setdefault(name, ReadTable(name, said.group(1) if said else ""))
+            name, _, tail = line[2:].partition(" ")
+            comment = _QUOTED.search(tail)
+            table = tables.setdefault(name, ReadTable(name, comment.group(1) if comment else ""))
         elif table is not None and line.startswith("cols: "):
             for match in _COLUMN.finditer(line[6:]):
                 samples = tuple(_QUOTED.findall(match["samples"] or ""))
@@ -99,47 +99,47 @@ def _fact(table: str, line: str) -> Fact | None:
     return None
 
 
-def _texts(rest: str) -> list[str]:
-    return _QUOTED.findall(rest)
+def _texts(tail: str) -> list[str]:
+    return _QUOTED.findall(tail)
 
 
 def _split(text: str) -> list[str]:
-    return [one for one in text.split("|") if one]
+    return [piece for piece in text.split("|") if piece]
 
 
-def _options(rest: str) -> dict[str, str]:
-    outside = _QUOTED.sub("", _BRACKETS.sub("", rest))
+def _options(tail: str) -> dict[str, str]:
+    outside = _QUOTED.sub("", _BRACKETS.sub("", tail))
     return dict(re.findall(r"(\w+)=(\S+)", outside))
 
 
-def _first(rest: str) -> list[str]:
-    found = _texts(rest)
-    return _split(found[0]) if found else []
+def _first(tail: str) -> list[str]:
+    texts = _texts(tail)
+    return _split(texts[0]) if texts else []
 
 
-def _described(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    found = _texts(rest)
-    return "description", {"label": found[0] if len(found) > 1 else "", "text": found[-1:]}
+def _described(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    texts = _texts(tail)
+    return "description", {"label": texts[0] if len(texts) > 1 else "", "text": texts[-1:]}
 
 
-def _grain(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    options, entity = _options(rest), re.search(r"entity=“([^”]*)”", rest)
+def _grain(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    options, entity = _options(tail), re.search(r"entity=“([^”]*)”", tail)
     return "grain", {
         "key": options.get("key", "").split(","),
-        "repeats": bool(re.search(r"\brepeats\b", _QUOTED.sub("", rest))),
+        "repeats": bool(re.search(r"\brepeats\b", _QUOTED.sub("", tail))),
         "counts": options.get("counts"),
         "snapshot": options.get("snapshot"),
         "entity": entity.group(1) if entity else "",
     }
 
 
-def _unit(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    options, outside = _options(rest), _QUOTED.sub("", rest)
+def _unit(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    options, outside = _options(tail), _QUOTED.sub("", tail)
     factor = re.search(r" x([\d.e+-]+)", outside)
     sign = re.search(r"sign=(\w+):-(\S+)", outside)
     tax = re.search(r"\b(net|gross)\b", outside)
     return "unit", {
-        "unit": (_texts(rest) or [""])[0],
+        "unit": (_texts(tail) or [""])[0],
         "factor": float(factor.group(1)) if factor else None,
         "tax": tax.group(1) if tax else "",
         "per": options.get("per", ""),
@@ -149,18 +149,18 @@ def _unit(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _codes(head: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    listed = rest.removeprefix(": ")
+def _codes(head: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    listed = tail.removeprefix(": ")
     pairs = re.findall(r"(?:^|; )([^=;“”]+?)=“([^”]*)”", listed)
     values = {code.strip(): _split(labels) for code, labels in pairs}
     return "codes", {"values": values, "complete": " complete" in head.group(0)}
 
 
-def _join(match: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
+def _join(match: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
     pairs = re.findall(r"(\w+) = ([\w.]+)", match["pairs"])
-    where, role = _BRACKETS.search(rest), re.search(r" as “([^”]*)”", rest)
+    where, role = _BRACKETS.search(tail), re.search(r" as “([^”]*)”", tail)
     return "join", {
-        "pairs": [(one, other.rpartition(".")[2]) for one, other in pairs],
+        "pairs": [(column, other.rpartition(".")[2]) for column, other in pairs],
         "to": pairs[0][1].rpartition(".")[0],
         "cardinality": match["cardinality"],
         "where": where.group(1) if where else "",
@@ -168,24 +168,26 @@ def _join(match: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _metric(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    pieces = _BRACKETS.findall(rest)
-    joins = re.search(r"\] joins ((?:[\w.]+(?:, )?)+)", rest)
-    unit, outside = re.search(r" unit=“([^”]*)”", rest), _options(rest)
+def _metric(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    pieces = _BRACKETS.findall(tail)
+    joins = re.search(r"\] joins ((?:[\w.]+(?:, )?)+)", tail)
+    unit, outside = re.search(r" unit=“([^”]*)”", tail), _options(tail)
     return "metric", {
-        "names": _first(rest),
+        "names": _first(tail),
         "expression": pieces[0] if pieces else "",
-        "where": pieces[1] if len(pieces) > 1 and " where [" in rest else "",
-        "joins": [one.strip() for one in joins.group(1).split(",") if one.strip()] if joins else [],
+        "where": pieces[1] if len(pieces) > 1 and " where [" in tail else "",
+        "joins": [table.strip() for table in joins.group(1).split(",") if table.strip()]
+        if joins
+        else [],
         "time": outside.get("time", ""),
         "unit": unit.group(1) if unit else "",
     }
 
 
-def _filter(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    piece = _BRACKETS.search(rest)
-    head = rest[: piece.start()] if piece else rest
-    after = rest[piece.end() :] if piece else ""
+def _filter(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    piece = _BRACKETS.search(tail)
+    head = tail[: piece.start()] if piece else tail
+    after = tail[piece.end() :] if piece else ""
     return "filter", {
         "names": _first(head),
         "mandatory": " always" in _QUOTED.sub("", head),
@@ -194,25 +196,25 @@ def _filter(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _fresh(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    options = _options(rest)
-    span = re.search(r"provisional=(\d+)\s*(day|week|month)", rest)
+def _fresh(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    options = _options(tail)
+    span = re.search(r"provisional=(\d+)\s*(day|week|month)", tail)
     return "freshness", {
         "column": options.get("column", ""),
         "through": options.get("through", ""),
         "instead": options.get("instead", ""),
         "provisional": (int(span.group(1)), span.group(2)) if span else None,
-        "text": " ".join(_texts(rest)),
+        "text": " ".join(_texts(tail)),
     }
 
 
-def _deprecated(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    return "deprecation", _options(rest)
+def _deprecated(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    return "deprecation", _options(tail)
 
 
-def _validity(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
-    by = re.match(r" by (\w+)", rest)
-    outside = rest.partition(": ")[2]
+def _validity(_: re.Match[str], tail: str) -> tuple[str, dict[str, Any]]:
+    by = re.match(r" by (\w+)", tail)
+    outside = tail.partition(": ")[2]
     periods = []
     for piece in outside.split("; "):
         period: dict[str, Any] = dict(re.findall(r"(from|until) (\d{4}-\d\d-\d\d)", piece))
@@ -223,7 +225,7 @@ def _validity(_: re.Match[str], rest: str) -> tuple[str, dict[str, Any]]:
 
 
 def _names(kind: str) -> Callable[[re.Match[str], str], tuple[str, dict[str, Any]]]:
-    return lambda _, rest: (kind, {"names": _first(rest), "text": " ".join(_texts(rest))})
+    return lambda _, tail: (kind, {"names": _first(tail), "text": " ".join(_texts(tail))})
 
 
 _HEADS: dict[str, Callable[[re.Match[str], str], tuple[str, dict[str, Any]]]] = {

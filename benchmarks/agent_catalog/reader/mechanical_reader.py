@@ -28,8 +28,8 @@ _RATES = {"year", "yearly", "annual", "annually", "month", "monthly"}
 
 def read_question(question: str, text: str, today: dt.date) -> Reading:
     """What a literal reader answers to a question, knowing a text and the day."""
-    asked = taken_apart(question, today)
-    reader = _Reader(Linker(read_text(text), asked), asked)
+    parsed_question = taken_apart(question, today)
+    reader = _Reader(Linker(read_text(text), parsed_question), parsed_question)
     try:
         sql = reader.read()
     except RefusedError as refused:
@@ -38,9 +38,9 @@ def read_question(question: str, text: str, today: dt.date) -> Reading:
 
 
 class _Reader:
-    def __init__(self, linker: Linker, asked: Asked) -> None:
+    def __init__(self, linker: Linker, question: Asked) -> None:
         self.linker = linker
-        self.asked = asked
+        self.asked = question
         self.plan = Plan("")
         self.taken: set[int] = set()
 
@@ -52,9 +52,9 @@ class _Reader:
         try:
             return self._read_of(first)
         except UnfitError as unfit:
-            for one in others[:_OTHERS]:
+            for candidate in others[:_OTHERS]:
                 try:
-                    return self._read_of(one)
+                    return self._read_of(candidate)
                 except UnfitError:
                     continue
             raise unfit from None
@@ -81,12 +81,12 @@ class _Reader:
     def _candidates(self, within: str | None) -> list[Candidate]:
         if within is not None and within not in self.linker.tables:
             raise RefusedError(f"nothing is known of {within}")
-        found = self.linker.measures(within)
-        if within is not None and not found and self.asked.figure in ("count", "sum"):
+        candidates = self.linker.measures(within)
+        if within is not None and not candidates and self.asked.figure in ("count", "sum"):
             return [Candidate(within, "", None, 0.0)]
-        if not found or (within is None and found[0].score < _LEAST_SCORE):
+        if not candidates or (within is None and candidates[0].score < _LEAST_SCORE):
             raise RefusedError("nothing in the text has that name")
-        return found
+        return candidates
 
     def _instead(self, name: str) -> str | None:
         """Another table, where this one is replaced or ends before the span."""
@@ -122,9 +122,9 @@ class _Reader:
         if not chosen.column and chosen.metric is None:
             return set()
         table = self.linker.tables[chosen.table]
-        rates = any(one.claim["per"] for one in table.of("unit", column=chosen.column or None))
-        known = {stem(one) for one in CURRENCIES} | (_RATES if rates else set())
-        return {at for at, one in enumerate(self.asked.stems) if one in known}
+        rates = any(fact.claim["per"] for fact in table.of("unit", column=chosen.column or None))
+        unit_words = {stem(currency) for currency in CURRENCIES} | (_RATES if rates else set())
+        return {at for at, word in enumerate(self.asked.stems) if word in unit_words}
 
     # -- conditions
 
@@ -133,34 +133,38 @@ class _Reader:
         measured = bool(chosen.column) or chosen.metric is not None
         counted = {at for at in self.taken if measured or not self._is_label(chosen.table, at)}
         counted |= self._words_of_unit(chosen)
-        near = [chosen.table, *self._neighbours(chosen.table)]
-        found: list[str] = []
+        tables = [chosen.table, *self._neighbours(chosen.table)]
+        predicates: list[str] = []
         taken = counted
-        for name in near:
+        for name in tables:
             others = set() if name == chosen.table else self._names_of_tables()
             codes = self.linker.conditions(name, taken, others)
-            codes = [one for one in codes if not self._subtracted(chosen, one)]
-            taken |= {at for one in codes for at in one.at}
-            found += [self._reached(name, sql) for sql in self._grouped(codes)]
+            codes = [code for code in codes if not self._subtracted(chosen, code)]
+            taken |= {at for code in codes for at in code.at}
+            predicates += [self._reached(name, sql) for sql in self._grouped(codes)]
             taken |= self.linker.name_positions(name)
         self.taken = taken
-        shares = found if self.asked.figure == "share" else []
+        shares = predicates if self.asked.figure == "share" else []
         if not shares:
-            self.plan.where += found
-        if self.asked.country is not None and not self._has_label_of_country(found):
-            self._country(near)
+            self.plan.where += predicates
+        if self.asked.country is not None and not self._has_label_of_country(predicates):
+            self._country(tables)
         for operator, number, words_near in self.asked.compared:
-            self._comparison(near, operator, number, words_near)
+            self._comparison(tables, operator, number, words_near)
         return shares
 
-    def _subtracted(self, chosen: Candidate, one: Condition) -> bool:
+    def _subtracted(self, chosen: Candidate, condition: Condition) -> bool:
         """Whether the value takes off already what the question wants taken off."""
-        if not one.negated or one.table != chosen.table:
+        if not condition.negated or condition.table != chosen.table:
             return False
         if chosen.metric is not None:
-            return re.search(rf"\b{one.column}\b", chosen.metric.claim["expression"]) is not None
+            return (
+                re.search(rf"\b{condition.column}\b", chosen.metric.claim["expression"]) is not None
+            )
         units = self.linker.tables[chosen.table].of("unit", column=chosen.column)
-        return any(fact.claim["sign"] and fact.claim["sign"][0] == one.column for fact in units)
+        return any(
+            fact.claim["sign"] and fact.claim["sign"][0] == condition.column for fact in units
+        )
 
     def _names_of_tables(self) -> set[int]:
         """Where the question names any table: that is no code of another one."""
@@ -180,19 +184,21 @@ class _Reader:
 
     def _grouped(self, codes: list[Condition]) -> list[str]:
         """Codes of one column are alternatives."""
-        found = []
+        predicates = []
         for negated in (False, True):
-            columns = dict.fromkeys(one.column for one in codes if one.negated == negated)
+            columns = dict.fromkeys(code.column for code in codes if code.negated == negated)
             for column in columns:
                 same = [o.code for o in codes if o.column == column and o.negated == negated]
-                table = next(one.table for one in codes if one.column == column)
+                table = next(code.table for code in codes if code.column == column)
                 place = f"{alias(table)}.{column}"
                 if "null" in same:
-                    found.append(f"{place} is {'not ' if negated else ''}null")
+                    predicates.append(f"{place} is {'not ' if negated else ''}null")
                     continue
-                listed = ", ".join(f"'{one}'" for one in dict.fromkeys(same))
-                found.append(f"cast({place} as varchar) {'not ' if negated else ''}in ({listed})")
-        return found
+                listed = ", ".join(f"'{condition}'" for condition in dict.fromkeys(same))
+                predicates.append(
+                    f"cast({place} as varchar) {'not ' if negated else ''}in ({listed})"
+                )
+        return predicates
 
     def _neighbours(self, name: str) -> list[str]:
         paths = {
@@ -201,7 +207,8 @@ class _Reader:
             if other != name and (path := self.linker.path(name, other)) is not None
         }
         return sorted(
-            paths, key=lambda one: len(paths[one]) - 1.5 * bool(self.linker.name_positions(one))
+            paths,
+            key=lambda table: len(paths[table]) - 1.5 * bool(self.linker.name_positions(table)),
         )
 
     def _reached(self, name: str, condition: str) -> str:
@@ -212,7 +219,8 @@ class _Reader:
         for here, there, fact in reversed(path):
             self.plan.tables[there] = None
             extra = [
-                self._qualified(one.claim["predicate"], there) for one in self.linker.filters(there)
+                self._qualified(fact.claim["predicate"], there)
+                for fact in self.linker.filters(there)
             ]
             parts = [on_condition(here, there, fact), *extra, condition]
             if fact.claim["where"]:
@@ -222,11 +230,11 @@ class _Reader:
             )
         return condition
 
-    def _has_label_of_country(self, found: list[str]) -> bool:
-        return any(f"'{self.asked.country}'" in one for one in found)
+    def _has_label_of_country(self, predicates: list[str]) -> bool:
+        return any(f"'{self.asked.country}'" in condition for condition in predicates)
 
-    def _country(self, near: list[str]) -> None:
-        for name in near:
+    def _country(self, tables: list[str]) -> None:
+        for name in tables:
             table = self.linker.tables[name]
             for column in self.linker.columns(table):
                 named = any(
@@ -241,10 +249,10 @@ class _Reader:
         raise UnfitError("no column holds a country")
 
     def _comparison(
-        self, near: list[str], operator: str, number: float, words_near: tuple[str, ...]
+        self, tables: list[str], operator: str, number: float, words_near: tuple[str, ...]
     ) -> None:
         best, place = 0.0, None
-        for distance, name in enumerate(near):
+        for distance, name in enumerate(tables):
             table = self.linker.tables[name]
             for column in self.linker.columns(table):
                 shown = table.columns.get(column)
@@ -263,11 +271,11 @@ class _Reader:
         for fact in self.linker.filters(chosen.table):
             self.plan.where.append(self._qualified(fact.claim["predicate"], chosen.table))
         bad = self._bad(chosen.table, 2, {chosen.table})
-        self.plan.where += [f"not {one}" for one in bad]
+        self.plan.where += [f"not {predicate}" for predicate in bad]
 
     def _bad(self, name: str, depth: int, seen: set[str]) -> list[str]:
         """That a row leads to one that is to be left out."""
-        found = []
+        predicates = []
         for here, there, fact in self.linker.edges():
             apart = here.partition(".")[0] != there.partition(".")[0]
             if here != name or there in seen or depth == 0 or apart:
@@ -275,20 +283,20 @@ class _Reader:
             if fact.claim["cardinality"] not in ("many_to_one", "one_to_one"):
                 continue
             broken = [
-                f"not ({self._qualified(one.claim['predicate'], there)})"
-                for one in self.linker.filters(there)
-                if one.claim["mandatory"]
+                f"not ({self._qualified(fact.claim['predicate'], there)})"
+                for fact in self.linker.filters(there)
+                if fact.claim["mandatory"]
             ]
             broken += self._bad(there, depth - 1, seen | {there})
             if broken:
                 where = fact.claim["where"]
                 on = on_condition(here, there, fact)
                 on += f" and {self._qualified(where, here)}" if where else ""
-                found.append(
+                predicates.append(
                     f"exists (select 1 from {there} as {alias(there)} "
                     f"where {on} and ({' or '.join(broken)}))"
                 )
-        return found
+        return predicates
 
     # -- the span
 
@@ -316,34 +324,36 @@ class _Reader:
             written = chosen.metric.claim["time"]
             table, _, column = written.rpartition(".")
             return (table or chosen.table), column
-        near = self._neighbours(chosen.table)
-        up = [one for one in near if self.linker.path(chosen.table, one, up=True)]
+        neighbours = self._neighbours(chosen.table)
+        up = [table for table in neighbours if self.linker.path(chosen.table, table, up=True)]
         for name in (chosen.table, *up):
-            found = self._times(self.linker.tables[name])
-            if found:
-                return name, found[0]
+            columns = self._times(self.linker.tables[name])
+            if columns:
+                return name, columns[0]
         raise UnfitError("no column says when")
 
     def _times(self, table: ReadTable) -> list[str]:
-        fresh = [one.claim["column"] for one in table.of("freshness")]
-        fresh += [one.column for one in table.of("freshness") if one.column]
+        fresh = [fact.claim["column"] for fact in table.of("freshness")]
+        fresh += [fact.column for fact in table.of("freshness") if fact.column]
         scores: dict[str, float] = {}
         for column in self.linker.columns(table):
             shown = table.columns.get(column)
-            zones = [one.claim["unit"] for one in table.of("unit", column=column)]
+            units = [fact.claim["unit"] for fact in table.of("unit", column=column)]
             timed = shown is not None and _TIME.match(shown.kind)
-            timed = timed or any(one in ("UTC", "month", "yyyymm") or "/" in one for one in zones)
+            timed = timed or any(
+                unit in ("UTC", "month", "yyyymm") or "/" in unit for unit in units
+            )
             if not timed:
                 continue
             scores[column] = 2.0 * self.linker.column_match(table, column, self.asked.stems)
-            scores[column] += 1.0 * (column in fresh) + 0.5 * bool(zones)
+            scores[column] += 1.0 * (column in fresh) + 0.5 * bool(units)
             scores[column] -= 1.0 * bool(_BOOKKEEPING.match(column))
-        return sorted(scores, key=lambda one: -scores[one])
+        return sorted(scores, key=lambda column: -scores[column])
 
     def _within(self, name: str, column: str, span: Span) -> str:
         table = self.linker.tables.get(name) or ReadTable(name)
         place = f"{alias(name)}.{column}"
-        units = [one.claim["unit"] for one in table.of("unit", column=column)]
+        units = [fact.claim["unit"] for fact in table.of("unit", column=column)]
         shown = table.columns.get(column)
         if "yyyymm" in units or (shown is not None and shown.kind in ("int", "long")):
             first, last = f"{span.first:%Y%m}", f"{span.last:%Y%m}"
@@ -379,7 +389,7 @@ class _Reader:
         value = f"{alias(chosen.table)}.{chosen.column}"
         for fact in table.of("codes", column=chosen.column):
             for code, labels in fact.claim["values"].items():
-                if any(_NOTHING.match(one) for one in labels):
+                if any(_NOTHING.match(label) for label in labels):
                     place = f"cast({alias(chosen.table)}.{chosen.column} as varchar)"
                     self.plan.where.append(f"{place} <> '{code}'")
         for fact in table.of("validity", column=chosen.column):
@@ -389,7 +399,7 @@ class _Reader:
             value = f"({value} * {claim['factor']:g})" if claim["factor"] else value
             if claim["sign"] and self.asked.figure == "sum":
                 column, codes = claim["sign"]
-                listed = ", ".join(f"'{one}'" for one in codes)
+                listed = ", ".join(f"'{code}'" for code in codes)
                 place = f"cast({alias(chosen.table)}.{column} as varchar)"
                 value = f"(case when {place} in ({listed}) then -1 else 1 end * {value})"
             if claim["currency"]:
@@ -404,11 +414,11 @@ class _Reader:
     def _by_period(self, value: str, fact: Fact, table: str) -> str:
         by = f"cast({alias(table)}.{fact.claim['by']} as date)"
         cases = [
-            f"when {by} <= {date(dt.date.fromisoformat(one['until']))} then {one['factor']:g}"
-            if one.get("until")
-            else f"else {one['factor']:g}"
-            for one in fact.claim["periods"]
-            if one["factor"]
+            f"when {by} <= {date(dt.date.fromisoformat(period['until']))} then {period['factor']:g}"
+            if period.get("until")
+            else f"else {period['factor']:g}"
+            for period in fact.claim["periods"]
+            if period["factor"]
         ]
         return f"({value} * case {' '.join(cases)} end)" if len(cases) > 1 else value
 
@@ -438,10 +448,10 @@ class _Reader:
         if match is None:
             return ""
         scale = {"t": 1e3, "m": 1e6}.get((match.group(1) or " ")[0], 1.0)
-        wanted, known = UNITS[match.group(2)], UNITS.get(unit.lower())
-        if known is None or known[0] != wanted[0]:
+        wanted, stored = UNITS[match.group(2)], UNITS.get(unit.lower())
+        if stored is None or stored[0] != wanted[0]:
             return ""
-        ratio = known[1] / (wanted[1] * scale)
+        ratio = stored[1] / (wanted[1] * scale)
         return "" if ratio == 1 else f" * {ratio!r}"
 
     def _join(self, base: str, name: str) -> None:
@@ -476,12 +486,12 @@ class _Reader:
         elif not value:
             counted = grain.claim["counts"] if grain is not None else None
             names = [counted] if counted else keys
-            places = ", ".join(f"{alias(chosen.table)}.{one}" for one in names)
+            places = ", ".join(f"{alias(chosen.table)}.{name}" for name in names)
             figure = f"count(distinct ({places}))" if places else "count(*)"
         else:
             how = {"count": "sum", "share": "sum"}.get(self.asked.figure, self.asked.figure)
             figure = f"{how}({value})"
-        where = " and ".join(f"({one})" for one in dict.fromkeys(self.plan.where))
+        where = " and ".join(f"({condition})" for condition in dict.fromkeys(self.plan.where))
         joins = " ".join(["", *self.plan.joins])
         return f"select {figure} from {source}{joins}" + (f" where {where}" if where else "")
 

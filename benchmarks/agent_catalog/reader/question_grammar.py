@@ -102,11 +102,11 @@ class Asked:
         text: lower case, spans of time taken out.
         stems: its words in order, stop words left out.
         figure: count, sum, avg, median, max, min or share.
-        nouns: the noun phrase of what is asked for, the head last; raw words as stems.
+        nouns: the noun phrase of the question's subject, the head last; raw words as stems.
         span: the days that it is about.
         open_end: whether the span runs until now.
         compared: (operator, number, stems of the words around it).
-        included: stems of what is said to be included.
+        included: stems of what the question includes by name.
         everything: whether nothing is to be left out.
         currency: ISO code of the currency that is named.
         country: ISO code.
@@ -126,49 +126,49 @@ class Asked:
 
     def has(self, *patterns: str) -> bool:
         """Whether one of the regular expressions occurs."""
-        return any(re.search(rf"\b(?:{one})\b", self.text) for one in patterns)
+        return any(re.search(rf"\b(?:{pattern})\b", self.text) for pattern in patterns)
 
 
 def taken_apart(question: str, today: dt.date) -> Asked:
     """The parts of a question asked on a day."""
     text = " ".join(question.lower().replace("\u2019", "'").split()).rstrip("?")
-    span, open_end, rest = _span(text, today)
+    span, open_end, remaining = _span(text, today)
     yesterday = today - dt.timedelta(days=1)
     if span is not None and span.first <= yesterday < span.last:
         span, open_end = Span(span.first, yesterday), True
-    figure = next((name for name, how in _FIGURES if re.search(how, rest)), "sum")
-    raw = re.findall(r"[a-z]+|\d+", rest)
+    figure = next((name for name, how in _FIGURES if re.search(how, remaining)), "sum")
+    raw = re.findall(r"[a-z]+|\d+", remaining)
     included = {
         stem(word)
-        for match in _INCLUDED.finditer(rest)
+        for match in _INCLUDED.finditer(remaining)
         for word in re.findall(r"[a-z]+", match.group(0))
         if word not in STOP_WORDS | {"included", "including", "too", "well", "also", "even", "ones"}
     }
     country = next((COUNTRIES[word] for word in raw if word in COUNTRIES), None)
     currency = next((CURRENCIES[word] for word in raw if word in CURRENCIES), None)
     if currency is not None and country is not None and re.search(
-        r"(swiss|swedish) (franc|kron)", rest
+        r"(swiss|swedish) (franc|kron)", remaining
     ):  # fmt: skip
-        left = re.sub(r"(swiss|swedish) (franc|kron)\w*", "", rest)
+        left = re.sub(r"(swiss|swedish) (franc|kron)\w*", "", remaining)
         words = re.findall(r"[a-z]+", left)
         country = next((COUNTRIES[word] for word in words if word in COUNTRIES), None)
     return Asked(
-        text=rest,
+        text=remaining,
         stems=tuple(stem(word) for word in raw if word not in STOP_WORDS),
         figure=figure,
-        nouns=_nouns(rest, figure),
+        nouns=_nouns(remaining, figure),
         span=span,
         open_end=open_end,
-        compared=tuple(_compared(rest)),
+        compared=tuple(_compared(remaining)),
         included=frozenset(included),
-        everything=bool(_EVERYTHING.search(rest)),
+        everything=bool(_EVERYTHING.search(remaining)),
         currency=currency,
         country=country,
     )
 
 
 def _nouns(text: str, figure: str) -> tuple[str, ...]:
-    """Words after the question's head until a verb or preposition: what is asked for."""
+    """Words after the question's head until a verb or preposition: its subject."""
     starts = {
         "count": r"how many|number of|count of",
         "share": r"(?:share|percentage|proportion|percent|per cent) of",
@@ -181,36 +181,36 @@ def _nouns(text: str, figure: str) -> tuple[str, ...]:
         ),
         text,
     )
-    rest = text[head.end() :] if head else text
+    tail = text[head.end() :] if head else text
     starts_of_figures = (
         r"average|mean|median|highest|largest|maximum|longest|lowest|smallest|minimum"
     )
-    found: list[str] = []
-    for word in re.findall(r"[a-z]+|\d+|[,;:]", rest):
-        if word in ",;:" and not found:
+    nouns: list[str] = []
+    for word in re.findall(r"[a-z]+|\d+|[,;:]", tail):
+        if word in ",;:" and not nouns:
             continue
         if (
             word in _DETERMINERS
             or re.fullmatch(starts_of_figures, word)
-            or (word in _END_OF_NOUNS and not found)
+            or (word in _END_OF_NOUNS and not nouns)
         ):
             continue
         if word in _END_OF_NOUNS or word in ",;:":
             break
-        found.append(stem(word))
-    return tuple(found)
+        nouns.append(stem(word))
+    return tuple(nouns)
 
 
 def _compared(text: str) -> list[tuple[str, float, tuple[str, ...]]]:
-    found = []
+    comparisons = []
     number = rf"((?:\d[\d,.]*|{'|'.join(_NUMBERS)})(?: (?:hundred|thousand|million))?)"
     for pattern, operator in _COMPARED.items():
         for match in re.finditer(rf"\b(?:{pattern})\b (?:an? )?{number}((?: [a-z]+){{0,3}})", text):
             around = re.findall(r"[a-z]+", text[: match.start()])[-3:]
             after = re.findall(r"[a-z]+", match.group(2))
-            near = tuple(stem(one) for one in [*after, *around] if one not in STOP_WORDS)
-            found.append((operator, _number(match.group(1)), near))
-    return found
+            words_near = tuple(stem(word) for word in [*after, *around] if word not in STOP_WORDS)
+            comparisons.append((operator, _number(match.group(1)), words_near))
+    return comparisons
 
 
 def _number(text: str) -> float:
@@ -232,20 +232,20 @@ def _span(text: str, today: dt.date) -> tuple[Span | None, bool, str]:
         if match is None:
             continue
         first, last = read(match)
-        rest = f"{text[: match.start()]} {text[match.end() :]}"
+        remaining = f"{text[: match.start()]} {text[match.end() :]}"
         before = text[: match.start()]
         ranged = read in (_days, _months, _years)
         if not ranged and re.search(
             r"\b(since|from|after)( the)?( (start|beginning|end) of)? $", before
         ):
-            return Span(first, yesterday), True, rest
+            return Span(first, yesterday), True, remaining
         if re.search(r"\b(until|up to|through|by)( the)?( end of)? $", before):
-            return Span(dt.date(1900, 1, 1), last), False, rest
+            return Span(dt.date(1900, 1, 1), last), False, remaining
         if re.search(r"\bbefore( the)?( (start|beginning) of)? $", before):
-            return Span(dt.date(1900, 1, 1), first - dt.timedelta(days=1)), False, rest
+            return Span(dt.date(1900, 1, 1), first - dt.timedelta(days=1)), False, remaining
         if re.search(r"\b(at|on) the end of $|\bend of $", before):
-            return Span(last, last), False, rest
-        return Span(first, last), False, rest
+            return Span(last, last), False, remaining
+        return Span(first, last), False, remaining
     if re.search(r"\byesterday\b", text):
         return Span(yesterday, yesterday), False, text.replace("yesterday", " ")
     if re.search(r"\blast month\b", text):

@@ -31,7 +31,7 @@ def date(day: dt.date) -> str:
 
 def on_condition(here: str, there: str, fact: Fact) -> str:
     """The condition of a join, whichever side it is written on."""
-    one, other = (here, there) if fact.table == here else (there, here)
+    table, other = (here, there) if fact.table == here else (there, here)
     return " and ".join(
-        f"{alias(one)}.{left} = {alias(other)}.{right}" for left, right in fact.claim["pairs"]
+        f"{alias(table)}.{left} = {alias(other)}.{right}" for left, right in fact.claim["pairs"]
     )

@@ -84,15 +84,15 @@ def merge(
 
     Example: lakehouse merge raw.orders fixes.csv --on "t.id = s.id" --when "MATCHED THEN DELETE"
     """
-    found = session.table(table)
-    rows = _source(session, found, source, source_format, snapshot)
-    builder = found.merge(rows, on, branch=branch, summary=_entries(summary), commit_id=commit_id)
+    handle = session.table(table)
+    rows = _source(session, handle, source, source_format, snapshot)
+    builder = handle.merge(rows, on, branch=branch, summary=_entries(summary), commit_id=commit_id)
     for clause in when:
         builder = builder.when(clause)
     if dry_run:
         _show_plan(session, builder.plan())
         return
-    _show_result(session, found, builder.execute())
+    _show_result(session, handle, builder.execute())
 
 
 def upsert(
@@ -114,14 +114,14 @@ def upsert(
 
     Example: lakehouse upsert marts.aircraft fixes.csv --key tailnum
     """
-    found = session.table(table)
-    rows = _source(session, found, source, source_format, snapshot)
+    handle = session.table(table)
+    rows = _source(session, handle, source, source_format, snapshot)
     if dry_run:
-        _show_plan(session, found.plan_upsert(rows, key, branch=branch))
+        _show_plan(session, handle.plan_upsert(rows, key, branch=branch))
         return
     entries = _entries(summary)
-    done = found.upsert(rows, key, branch=branch, summary=entries, commit_id=commit_id)
-    _show_result(session, found, done)
+    done = handle.upsert(rows, key, branch=branch, summary=entries, commit_id=commit_id)
+    _show_result(session, handle, done)
 
 
 def _source(
@@ -141,12 +141,12 @@ def _source(
     return other.scan(snapshot_id=None if snapshot is None else find_snapshot(other, snapshot))
 
 
-def _entries(given: list[str] | None) -> Mapping[str, str]:
+def _entries(texts: list[str] | None) -> Mapping[str, str]:
     entries: dict[str, str] = {}
-    for one in given or ():
-        key, equals, value = one.partition("=")
+    for entry in texts or ():
+        key, equals, value = entry.partition("=")
         if not (key and equals):
-            raise InvalidInputError(f"--summary {one!r} is not KEY=VALUE, such as source=crm")
+            raise InvalidInputError(f"--summary {entry!r} is not KEY=VALUE, such as source=crm")
         entries[key] = value
     return entries
 

@@ -55,25 +55,25 @@ def file_rows(path: Path, kind: FileFormat | None, schema: Schema) -> pa.RecordB
         schema: of the table that takes the rows.
 
     Raises:
-        InvalidInputError: there is no such file, it cannot be read, or nobody knows its kind.
+        InvalidInputError: there is no such file, it cannot be read, or its format is unknown.
     """
     files = _files(path)
     kind = kind or _kind(path, files)
-    known = {one.name: one.type for one in schema_to_arrow(schema)}
+    types = {field.name: field.type for field in schema_to_arrow(schema)}
     with _readable(path):
         if kind is FileFormat.JSON:
-            return _json_rows(files, known)
+            return _json_rows(files, types)
         form: ds.FileFormat | str = kind.value
         if kind is FileFormat.CSV:
             options = pyarrow.csv.ConvertOptions(
-                column_types=known,
+                column_types=types,
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             )
             form = ds.CsvFileFormat(convert_options=options)
-        found: pa.RecordBatchReader = ds.dataset(files, format=form).scanner().to_reader()
-    return _named_errors(path, found)
+        reader: pa.RecordBatchReader = ds.dataset(files, format=form).scanner().to_reader()
+    return _named_errors(path, reader)
 
 
 def _files(path: Path) -> list[str]:
@@ -81,27 +81,29 @@ def _files(path: Path) -> list[str]:
         raise InvalidInputError(f"There is no file {path}, and no table has such a name")
     if path.is_file():
         return [str(path)]
-    files = sorted(str(one) for one in path.rglob("*") if one.is_file() and one.name[0] not in "._")
+    files = sorted(
+        str(file) for file in path.rglob("*") if file.is_file() and file.name[0] not in "._"
+    )
     if not files:
         raise InvalidInputError(f"There are no files in the folder {path}")
     return files
 
 
 def _kind(path: Path, files: list[str]) -> FileFormat:
-    kinds = {_SUFFIXES.get(Path(one).suffix.lower()) for one in files}
+    kinds = {_SUFFIXES.get(Path(file).suffix.lower()) for file in files}
     kind = kinds.pop()
     if kind is None or kinds:
-        names = ", ".join(one.value for one in FileFormat)
+        names = ", ".join(kind.value for kind in FileFormat)
         raise InvalidInputError(
             f"The name of {path} does not tell the kind of its rows: say --format, one of {names}"
         )
     return kind
 
 
-def _json_rows(files: list[str], known: dict[str, pa.DataType]) -> pa.RecordBatchReader:
+def _json_rows(files: list[str], types: dict[str, pa.DataType]) -> pa.RecordBatchReader:
     """One object a line. A field that first comes late is an error: a data set would drop it."""
     first = pyarrow.json.open_json(files[0]).schema
-    schema = pa.schema([(one.name, known.get(one.name, one.type)) for one in first])
+    schema = pa.schema([(field.name, types.get(field.name, field.type)) for field in first])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
 
     def batches() -> Iterator[pa.RecordBatch]:

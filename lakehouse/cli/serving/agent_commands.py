@@ -51,7 +51,7 @@ def mcp(
     catalog = live.LiveCatalog(session.lake, options, keep_s=KEEP_S)
     running = server.mcp_server(catalog, bounds)
     if http:
-        catalog.view()  # before anybody can ask
+        catalog.view()  # before the first client connects
         catalog.look_beside()
         session.console.print(f"MCP: http://{host}:{port}/mcp. Ctrl-C stops it.")
         # answers are whole at once: as JSON they cost less than as a stream of one event

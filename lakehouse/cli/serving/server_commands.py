@@ -94,8 +94,8 @@ def serve(
     http: Any = load_module("lakehouse.server.http_server", "server")
     log: Any = load_module("lakehouse.server.watching.access_log", "server")
     signals: SimpleQueue[int] = SimpleQueue()
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, lambda number, _: signals.put(number))
+    for stop in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(stop, lambda number, _: signals.put(number))
     rules: Any = None
     if principals is not None:
         file: Any = load_module("lakehouse.server.access.principals_file", "server")
@@ -107,7 +107,7 @@ def serve(
     )
     app: Any = load_module("lakehouse.server.rest_app", "server")
     options = {
-        "config": dict(_told(setting) for setting in tell or ()),
+        "config": dict(_default_setting(setting) for setting in tell or ()),
         "access": access and app.AccessRules(*access),
         "memory": app.MemoryBounds.parse(memory or ()),
         "dagster_url": dagster_url,
@@ -139,7 +139,7 @@ def _reread(principals: Path, read_rules: Callable[[Path], Any], served: Any) ->
         log.warning("%s was read again.", principals)
 
 
-def _told(text: str) -> tuple[str, str]:
+def _default_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise InvalidInputError(f"Clients are told KEY=VALUE; not {text!r}.")
@@ -175,10 +175,10 @@ def new_principal(
     if not name or ":" in name:
         raise InvalidInputError(f"A principal's name has no colon and is not empty: {name!r}.")
     secret = hashed.new_secret()
-    kept = {"secret": str(hashed.HashedSecret.of(secret)), "roles": role or []}
-    lines = yaml.safe_dump({"principals": {name: kept}}, width=200, allow_unicode=True)
+    entry = {"secret": str(hashed.HashedSecret.of(secret)), "roles": role or []}
+    lines = yaml.safe_dump({"principals": {name: entry}}, width=200, allow_unicode=True)
     session.show(
-        {"credential": f"{name}:{secret}", "principals": {name: kept}},
+        {"credential": f"{name}:{secret}", "principals": {name: entry}},
         Text(f"# credential={name}:{secret}   (shown once, kept nowhere)\n{lines}".rstrip()),
     )
 

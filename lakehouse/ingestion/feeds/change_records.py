@@ -29,32 +29,34 @@ def change_records(stream: pa.NativeFile, path: str, feed: ChangeFeed) -> pa.Tab
         UnreadableContentError: what is wrong with the file as a whole.
         OSError: the file cannot be read.
     """
-    found: list[Records] = []
+    chunks: list[Records] = []
     for chunk in file_chunks(stream, path, feed.reading()):
         if len(chunk.rejects):
             rejects = chunk.rejects
             why = f"{rejects.reasons[0]} {rejects.details[0]}".strip()
             raise InvalidInputError(f"{path}, line {rejects.lines[0]}: {why}")
         if chunk.records is not None:
-            found.append(chunk.records)
+            chunks.append(chunk.records)
     if feed.envelope == "rows":
-        return _rows(found, path, SpelledText(feed.read))
-    events = [one.text(position) for one in found for position in range(len(one.lines))]
+        return _rows(chunks, path, SpelledText(feed.read))
+    events = [
+        records.text(position) for records in chunks for position in range(len(records.lines))
+    ]
     try:
         return debezium_changes(events, list(feed.keys), add_fields=list(feed.sequence_by))
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error.message}") from error
 
 
-def _rows(found: Sequence[Records], path: str, spelled: SpelledText) -> pa.Table:
+def _rows(chunks: Sequence[Records], path: str, spelled: SpelledText) -> pa.Table:
     kinds: dict[str, Counter[str]] = {}
-    for records in found:
+    for records in chunks:
         for name, values in records.fields().items():
             of = kinds.setdefault(name, Counter())
             of.update(column_kinds(values, untyped=records.untyped, spelled=spelled))
     types = {name: kind for name, of in kinds.items() if (kind := inferred(of)) is not None}
     tables = []
-    for records in found:
+    for records in chunks:
         columns = {}
         for name, kind in types.items():
             values, misspelled = spelled.usual(records.column(name), kind)

@@ -65,12 +65,12 @@ def waiting_files(lake: Lakehouse, landing_root: str, feed: ChangeFeed) -> list[
         NoSuchFileError: the landing folder does not exist.
     """
     listing = list_landing(landing_root, feed.reading())
-    known = (
+    indexed = (
         indexed_versions(lake.load_table(feed.ledger_table))
         if lake.table_exists(feed.ledger_table)
         else ()
     )
-    return landing_files(unindexed(listing, known))
+    return landing_files(unindexed(listing, indexed))
 
 
 def apply_feed(

@@ -68,35 +68,35 @@ def options_told(texts: Sequence[str]) -> tuple[dict[str, object], str | None]:
     Raises:
         InvalidInputError: there is no such option.
     """
-    names = [one.name for one in fields(ReadOptions)]
-    told: dict[str, object] = {}
+    names = [field.name for field in fields(ReadOptions)]
+    options: dict[str, object] = {}
     event_time_format = None
     for text in texts:
-        name, given, value = text.partition("=")
-        if name == EVENT_TIME_FORMAT and given:
+        name, equals, value = text.partition("=")
+        if name == EVENT_TIME_FORMAT and equals:
             event_time_format = value
-        elif name not in names or not given:
-            known = ", ".join([*names, EVENT_TIME_FORMAT])
-            raise InvalidInputError(f"option {text!r}: it is NAME=VALUE, names are {known}")
+        elif name not in names or not equals:
+            choices = ", ".join([*names, EVENT_TIME_FORMAT])
+            raise InvalidInputError(f"option {text!r}: it is NAME=VALUE, names are {choices}")
         elif name == "skip":
             if not value.isdecimal():
                 raise InvalidInputError(f"option {text!r}: it is a number of lines")
-            told[name] = int(value)
+            options[name] = int(value)
         elif name in ("header", "accounting"):
-            told[name] = value.lower() not in ("false", "no", "0")
+            options[name] = value.lower() not in ("false", "no", "0")
         elif name in ("null_values", "units"):
             usual = getattr(ReadOptions(), name)
-            told[name] = (*told.get(name, usual), value)  # type: ignore[misc]
+            options[name] = (*options.get(name, usual), value)  # type: ignore[misc]
         else:
-            told[name] = value
-    ReadOptions(**told)  # type: ignore[arg-type]
-    return told, event_time_format
+            options[name] = value
+    ReadOptions(**options)  # type: ignore[arg-type]
+    return options, event_time_format
 
 
 def text_options(
-    sample: Sample, source: Source, told: Mapping[str, object], today: date, notes: list[str]
+    sample: Sample, source: Source, wishes: Mapping[str, object], today: date, notes: list[str]
 ) -> ReadOptions:
-    """Encoding and delimiter, where the files tell them and nobody did."""
+    """Encoding and delimiter as the files show them, where the user gave none."""
     reader = LandingReader(sample.folder, source, today, sample.storage_properties)
     encodings: dict[str, str] = {}
     delimiters: set[str | None] = set()
@@ -118,30 +118,36 @@ def text_options(
         encoding = encodings[file.path] = _encoding(text)
         if encoding == "cp1252" and not word and (found_word := _WORD.search(text)):
             word = found_word[0]
-        start = b"".join(as_utf8(iter([text[:_START_BYTES]]), str(told.get("encoding", encoding))))
+        start = b"".join(
+            as_utf8(iter([text[:_START_BYTES]]), str(wishes.get("encoding", encoding)))
+        )
         if format_of(source, file.path, start) == "csv":
-            skip, delimiter = _csv_start(start.split(b"\n")[:_LINES_SEEN], told)
+            skip, delimiter = _csv_start(start.split(b"\n")[:_LINES_SEEN], wishes)
             preambles.add(skip)
             delimiters.add(delimiter)
-    found: dict[str, object] = {}
+    proposed: dict[str, object] = {}
     kinds = set(encodings.values()) - {"ascii"}
-    if kinds == {"cp1252"} and "encoding" not in told:
-        found["encoding"] = "cp1252"
+    if kinds == {"cp1252"} and "encoding" not in wishes:
+        proposed["encoding"] = "cp1252"
         shown = word.decode("cp1252")
         notes.append(
             f"text is no UTF-8: cp1252 (Western Europe) is assumed, which reads {shown!r}; if that "
             "is wrong, say --option encoding=cp1250 or another"
         )
     elif len(kinds) == 1 and kinds <= WIDE:
-        found["encoding"] = kinds.pop()
-    elif kinds - {"utf-8"} and "encoding" not in told:
-        odd = [path for path, one in sorted(encodings.items()) if one not in ("ascii", "utf-8")]
+        proposed["encoding"] = kinds.pop()
+    elif kinds - {"utf-8"} and "encoding" not in wishes:
+        odd = [
+            path
+            for path, encoding in sorted(encodings.items())
+            if encoding not in ("ascii", "utf-8")
+        ]
         notes.append(
             f"{len(odd):,} files are no UTF-8, the first is {odd[0]}: no encoding is proposed; say "
             "--option encoding=NAME, or keep files of different encodings in different sources"
         )
     if len(preambles) == 1 and (lines_before := preambles.pop()):
-        found["skip"] = lines_before
+        proposed["skip"] = lines_before
         notes.append(f"the first {lines_before:,} lines of each CSV file come before its header")
     elif preambles:
         notes.append(
@@ -149,20 +155,20 @@ def text_options(
             f"({', '.join(map(str, sorted(preambles)))}): keep them in different sources"
         )
     if len(delimiters) == 1 and (one := delimiters.pop()) not in (None, ","):
-        found["delimiter"] = one
-    return ReadOptions(**{**found, **told})  # type: ignore[arg-type]
+        proposed["delimiter"] = one
+    return ReadOptions(**{**proposed, **wishes})  # type: ignore[arg-type]
 
 
 def _some(blocks: Iterable[bytes], most: int) -> bytes:
-    found = bytearray()
+    head = bytearray()
     try:
         for block in blocks:
-            found += block
-            if len(found) >= most:
+            head += block
+            if len(head) >= most:
                 break
     except UnreadableContentError:
         pass  # what comes before the damage is a sample, too
-    return bytes(found)
+    return bytes(head)
 
 
 def _encoding(text: bytes) -> str:
@@ -177,19 +183,19 @@ def _encoding(text: bytes) -> str:
         return "ascii"
     readable = text.decode("utf-8", "replace")
     invalid = readable.count("\ufffd")
-    valid = sum(not one.isascii() for one in readable) - invalid
+    valid = sum(not text.isascii() for text in readable) - invalid
     if valid >= invalid:
         return "utf-8"
     return "latin-1" if _NOT_CP1252 & set(text) else "cp1252"
 
 
-def _csv_start(lines: Sequence[bytes], told: Mapping[str, object]) -> tuple[int, str | None]:
+def _csv_start(lines: Sequence[bytes], wishes: Mapping[str, object]) -> tuple[int, str | None]:
     """How many lines come before the header of a CSV file, and its delimiter."""
-    options = ReadOptions(**told)  # type: ignore[arg-type]
+    options = ReadOptions(**wishes)  # type: ignore[arg-type]
     if excel := excels_delimiter(lines[0].decode("utf-8", "replace").lstrip("\ufeff")):
         return options.skip, excel
     skip, delimiter = (
-        (options.skip, None) if told.keys() & {"skip", "header"} else _preamble(lines, options)
+        (options.skip, None) if wishes.keys() & {"skip", "header"} else _preamble(lines, options)
     )
     return skip, delimiter or _delimiter(lines[skip:][:_LINES_JUDGED], options)
 
@@ -199,7 +205,7 @@ def _preamble(lines: Sequence[bytes], options: ReadOptions) -> tuple[int, str | 
 
     They have other numbers of fields than most records, or most of theirs are empty.
     """
-    found: list[tuple[int, int, str]] = []
+    dialects: list[tuple[int, int, str]] = []
     text = [line.decode("latin-1") for line in lines]
     for sign in DELIMITERS if options.delimiter is None else (options.delimiter,):
         reader = csv.reader(text, delimiter=sign, quotechar=options.quote or None)
@@ -215,8 +221,8 @@ def _preamble(lines: Sequence[bytes], options: ReadOptions) -> tuple[int, str | 
             (n for n, row in rows if len(row) == most and sum(map(bool, row)) * 2 > most), 0
         )
         if most > 1 and often * 2 > widths.total() and widths.total() >= _LINES_JUDGED:
-            found.append((often * most, header, sign))
-    _, skip, delimiter = max(found, default=(0, 0, None))
+            dialects.append((often * most, header, sign))
+    _, skip, delimiter = max(dialects, default=(0, 0, None))
     return (skip, delimiter) if skip else (0, None)
 
 
@@ -252,27 +258,33 @@ _PLAIN_NUMBER = re.compile(r"[-+]?[0-9.,']+")
 
 
 def number_options(
-    found: Mapping[str, Field], options: ReadOptions, told: Mapping[str, object], notes: list[str]
+    fields: Mapping[str, Field],
+    options: ReadOptions,
+    wishes: Mapping[str, object],
+    notes: list[str],
 ) -> ReadOptions:
     """Decimal separator and thousands of fields whose values are all spelled in one way."""
-    if told.keys() & {"decimal_separator", "thousands"}:
+    if wishes.keys() & {"decimal_separator", "thousands"}:
         return options
-    if not told.keys() & {"units", "accounting", "null_values"}:
-        options = _more_than_numbers(found, options, notes)
+    if not wishes.keys() & {"units", "accounting", "null_values"}:
+        options = _more_than_numbers(fields, options, notes)
     spelled = SpelledText(options)
     texts = {
-        name: spelled.bare(pa.array(sorted(some), pa.string())).to_pylist()
-        for name, field in found.items()
-        if field.untyped and (some := set(map(str, field.distinct or ())) - {*options.null_values})
+        name: spelled.bare(pa.array(sorted(different), pa.string())).to_pylist()
+        for name, field in fields.items()
+        if field.untyped
+        and (different := set(map(str, field.distinct or ())) - {*options.null_values})
     }
     fitting = {
-        (point, group): [name for name, some in texts.items() if _spelled(some, point, group)]
+        (point, group): [
+            name for name, spellings in texts.items() if _spelled(spellings, point, group)
+        ]
         for point, groups in _GROUPS.items()
         for group in (None, *groups)
     }
     commas, points = (
-        {name for (point, _), names in fitting.items() if point == one for name in names}
-        for one in (",", ".")
+        {name for (point, _), names in fitting.items() if point == mark for name in names}
+        for mark in (",", ".")
     )
     if commas - points and points - commas:
         notes.append(
@@ -284,8 +296,8 @@ def number_options(
     point = "," if commas - points else "."
     grouped = {
         group: set(names)
-        for (one, group), names in fitting.items()
-        if one == point and group and any(group in text for name in names for text in texts[name])
+        for (mark, group), names in fitting.items()
+        if mark == point and group and any(group in text for name in names for text in texts[name])
     }
     thousands = max(grouped, key=lambda group: len(grouped[group]), default=None)
     if others := set().union(*grouped.values()) - grouped.get(thousands or "", set()):
@@ -295,14 +307,14 @@ def number_options(
     notes += [
         f"most values of {name} have a decimal comma, not all: it is text; --option "
         "decimal_separator=, reads them, and leaves the others to the rest"
-        for name, some in texts.items()
-        if sum(_COMMA.fullmatch(one) is not None for one in some) * 10 >= 9 * len(some)
+        for name, spellings in texts.items()
+        if sum(_COMMA.fullmatch(text) is not None for text in spellings) * 10 >= 9 * len(spellings)
     ]
     return options
 
 
 def _more_than_numbers(
-    found: Mapping[str, Field], options: ReadOptions, notes: list[str]
+    fields: Mapping[str, Field], options: ReadOptions, notes: list[str]
 ) -> ReadOptions:
     """Units, negative numbers of accountants, and words for no value, among numbers.
 
@@ -311,14 +323,14 @@ def _more_than_numbers(
     """
     units: dict[str, list[str]] = {}
     words, of_text, accounting = set[str](), set[str](), list[str]()
-    for name, field in found.items():
+    for name, field in fields.items():
         texts = set(map(str, field.distinct or ())) if field.untyped else set()
-        numbers = [match for one in texts - _NO_NUMBER if (match := _OTHERWISE.fullmatch(one))]
+        numbers = [match for text in texts - _NO_NUMBER if (match := _OTHERWISE.fullmatch(text))]
         if not numbers or len(numbers) < len(texts - _NO_NUMBER):
             of_text |= texts & _NO_NUMBER
             continue
         words |= texts & _NO_NUMBER
-        for unit in sorted({one for match in numbers for one in match.groups() if one}):
+        for unit in sorted({group for match in numbers for group in match.groups() if group}):
             units.setdefault(unit, []).append(name)
         if any(_ACCOUNTED.search(match[0]) for match in numbers):
             accounting.append(name)
@@ -327,7 +339,7 @@ def _more_than_numbers(
             f"numbers have the units {', '.join(sorted(currencies))}: those are text; a transform "
             "of the source, or a derived table, makes numbers of them"
         )
-        units = {one: names for one, names in units.items() if one == "%"}
+        units = {unit: names for unit, names in units.items() if unit == "%"}
     if words := words & _NO_VALUE | words - of_text:
         notes.append(f"{', '.join(map(repr, sorted(words)))} stand for no value, in every column")
     for unit, names in units.items():
@@ -344,10 +356,10 @@ def _more_than_numbers(
 
 def spelled_otherwise(name: str, field: Field) -> str | None:
     """A note on text that is a number with more: a unit, brackets, the sign at the end."""
-    some = [one for one in field.distinct or () if isinstance(one, str)]
-    if not some or not all(map(_OTHERWISE.fullmatch, some)):
+    different = [value for value in field.distinct or () if isinstance(value, str)]
+    if not different or not all(map(_OTHERWISE.fullmatch, different)):
         return None
-    odd = [one for one in some if not _PLAIN_NUMBER.fullmatch(one)]
+    odd = [text for text in different if not _PLAIN_NUMBER.fullmatch(text)]
     if not odd:
         return None
     return (
@@ -382,29 +394,29 @@ def formats_of(field: Field) -> dict[str, list[str]]:
     is a time in one is a time in all that are given. A format without a time of day comes only
     where there is none.
     """
-    if not field.distinct or any(type(one) is not str for one in field.distinct):
+    if not field.distinct or any(type(value) is not str for value in field.distinct):
         return {}
-    texts = pa.array([str(one) for one in field.distinct])
+    texts = pa.array([str(value) for value in field.distinct])
     # formats begin with a digit, and which digit one is matters to none
-    shapes = {_DIGIT.sub("1", str(one)) for one in field.distinct if str(one)[:1].isdigit()}
+    shapes = {_DIGIT.sub("1", str(value)) for value in field.distinct if str(value)[:1].isdigit()}
     times: dict[str, pa.Array] = {}
     for form in (*_DATES, *(map("".join, product(_DATES, _CLOCKS)))):
         if form == "yyyy-MM-dd" or form.startswith("yyyy-MM-dd'T'"):
             continue  # that is ISO 8601
         pattern = TimePattern.parsed("timestamp_format", form)
-        if any(re.fullmatch(pattern.regex, one) for one in shapes):
+        if any(re.fullmatch(pattern.regex, shape) for shape in shapes):
             times[form] = typed_column(pattern.iso(texts), "timestamp", from_text=True)[0]
     if not times:
         return {}
     most = pc.coalesce(*times.values())
     strangers = set(texts.filter(most.is_null()).to_pylist())
-    if sum(one in strangers for one in field.values) * 20 > len(field.values):
+    if sum(value in strangers for value in field.values) * 20 > len(field.values):
         return {}
-    found: dict[str, list[str]] = {}
+    by_order: dict[str, list[str]] = {}
     for form, instants in times.items():
         if instants.null_count == most.null_count:
-            found.setdefault("month" if form.lstrip("'")[0] == "M" else "day", []).append(form)
-    return found
+            by_order.setdefault("month" if form.lstrip("'")[0] == "M" else "day", []).append(form)
+    return by_order
 
 
 def only_format(
@@ -415,7 +427,7 @@ def only_format(
         return None
     first, *others = of_fields.values()
     orders = {
-        order: [form for form in forms if all(form in one.get(order, ()) for one in others)]
+        order: [form for form in forms if all(form in forms.get(order, ()) for forms in others)]
         for order, forms in first.items()
     }
     fitting = [forms[0] for forms in orders.values() if forms]

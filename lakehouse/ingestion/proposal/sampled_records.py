@@ -56,7 +56,7 @@ class Sample:
     @property
     def size_bytes(self) -> int:
         """Of all files."""
-        return sum(one.size_bytes for one in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     def chunks(
         self, source: Source, today: date, problems: dict[str, str]
@@ -192,7 +192,7 @@ class SampledRecords:
 
 
 def aliased_columns(
-    found: SampledRecords, sample: Sample, source: Source, today: date, notes: list[str]
+    records: SampledRecords, sample: Sample, source: Source, today: date, notes: list[str]
 ) -> tuple[Column, ...]:
     """Columns that take their value from several fields, or from one that cannot be a column.
 
@@ -202,14 +202,16 @@ def aliased_columns(
     another name.
 
     Args:
-        found: what the sample holds.
+        records: what the sample holds.
         sample: is read once more if there are such fields.
         source: how to read it.
         today: see `LandingReader`.
-        notes: what is proposed is told.
+        notes: takes a line for each proposal.
     """
-    fields = {name: one for name, one in found.fields.items() if one.count}
-    partial = [name for name, one in fields.items() if one.count < found.records][:_MOST_COMPARED]
+    fields = {name: field for name, field in records.fields.items() if field.count}
+    partial = [name for name, field in fields.items() if field.count < records.records][
+        :_MOST_COMPARED
+    ]
     pairs = [
         (first, second)
         for folded in _alike(fields, str.casefold)
@@ -218,17 +220,17 @@ def aliased_columns(
     pairs += [
         (first, second)
         for first, second in combinations(partial, 2)
-        if first.casefold() != second.casefold() and _may_be_one(first, second, found)
+        if first.casefold() != second.casefold() and _may_be_one(first, second, records)
     ]
     apart = set(pairs)
     for _, chunk in sample.chunks(source, today, {}) if pairs else ():
-        records = chunk.records
-        for pair in list(apart) if records is not None else ():
-            values = [one if isinstance(one, list) else python_values(one)
-                      for one in map(records.column, pair)]  # type: ignore[union-attr]  # fmt: skip
+        of_chunk = chunk.records
+        for pair in list(apart) if of_chunk is not None else ():
+            values = [column if isinstance(column, list) else python_values(column)
+                      for column in map(of_chunk.column, pair)]  # type: ignore[union-attr]  # fmt: skip
             if any(
-                one is not None and other is not None and repr(one) != repr(other)
-                for one, other in zip(*values, strict=True)
+                value is not None and other is not None and repr(value) != repr(other)
+                for value, other in zip(*values, strict=True)
             ):
                 apart.discard(pair)
     order = {name: place for place, name in enumerate(fields)}
@@ -261,7 +263,7 @@ def aliased_columns(
             continue
         plain = (_NO_WORD.sub("_", name).strip("_") or "column")[:_LONGEST]
         named = (plain, *(f"{plain}_{n}" for n in range(2, len(fields) + 3)))
-        free = next(one for one in named if one.casefold() not in folded and usable_name(one))
+        free = next(name for name in named if name.casefold() not in folded and usable_name(name))
         folded.add(free.casefold())
         columns.append(Column(free, "string", (name,)))
         notes.append(f"{name!r} {why}: its column is {free!r}")
@@ -270,25 +272,27 @@ def aliased_columns(
 
 def _alike(names: Iterable[str], key: Callable[[str], str]) -> list[list[str]]:
     """Names with the same key, where there are several."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(key(name), []).append(name)
-    return [group for group in found.values() if len(group) > 1]
+        groups.setdefault(key(name), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
-def _may_be_one(first: str, second: str, found: SampledRecords) -> bool:
+def _may_be_one(first: str, second: str, records: SampledRecords) -> bool:
     """Whether two fields look like one that was renamed."""
-    one, other = found.fields[first], found.fields[second]
-    if inferred(one.kinds) != inferred(other.kinds):
+    field, other = records.fields[first], records.fields[second]
+    if inferred(field.kinds) != inferred(other.kinds):
         return False
-    if (one.count + other.count) < _MOST_RECORDS * found.records:
+    if (field.count + other.count) < _MOST_RECORDS * records.records:
         return False
     words = [_WORDS.findall(name) for name in (first, second)]
     if len(words[0]) == len(words[1]) and all(
         a == b or (min(len(a), len(b)) > 2 and (a.startswith(b) or b.startswith(a)))
-        for a, b in zip(*([word.casefold() for word in some] for some in words), strict=True)
+        for a, b in zip(
+            *([word.casefold() for word in spelling] for spelling in words), strict=True
+        )
     ):
         return True
-    shared = len((one.distinct or set()) & (other.distinct or set()))
-    least = min(len(one.distinct or ()), len(other.distinct or ()))
+    shared = len((field.distinct or set()) & (other.distinct or set()))
+    least = min(len(field.distinct or ()), len(other.distinct or ()))
     return shared >= _SHARED and shared * 2 >= least

@@ -35,7 +35,7 @@ def definition_text(source: Source) -> str:
         lines.append(f"    layout_by_age={_text(source.layout_by_age)},")
     if used:
         lines += ["    read=ReadOptions("]
-        lines += [f"        {name}={_value(one)}," for name, one in used.items()]
+        lines += [f"        {name}={_value(value)}," for name, value in used.items()]
         lines += ["    ),"]
     if source.rescue is not None:
         lines += [
@@ -48,9 +48,9 @@ def definition_text(source: Source) -> str:
         keys = ", ".join(map(_text, source.natural_key))
         lines.append(f"    natural_key=({keys}{',' if len(source.natural_key) == 1 else ''}),")
     lines.append("    columns=(")
-    for one in source.columns:
-        aliases = f", aliases={_value(one.aliases)}" if one.aliases else ""
-        lines.append(f"        Column({_text(one.name)}, {_text(one.type)}{aliases}),")
+    for column in source.columns:
+        aliases = f", aliases={_value(column.aliases)}" if column.aliases else ""
+        lines.append(f"        Column({_text(column.name)}, {_text(column.type)}{aliases}),")
     lines += ["    ),", ")", ""]
     return "\n".join(lines)
 

@@ -140,7 +140,7 @@ class Proposal(Report):
         yield "event time", f"{time.column} ({unit}, zone {time.zone})"
         yield "first day", source.first_day
         if used := source.read.used:
-            yield "read options", ", ".join(f"{name}={one!r}" for name, one in used.items())
+            yield "read options", ", ".join(f"{name}={value!r}" for name, value in used.items())
         yield "natural key", ", ".join(source.natural_key) or "none: equal records are one event"
         yield "partitions", ", ".join(source.partition_terms)
         yield "volume", f"{human_bytes(self.day_bytes)} of files a day"
@@ -158,13 +158,16 @@ class Proposal(Report):
     def detail(self) -> RenderableType:
         """Columns, then rejects."""
         kinds = {
-            name: ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.items()))
-            for name, found in self.kinds.items()
+            name: ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items()))
+            for name, counts in self.kinds.items()
         }
         parts = [
             listing(
                 ["column", "type", "#values"],
-                [(one.name, one.type, kinds.get(one.name, "")) for one in self.source.columns],
+                [
+                    (column.name, column.type, kinds.get(column.name, ""))
+                    for column in self.source.columns
+                ],
                 limit=100,
             )
         ]
@@ -193,8 +196,10 @@ class Proposal(Report):
             "partition_by": list(source.partition_terms),
             "layout_by_age": source.closed_periods,
             "day_bytes": self.day_bytes,
-            "columns": {one.name: one.type for one in source.columns},
-            "aliases": {one.name: list(one.aliases) for one in source.columns if one.aliases},
+            "columns": {column.name: column.type for column in source.columns},
+            "aliases": {
+                column.name: list(column.aliases) for column in source.columns if column.aliases
+            },
             "records": self.records,
             "files": self.files,
             "days": [str(day) for day in self.days],
@@ -221,46 +226,49 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
             the fields.
     """
     notes: list[str] = []
-    told, event_time_format = options_told(wishes.options)
+    options, event_time_format = options_told(wishes.options)
     blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST)
-    read = text_options(sample, blank, told, today, notes)
-    found = _looked_at(sample, replace(blank, read=read), today)
-    if not found.fields:
-        why = said_once(found.problems)
+    read = text_options(sample, blank, options, today, notes)
+    records = _looked_at(sample, replace(blank, read=read), today)
+    if not records.fields:
+        why = said_once(records.problems)
         raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
     blank = replace(blank, read=read)
-    aliased = aliased_columns(found, sample, blank, today, notes)
+    aliased = aliased_columns(records, sample, blank, today, notes)
     if aliased:
         blank = replace(blank, columns=aliased)
-        found = _looked_at(sample, blank, today)
-    numbers = number_options(found.fields, read, told, notes)
+        records = _looked_at(sample, blank, today)
+    numbers = number_options(records.fields, read, options, notes)
     if numbers != read:
         read = numbers
-        found = _looked_at(sample, replace(blank, read=read), today)
+        records = _looked_at(sample, replace(blank, read=read), today)
     for wish in (wishes.event_time, wishes.bucket, *wishes.key):
-        if wish is not None and wish not in found.fields:
-            raise InvalidInputError(f"no record has the field {wish!r}: {', '.join(found.fields)}")
-    formats = {name: of for name, field in found.fields.items() if (of := formats_of(field))}
-    time = _event_time(found, wishes, event_time_format, formats, today, notes)
-    if without := found.records - found.fields[time.column].count:
+        if wish is not None and wish not in records.fields:
+            raise InvalidInputError(
+                f"no record has the field {wish!r}: {', '.join(records.fields)}"
+            )
+    formats = {name: of for name, field in records.fields.items() if (of := formats_of(field))}
+    time = _event_time(records, wishes, event_time_format, formats, today, notes)
+    if without := records.records - records.fields[time.column].count:
         # what is quarantined anyway says nothing of types
-        found = _looked_at(sample, replace(blank, read=read), today, dated=time.column)
-        found.unreadable += without
-        text = (found.undated or b"").decode("utf-8", "replace")
+        records = _looked_at(sample, replace(blank, read=read), today, dated=time.column)
+        records.unreadable += without
+        text = (records.undated or b"").decode("utf-8", "replace")
         notes.append(
             f"{without:,} records have no {time.column}, such as {text[:60]!r}: totals and "
             "headings are no events, and stay in quarantine"
         )
-    read = _with_formats(read, formats, told, notes)
-    columns, kinds = _columns(found, time.column, read, formats, notes)
-    aliases = {one.name: one.aliases for one in aliased}
-    columns = tuple(replace(one, aliases=aliases.get(one.name, ())) for one in columns)
+    read = _with_formats(read, formats, options, notes)
+    columns, kinds = _columns(records, time.column, read, formats, notes)
+    aliases = {column.name: column.aliases for column in aliased}
+    columns = tuple(replace(column, aliases=aliases.get(column.name, ())) for column in columns)
     notes += [
         note
-        for one in columns
-        if one.type == "string" and (note := spelled_otherwise(one.name, found.fields[one.name]))
+        for column in columns
+        if column.type == "string"
+        and (note := spelled_otherwise(column.name, records.fields[column.name]))
     ]
-    key = wishes.key or _key(found, time.column, columns)
+    key = wishes.key or _key(records, time.column, columns)
     source = Source(
         name=name,
         event_time=time,
@@ -268,10 +276,10 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
         natural_key=key,
         columns=columns,
         read=read,
-        rescue=next(one for one in _RESTS if one not in found.fields),
+        rescue=next(name for name in _RESTS if name not in records.fields),
     )
-    tried = _tried(source, sample, found, tuple(notes), kinds, today)
-    bucket = wishes.bucket or _bucket(found, columns, key, time.column)
+    tried = _tried(source, sample, records, tuple(notes), kinds, today)
+    bucket = wishes.bucket or _bucket(records, columns, key, time.column)
     laid_out = _laid_out(tried.source, tried.day_bytes, tried.days, bucket, wishes.bucket)
     return replace(tried, source=laid_out)
 
@@ -280,16 +288,16 @@ def _looked_at(
     sample: Sample, source: Source, today: date, *, dated: str | None = None
 ) -> SampledRecords:
     """The sum of the sample's records as a source reads them; `dated`: of those with this field."""
-    found = SampledRecords(spelled=SpelledText(source.read), dated=dated)
-    for _, chunk in sample.chunks(source, today, found.problems):
-        found.add(chunk)
-    return found
+    records = SampledRecords(spelled=SpelledText(source.read), dated=dated)
+    for _, chunk in sample.chunks(source, today, records.problems):
+        records.add(chunk)
+    return records
 
 
 def _with_formats(
     read: ReadOptions,
     formats: Mapping[str, Mapping[str, Sequence[str]]],
-    told: Mapping[str, object],
+    options: Mapping[str, object],
     notes: list[str],
 ) -> ReadOptions:
     """The options with formats of dates and timestamps that all fields with some fit."""
@@ -299,37 +307,37 @@ def _with_formats(
             for name, orders in formats.items()
             if has_time == (":" in next(iter(orders.values()))[0])
         }
-        if option not in told and (form := only_format(of, notes)):
+        if option not in options and (form := only_format(of, notes)):
             read = replace(read, **{option: form})  # type: ignore[arg-type]
     return read
 
 
 def _event_time(
-    found: SampledRecords,
+    records: SampledRecords,
     wishes: Wishes,
     event_time_format: str | None,
     formats: Mapping[str, Mapping[str, Sequence[str]]],
     today: date,
     notes: list[str],
 ) -> EventTime:
-    zone, fields = wishes.zone or "UTC", found.fields
+    zone, fields = wishes.zone or "UTC", records.fields
     names = [wishes.event_time] if wishes.event_time else list(fields)
     ranked: list[tuple[Any, ...]] = []
     for place, name in enumerate(names):
         orders = formats.get(name, {})
         sure = [forms[0] for forms in orders.values()] if len(orders) == 1 else []
         spellings = [EventTime(name, zone, unit) for unit in get_args(TimeUnit)]
-        spellings += [EventTime(name, zone, format=one) for one in sure]
+        spellings += [EventTime(name, zone, format=pattern) for pattern in sure]
         if event_time_format is not None:
             spellings = [EventTime(name, zone, format=event_time_format)]
         for time in spellings:
             unit = time.unit
-            if unit == "epoch" and any(one[-2] == name for one in ranked):
+            if unit == "epoch" and any(rank[-2] == name for rank in ranked):
                 continue  # one unit takes them
             share = _share(fields[name], time, today)
             if share >= (0.5 if unit == "iso" else 0.9) or (wishes.event_time and share):
                 named = bool(_TIME_NAMES.search(name))
-                timed = share * fields[name].count / found.records
+                timed = share * fields[name].count / records.records
                 exact = time.format is None or ":" in time.format
                 rank = (exact, timed >= _MOST, unit == "iso" or named, named, timed, -place)
                 ranked.append((*rank, name, time))
@@ -340,12 +348,12 @@ def _event_time(
             + _spelled_otherwise({name: fields[name] for name in names}, formats)
         )
     chosen: EventTime
-    *_, name, chosen = max(ranked, key=lambda one: one[:-1])
+    *_, name, chosen = max(ranked, key=lambda rank: rank[:-1])
     if chosen.unit == "epoch":
         notes.append(f"{name} has numbers of several units: each is of the one its size tells")
     if chosen.unit == "iso" and wishes.zone is None and _without_offset(fields[name]):
         notes.append(f"times of {name} carry no offset: UTC is assumed, say --zone Europe/Berlin")
-    others = sorted({one[-2] for one in ranked} - {name})
+    others = sorted({rank[-2] for rank in ranked} - {name})
     if others:
         notes.append(f"other fields with times: {', '.join(others)}")
     return chosen
@@ -357,21 +365,21 @@ def _spelled_otherwise(
     """Which fields look like times that are spelled in another way, with one of each."""
     for name in fields:
         if len(forms := formats.get(name, {})) > 1:
-            either = " or ".join(one[0] for one in forms.values())
+            either = " or ".join(form[0] for form in forms.values())
             value = fields[name].values[0]
             return (
                 f"; {name} ({value!r}) may be {either}, and the sample does not tell: say "
                 "--option event_time_format=..."
             )
-    found = [
+    proposals = [
         f"{name} ({value!r})"
         for name, field in fields.items()
         for value in field.values[:1]
         if isinstance(value, str) and _DATE_LIKE.match(value)
     ]
-    if not found:
+    if not proposals:
         return ""
-    return f"; spelled otherwise: {', '.join(found)}: say --option event_time_format=..."
+    return f"; spelled otherwise: {', '.join(proposals)}: say --option event_time_format=..."
 
 
 def _share(field: Field, time: EventTime, today: date) -> float:
@@ -384,11 +392,11 @@ def _share(field: Field, time: EventTime, today: date) -> float:
 
 def _without_offset(field: Field) -> bool:
     texts = [str(value) for value in field.values if isinstance(value, str)]
-    return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", one) for one in texts)
+    return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", text) for text in texts)
 
 
 def _columns(
-    found: SampledRecords,
+    records: SampledRecords,
     time: str,
     read: ReadOptions,
     formats: Mapping[str, Mapping[str, Sequence[str]]],
@@ -396,7 +404,7 @@ def _columns(
 ) -> tuple[tuple[Column, ...], dict[str, dict[str, int]]]:
     columns: list[Column] = []
     empty: list[str] = []
-    for name, field in found.fields.items():
+    for name, field in records.fields.items():
         if not field.kinds:
             empty.append(name)
         elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
@@ -404,7 +412,7 @@ def _columns(
                 f"{name!r} cannot be a column: {field.count:,} records keep it among the rest"
             )
         else:
-            fitting = {one for forms in formats.get(name, {}).values() for one in forms}
+            fitting = {form for forms in formats.get(name, {}).values() for form in forms}
             if {read.date_format, read.timestamp_format} & fitting:
                 kind = "date" if read.date_format in fitting else "timestamp"
                 # without an event time there is no row, and no rest
@@ -419,7 +427,9 @@ def _columns(
     if empty:
         names = ", ".join(map(repr, empty))
         notes.append(f"no value in {names}: each becomes a column with its first one")
-    return tuple(columns), {one.name: dict(found.fields[one.name].kinds) for one in columns}
+    return tuple(columns), {
+        column.name: dict(records.fields[column.name].kinds) for column in columns
+    }
 
 
 def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> str:
@@ -436,11 +446,11 @@ def _fitting(name: str, field: Field, read: ReadOptions, notes: list[str]) -> st
             return (kind == "double" and money) or kind
     if _takes(kind, field, read) or (field.untyped and kind == "string"):
         return (kind == "double" and money) or kind
-    mixed = ", ".join(f"{one} {count:,}" for one, count in sorted(field.kinds.items()))
-    exact = [*_decimal(field), *(one for one in _INSTANTS if one in field.kinds)]
-    whole = next((one for one in exact if _takes(one, field, read)), None)
+    mixed = ", ".join(f"{seen} {count:,}" for seen, count in sorted(field.kinds.items()))
+    exact = [*_decimal(field), *(instant for instant in _INSTANTS if instant in field.kinds)]
+    whole = next((number for number in exact if _takes(number, field, read)), None)
     any_text = "string" if field.untyped else "json"
-    strangers = sum(count for one, count in field.kinds.items() if not fits(one, kind))
+    strangers = sum(count for seen, count in field.kinds.items() if not fits(seen, kind))
     if whole is None and 0 < strangers * 20 <= field.kinds.total():
         kind = (kind == "double" and money) or kind
         notes.append(
@@ -457,13 +467,13 @@ def _all_signed(field: Field, read: ReadOptions) -> bool:
     """Whether values are numbers of which some are negative, and all others but 0 have a plus."""
     texts = pa.array(sorted(map(str, field.distinct or ())), pa.string())
     plain = SpelledText(read).numbers(texts).to_pylist()
-    signed = [one for one in plain if one is not None and one.strip("0.")]
+    signed = [number for number in plain if number is not None and number.strip("0.")]
     return (
         len(plain) > 0
         and None not in plain
-        and all(one[0] in "+-" for one in signed)
-        and any(one[0] == "-" for one in signed)
-        and not any(re.match(r"[+-]0\d", one) for one in signed)
+        and all(number[0] in "+-" for number in signed)
+        and any(number[0] == "-" for number in signed)
+        and not any(re.match(r"[+-]0\d", number) for number in signed)
     )
 
 
@@ -504,11 +514,11 @@ def _money(name: str, field: Field, read: ReadOptions) -> str | None:
         return None
     texts = pa.array(sorted(map(str, field.distinct or ())), pa.string())
     numbers = SpelledText(read).numbers(texts).drop_null().to_pylist()
-    digits = [one.lstrip("+-").partition(".") for one in numbers]
+    digits = [number.lstrip("+-").partition(".") for number in numbers]
     scales = {len(fraction) for _, _, fraction in digits}
     room = max(12, max((len(whole) for whole, _, _ in digits), default=0) + 4)
     is_money = scales == {2} or (max(scales, default=3) <= 2 and _MONEY_NAMES.search(name))
-    if not is_money or room > _MOST_DIGITS or any("e" in one.lower() for one in numbers):
+    if not is_money or room > _MOST_DIGITS or any("e" in number.lower() for number in numbers):
         return None
     return f"decimal({room},2)"
 
@@ -518,36 +528,39 @@ def _plain(value: object) -> str:
     return f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
 
 
-def _key(found: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[str, ...]:
+def _key(records: SampledRecords, time: str, columns: Sequence[Column]) -> tuple[str, ...]:
     """A field that is named like a key, has a value in each record, and tells records apart."""
     for column in columns:
-        field = found.fields[column.name]
+        field = records.fields[column.name]
         if (
             column.name != time
             and column.type in _HASHED
             and _KEY_NAMES.search(column.name)
-            and field.count == found.records
+            and field.count == records.records
             and field.distinct is not None
-            and len(field.distinct) == len(found.distinct_records)
+            and len(field.distinct) == len(records.distinct_records)
         ):
             return (column.name,)
     return ()
 
 
-def _bucket(found: SampledRecords, columns: Sequence[Column], key: Sequence[str], time: str) -> str:
+def _bucket(
+    records: SampledRecords, columns: Sequence[Column], key: Sequence[str], time: str
+) -> str:
     """What queries are likely to ask for: who did it, else another id, else the key; or none."""
 
     def rank(column: Column) -> tuple[bool, bool, bool, bool, int]:
-        name, different = column.name, found.fields[column.name].distinct or ()
+        name, different = column.name, records.fields[column.name].distinct or ()
         return (
-            found.fields[name].count * 2 >= found.records,
+            records.fields[name].count * 2 >= records.records,
             bool(_BUCKET_NAMES.search(name)) and len(different) > 1,
-            name not in key and (bool(_KEY_NAMES.search(name)) or _identifies(found.fields[name])),
+            name not in key
+            and (bool(_KEY_NAMES.search(name)) or _identifies(records.fields[name])),
             name in key,
             len(different),
         )
 
-    usable = [one for one in columns if one.type in _HASHED and one.name != time]
+    usable = [column for column in columns if column.type in _HASHED and column.name != time]
     return max(usable, key=rank).name if usable else ""
 
 
@@ -556,8 +569,8 @@ def _identifies(field: Field) -> bool:
 
     They come again, and are codes or whole numbers of about one length.
     """
-    texts = [str(one) for one in field.distinct or ()]
-    lengths = {len(one) for one in texts}
+    texts = [str(value) for value in field.distinct or ()]
+    lengths = {len(text) for text in texts}
     return (
         _FEW_IDS <= len(texts) <= field.count / 2
         and all(map(_ID.fullmatch, texts))
@@ -628,7 +641,7 @@ def _beyond_limits(source: Source, indexes: Mapping[str, FileIndex]) -> list[str
 def _tried(
     source: Source,
     sample: Sample,
-    found: SampledRecords,
+    records: SampledRecords,
     notes: tuple[str, ...],
     kinds: Mapping[str, Mapping[str, int]],
     today: date,
@@ -636,7 +649,7 @@ def _tried(
     """The proposal with what becomes of the sample under it."""
     clock = EventClock(source.event_time, _FIRST, today + AHEAD)
     typer = RowTyper(source, source.columns, clock)
-    identity = list(source.natural_key) or [one.name for one in source.columns]
+    identity = list(source.natural_key) or [column.name for column in source.columns]
     identity += [] if source.natural_key or source.rescue is None else [source.rescue]
     rescued: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
@@ -658,8 +671,8 @@ def _tried(
                     for text in batch[source.rescue].drop_null().to_pylist():
                         rescued.update(json.loads(text).keys())
                 numbers = days_of(batch[EVENT_TS].cast("int64").to_numpy(zero_copy_only=False))
-                told = [batch[name].to_pylist() for name in identity if name in batch.schema.names]
-                events.update(zip(numbers.tolist(), *told, strict=True))
+                keys = [batch[name].to_pylist() for name in identity if name in batch.schema.names]
+                events.update(zip(numbers.tolist(), *keys, strict=True))
         rejected.update(rejects.reasons)
         found_here = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)
         for line, reason, detail in found_here:
@@ -670,14 +683,14 @@ def _tried(
         finer = replace(source, nanoseconds="cut")
         note = 'times are finer than a microsecond: they are cut (nanoseconds="cut")'
         if source.nanoseconds != "cut":
-            return _tried(finer, sample, found, (*notes, note), kinds, today)
+            return _tried(finer, sample, records, (*notes, note), kinds, today)
     days = tuple(sorted(by_day))
     return Proposal(
         source=replace(
             source,
             first_day=days[0] if days else today,
         ),
-        records=found.records + found.unreadable,
+        records=records.records + records.unreadable,
         files=len(sample.files),
         days=days,
         rows=rows,
@@ -685,12 +698,12 @@ def _tried(
         rejected=dict(rejected),
         rescued=dict(rescued.most_common()),
         examples=tuple(examples[kind] for kind, _ in of_kind.most_common(10)),
-        problems=found.problems,
+        problems=records.problems,
         notes=(
             *notes,
             *_long_ago(by_day),
             *_beyond_limits(source, indexes),
-            *_warnings(source, rejected.total(), found.records + found.unreadable),
+            *_warnings(source, rejected.total(), records.records + records.unreadable),
         ),
         kinds=kinds,
         day_bytes=sample.size_bytes // max(1, len(days)),

@@ -39,7 +39,7 @@ _MAGIC = (
 )
 # a frame that zstd skips, of one of sixteen kinds; such as pzstd writes first
 _SKIPPED_FRAME = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-# what is told by its name instead of being read as text
+# other formats, which the problem names: they are not read as text
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\xfd7zXZ\x00", "compressed by xz"),
@@ -173,8 +173,8 @@ def _is_wide(head: bytes) -> bool:
     Every other byte of their digits, blanks and signs is 0, always on the same side.
     """
     most, least = sorted((head[::2].count(0), head[1::2].count(0)), reverse=True)
-    some = most >= _SOME_ZEROS and most * 20 > len(head) and least * 10 <= most
-    return some or most * 5 > len(head) * 2
+    has_zeros = most >= _SOME_ZEROS and most * 20 > len(head) and least * 10 <= most
+    return has_zeros or most * 5 > len(head) * 2
 
 
 def _is_zlib(head: bytes) -> bool:
@@ -288,21 +288,21 @@ def _decompressed(opened: Callable[[], ByteStream], kind: str) -> Iterator[bytes
     A call that fails takes with it what it had decompressed. So the stream is decompressed again,
     and what comes after the last good call byte by byte.
     """
-    given = 0
+    yielded = 0
     try:
         for block in _DECODERS[kind](opened(), None):
-            given += 1
+            yielded += 1
             yield block
     except EOFError:
         raise UnreadableContentError(f"truncated {kind}") from None
     except _DamageError as error:
         failure = UnreadableContentError(f"corrupt {kind}", str(error))
-        rest = bytearray()
+        left = bytearray()
         with suppress(_DamageError, EOFError, UnreadableContentError):
-            for number, block in enumerate(_DECODERS[kind](opened(), given)):
-                rest += block if number >= given else b""
-        if rest:
-            yield bytes(rest)
+            for number, block in enumerate(_DECODERS[kind](opened(), yielded)):
+                left += block if number >= yielded else b""
+        if left:
+            yield bytes(left)
         raise failure from error
 
 
@@ -324,9 +324,9 @@ class _BlockStream:
         held = self._left or self._next()
         if not held and self._failure is not None:
             raise self._failure
-        given = held if size < 0 else held[:size]
-        self._left = held[len(given) :]
-        return given
+        data = held if size < 0 else held[:size]
+        self._left = held[len(data) :]
+        return data
 
     def _next(self) -> bytes:
         if self._failure is not None:
@@ -375,10 +375,10 @@ class _Inflater:
 
     def take(self, data: bytes | memoryview, most: int) -> bytes:
         data = self._left or memoryview(data)
-        # where single bytes are asked for, the checksum must not come with the last of them
-        given, later = (data[:1], data[1:]) if most == 1 else (data, data[:0])
-        plain = self._inflater.decompress(given, most)
-        taken = len(given) - len(self._inflater.unconsumed_tail)
+        # where the caller reads single bytes, the checksum must not come with the last of them
+        piece, later = (data[:1], data[1:]) if most == 1 else (data, data[:0])
+        plain = self._inflater.decompress(piece, most)
+        taken = len(piece) - len(self._inflater.unconsumed_tail)
         # at the end the rest is unused data; Python may have it in the tail, too
         self._left = later if self.eof else data[taken:]
         self.needs_input = not self._left and len(plain) < most
@@ -438,17 +438,17 @@ def _members(
         stream: it begins with a member.
         whole: after so many blocks the others are of one byte; None: none is.
     """
-    given = ended = 0
-    current, fresh, rest = decoder(), True, memoryview(b"")
+    members = ended = 0
+    current, fresh, unread = decoder(), True, memoryview(b"")
     while True:
-        single = whole is not None and given >= whole
+        single = whole is not None and members >= whole
         compressed = memoryview(b"")
         if current.needs_input:
-            rest = rest or memoryview(stream.read(READ_BYTES))
+            unread = unread or memoryview(stream.read(READ_BYTES))
             if fresh and ended:
-                rest = memoryview(bytes(rest).lstrip(b"\0"))
+                unread = memoryview(bytes(unread).lstrip(b"\0"))
             end = 1 if single else piece
-            compressed, rest = rest[:end], rest[end:]
+            compressed, unread = unread[:end], unread[end:]
             if not compressed:
                 if fresh and ended:
                     return
@@ -459,10 +459,10 @@ def _members(
         except (zlib.error, zstandard.ZstdError, OSError, ValueError) as error:
             raise _DamageError(str(error)) from error
         if plain:
-            given += 1
+            members += 1
             yield plain
         if current.eof:
-            rest = memoryview(current.unused_data + bytes(rest))
+            unread = memoryview(current.unused_data + bytes(unread))
             current, fresh, ended = decoder(), True, ended + 1
 
 
@@ -490,15 +490,15 @@ def _within_chunk(plain_bytes: int) -> None:
 
 
 def _exactly(stream: ByteStream, size: int, at_end: bytes | None = None) -> bytes:
-    found = b""
-    while len(found) < size:
-        more = stream.read(size - len(found))
+    data = b""
+    while len(data) < size:
+        more = stream.read(size - len(data))
         if not more:
-            if not found and at_end is not None:
+            if not data and at_end is not None:
                 return at_end
             raise EOFError
-        found += more
-    return found
+        data += more
+    return data
 
 
 _DECODERS: dict[str, Callable[[ByteStream, int | None], Iterator[bytes]]] = {

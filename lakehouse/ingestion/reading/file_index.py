@@ -107,13 +107,13 @@ def day(number: int) -> date:
     return _EPOCH + timedelta(days=number)
 
 
-def day_number(one: date) -> int:
+def day_number(day: date) -> int:
     """Days since the epoch."""
-    return (one - _EPOCH).days
+    return (day - _EPOCH).days
 
 
 def count_days(into: Counter[date], numbers: npt.NDArray[np.int64]) -> None:
     """Add how often each day occurs."""
     days, counts = np.unique(numbers, return_counts=True)
-    found = zip(days.tolist(), counts.tolist(), strict=True)
-    into.update({day(number): count for number, count in found})
+    by_number = zip(days.tolist(), counts.tolist(), strict=True)
+    into.update({day(number): count for number, count in by_number})

@@ -95,12 +95,12 @@ def look_at(stream: pa.NativeFile, path: str, source: Source, span: range) -> St
             return None
     lines, begins = 0, None
     for at, block in _blocks(stream, span):
-        if begins is None and (found := block.find(b"\n")) >= 0:
-            begins = at + found + 1
+        if begins is None and (end_of_line := block.find(b"\n")) >= 0:
+            begins = at + end_of_line + 1
         lines += block.count(b"\n")
     if delimiter and begins is not None:
         whole = _whole_lines(stream, range(begins, span.stop), source.max_line_bytes)
-        if not all(ends_its_records(one, delimiter) for one in whole):
+        if not all(ends_its_records(part, delimiter) for part in whole):
             return None
     return Stretch(lines, begins, header, text_format == "csv")
 
@@ -109,20 +109,20 @@ def parts_of(stretches: Sequence[Stretch | None], size: int) -> list[FilePart]:
     """The parts of a file from what its consecutive ranges have shown; none if it has to be whole.
 
     >>> shown = [Stretch(2, 4, b"", False), Stretch(1, 9, b"", False), Stretch(0, None, b"", False)]
-    >>> [(one.start, one.end, one.first_line) for one in parts_of(shown, 12)]
+    >>> [(part.start, part.end, part.first_line) for part in parts_of(shown, 12)]
     [(0, 9, 1), (9, 12, 4)]
     """
-    known = [one for one in stretches if one is not None]
-    if len(known) < len(stretches):
+    shown = [stretch for stretch in stretches if stretch is not None]
+    if len(shown) < len(stretches):
         return []
-    found: list[FilePart] = []
+    parts: list[FilePart] = []
     start, number, ended = 0, 1, 0
-    for at, one in enumerate(known):
-        if at and one.begins is not None and one.begins < size:
-            found.append(_part(start, one.begins, number, one))
-            start, number = one.begins, ended + 2
-        ended += one.lines
-    return [*found, _part(start, size, number, known[-1])] if known else []
+    for at, stretch in enumerate(shown):
+        if at and stretch.begins is not None and stretch.begins < size:
+            parts.append(_part(start, stretch.begins, number, stretch))
+            start, number = stretch.begins, ended + 2
+        ended += stretch.lines
+    return [*parts, _part(start, size, number, shown[-1])] if shown else []
 
 
 def _part(start: int, end: int, number: int, shown: Stretch) -> FilePart:
@@ -160,15 +160,15 @@ def _blocks(stream: pa.NativeFile, span: range) -> Iterator[tuple[int, bytes]]:
 
 def _whole_lines(stream: pa.NativeFile, span: range, max_line_bytes: int) -> Iterator[bytes]:
     """The lines that begin in a range, in blocks; of one that is too long its end."""
-    rest = b""
+    unfinished = b""
     for _, block in _blocks(stream, span):
-        text = rest + block
+        text = unfinished + block
         cut = text.rfind(b"\n") + 1
         yield text[:cut]
-        rest = text[cut:] if len(text) - cut <= max_line_bytes else b""
-    while rest and len(rest) <= max_line_bytes and (block := stream.read(READ_BYTES)):
+        unfinished = text[cut:] if len(text) - cut <= max_line_bytes else b""
+    while unfinished and len(unfinished) <= max_line_bytes and (block := stream.read(READ_BYTES)):
         end = block.find(b"\n")
-        rest += block if end < 0 else block[:end]
+        unfinished += block if end < 0 else block[:end]
         if end >= 0:
             break
-    yield rest
+    yield unfinished

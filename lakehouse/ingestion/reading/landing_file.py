@@ -105,9 +105,9 @@ def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None
     if _rewound_kind(stream, path, source) != "text" or not source.read.is_utf8:
         return None
     head = next(plain_blocks(stream, "text"), b"")
-    found = format_of(source, path, head)
-    whole = _knows_no_lines(head) if found == "jsonl" else not source.read.lines_are_records
-    return None if whole else found
+    text_format = format_of(source, path, head)
+    whole = _knows_no_lines(head) if text_format == "jsonl" else not source.read.lines_are_records
+    return None if whole else text_format
 
 
 def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
@@ -206,7 +206,7 @@ def format_of(source: Source, path: str, head: bytes) -> str:
     """`csv` or `jsonl`, which is JSON in any layout, by the source, the name, or the text."""
     if source.format != "auto":
         return source.format
-    suffixes = [one.lower() for one in PurePosixPath(path).suffixes]
+    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     while suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     if suffixes and suffixes[-1] in _JSON | _CSV:
@@ -229,14 +229,14 @@ def _is_array(head: bytes) -> bool:
     text = _begun(head)
     if not text.startswith(b"["):
         return False
-    first, ended, rest = text.partition(b"\n")
+    first, ended, later = text.partition(b"\n")
     if not ended:
         return True
     try:
         values = orjson.loads(first)
     except orjson.JSONDecodeError:
         return True
-    return not rest.strip() and any(isinstance(one, dict) for one in values)
+    return not later.strip() and any(isinstance(value, dict) for value in values)
 
 
 def _array_chunks(blocks: Iterable[bytes], encoding: str) -> Iterator[Chunk]:
@@ -299,13 +299,13 @@ def _avro_records(stream: pa.NativeFile, failed: list[Exception]) -> Iterator[An
 def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:
     first = 1
     while True:
-        some = [value for _, value in zip(range(CHUNK_ROWS), values, strict=False)]
-        if not some:
+        chunk = [value for _, value in zip(range(CHUNK_ROWS), values, strict=False)]
+        if not chunk:
             return
         rejects = Rejects()
         numbers: list[int] = []
         records: list[dict[str, object]] = []
-        for number, value in enumerate(some, start=first):
+        for number, value in enumerate(chunk, start=first):
             if isinstance(value, dict):
                 numbers.append(number)
                 records.append(value)
@@ -313,5 +313,5 @@ def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:
                 rejects.add(number, "malformed JSON", value.why, value.text)
             else:
                 rejects.add(number, "not a JSON object", type(value).__name__)
-        first += len(some)
+        first += len(chunk)
         yield Chunk(JsonRecords(numbers, records) if records else None, rejects)

@@ -59,11 +59,11 @@ class IndexedFiles:
     """What a worker found.
 
     Attributes:
-        found: one for each file.
+        files: what each holds.
         rejects: data files of the quarantine.
     """
 
-    found: list[IndexedFile] = field(default_factory=list)
+    files: list[IndexedFile] = field(default_factory=list)
     rejects: list[DataFile] = field(default_factory=list)
 
 
@@ -84,9 +84,9 @@ def index_files(
     result, rejects, clock = IndexedFiles(), QuarantineFiles(quarantine, task), reader.clock()
     try:
         with no_collection():
-            for one in pieces:
+            for piece in pieces:
                 rejects.begin()
-                result.found.append(_indexed(one, reader, clock, rejects))
+                result.files.append(_indexed(piece, reader, clock, rejects))
         result.rejects = rejects.finish()
     except BaseException:
         rejects.discard()
@@ -100,11 +100,11 @@ def joined(parts: Sequence[IndexedFile], source: Source) -> IndexedFile | None:
     That is one with a problem, or with more rejects or fields than the source allows.
     """
     whole = IndexedFile(parts[0].file, FileIndex())
-    for one in parts:
-        if whole.index is None or one.index is None or one.problem or one.lost:
+    for part in parts:
+        if whole.index is None or part.index is None or part.problem or part.lost:
             return None
         try:
-            whole.index.join(one.index, source)
+            whole.index.join(part.index, source)
         except BeyondLimitsError:
             return None
     whole.undated = 0 if whole.index is None else whole.index.undated
@@ -115,7 +115,7 @@ def _indexed(
     piece: FilePiece, reader: LandingReader, clock: EventClock, rejects: QuarantineFiles
 ) -> IndexedFile:
     file, source, begun = piece.file, reader.source, False
-    found = IndexedFile(file, index := FileIndex())
+    indexed = IndexedFile(file, index := FileIndex())
     whole = Rejects()
     try:
         with reader.open(file) as stream:
@@ -125,20 +125,20 @@ def _indexed(
                     rejects.add(index.add(chunk, source, clock), file.path)
             except BeyondLimitsError as error:
                 rejects.take_back()
-                found.undated = count_lines(stream, file.path, source)
-                found.index = None
-                found.problem = f"{error.reason}: {error.detail}; none of its lines is taken"
-                whole.add(None, error.reason, f"{error.detail}; {found.undated} lines")
+                indexed.undated = count_lines(stream, file.path, source)
+                indexed.index = None
+                indexed.problem = f"{error.reason}: {error.detail}; none of its lines is taken"
+                whole.add(None, error.reason, f"{error.detail}; {indexed.undated} lines")
             else:
-                found.undated = index.undated
+                indexed.undated = index.undated
     except UnreadableContentError as error:
-        found.undated = index.undated
-        found.problem = error.message[:_SHOWN]
+        indexed.undated = index.undated
+        indexed.problem = error.message[:_SHOWN]
         whole.add(None, error.reason, error.detail[:_SHOWN])
     except (OSError, StorageError) as error:
         return _lost(file, error, reader, begun=begun)
     rejects.add(whole, file.path)
-    return found
+    return indexed
 
 
 def _lost(

@@ -28,7 +28,7 @@ PART_BYTES_MIN = 8 << 20
 
 def task_count(files: Sequence[LandingFile], parallelism: int) -> int:
     """How many tasks keep every core busy, more when there is much to read."""
-    return max(2 * parallelism, sum(one.size_bytes for one in files) // TASK_BYTES)
+    return max(2 * parallelism, sum(file.size_bytes for file in files) // TASK_BYTES)
 
 
 def large_file_parts(
@@ -39,16 +39,16 @@ def large_file_parts(
 ) -> dict[LandingFile, list[FilePart]]:
     """The parts of those among the files that are large and can be read in parts."""
     count = task_count(files, spark.sparkContext.defaultParallelism)
-    size = max(PART_BYTES_MIN, sum(one.size_bytes for one in files) // count)
+    size = max(PART_BYTES_MIN, sum(file.size_bytes for file in files) // count)
     spans = {
-        one: [
-            range(start, min(start + size, one.size_bytes))
-            for start in range(0, one.size_bytes, size)
+        file: [
+            range(start, min(start + size, file.size_bytes))
+            for start in range(0, file.size_bytes, size)
         ]
-        for one in files
-        if one.size_bytes >= 2 * size
+        for file in files
+        if file.size_bytes >= 2 * size
     }
-    items = [(one, span) for one, found in spans.items() for span in found]
+    items = [(file, span) for file, ranges in spans.items() for span in ranges]
 
     def run(group: Sequence[tuple[LandingFile, range]], _task: str) -> list[Stretch | None]:
         return [_shown(reader, file, span) for file, span in group]
@@ -59,9 +59,10 @@ def large_file_parts(
     counted = on_workers(spark, groups, run, partial(progress, "tasks of counting lines"))
     shown = chain.from_iterable(counted)
     parts = {
-        one: parts_of([next(shown) for _ in found], one.size_bytes) for one, found in spans.items()
+        file: parts_of([next(shown) for _ in ranges], file.size_bytes)
+        for file, ranges in spans.items()
     }
-    return {one: found for one, found in parts.items() if len(found) > 1}
+    return {file: cut for file, cut in parts.items() if len(cut) > 1}
 
 
 def _shown(reader: LandingReader, file: LandingFile, span: range) -> Stretch | None:

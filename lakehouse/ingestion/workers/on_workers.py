@@ -45,13 +45,13 @@ def on_workers(
     """
     if not items:
         return []
-    given = tuple(items)
+    pieces = tuple(items)
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with marking():
-                    result = work(given[number], task_name())
+                    result = work(pieces[number], task_name())
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array([number], pa.int64()),
@@ -60,12 +60,12 @@ def on_workers(
                     schema=_SCHEMA,
                 )
 
-    frame = spark.range(0, len(given), 1, len(given))
-    with unmarking(), _watched(spark, len(given), progress):
+    frame = spark.range(0, len(pieces), 1, len(pieces))
+    with unmarking(), _watched(spark, len(pieces), progress):
         rows = map_batches(frame, run, "number long, result binary").toArrow()
     results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
     # what Spark's workers send is as trusted as the code that they are sent
-    return [pickle.loads(results[number]) for number in range(len(given))]  # noqa: S301
+    return [pickle.loads(results[number]) for number in range(len(pieces))]  # noqa: S301
 
 
 @contextmanager
@@ -84,8 +84,8 @@ def _watched(
         while not over.wait(_SECONDS):
             jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
             stages = [stage for job in jobs if job for stage in job.stageIds]
-            found = map(tracker.getStageInfo, stages)
-            progress(min(total, sum(one.numCompletedTasks for one in found if one)), total)
+            running = map(tracker.getStageInfo, stages)
+            progress(min(total, sum(stage.numCompletedTasks for stage in running if stage)), total)
 
     watcher = Thread(target=watch, daemon=True)
     context.setLocalProperty(_GROUP, group)

@@ -84,12 +84,12 @@ class QuarantineFiles:
         return self.files
 
     def discard(self) -> None:
-        """Delete every file: nobody has seen them."""
+        """Delete every file: no snapshot has them."""
         self._delete(self.files)
 
     def _delete(self, files: list[DataFile]) -> None:
         if files:
-            self._target.storage.delete([one.file_path for one in files])
+            self._target.storage.delete([file.file_path for file in files])
 
     def _write(self, batches: list[pa.RecordBatch]) -> None:
         if batches:

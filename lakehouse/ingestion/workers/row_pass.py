@@ -92,8 +92,8 @@ def take_rows(
 
     def batches() -> Iterator[pa.RecordBatch]:
         typer = RowTyper(reader.source, columns, reader.clock())
-        for one in tasks:
-            yield from row_batches(one, reader, typer, taken, rejects)
+        for task in tasks:
+            yield from row_batches(task, reader, typer, taken, rejects)
 
     try:
         with no_collection():
@@ -102,7 +102,7 @@ def take_rows(
     except BaseException:
         rejects.discard()
         if taken.rows:
-            raw.storage.delete([one.file_path for one in taken.rows])
+            raw.storage.delete([row.file_path for row in taken.rows])
         raise
     return taken
 
@@ -128,11 +128,11 @@ def row_batches(
             for chunk in _chunks(stream, task, reader):
                 if chunk.records is None:
                     continue
-                found = Rejects()
-                batch = typer.rows(chunk.records, path, task.days, lines, found)
-                rejected.update(found.days)
+                of_chunk = Rejects()
+                batch = typer.rows(chunk.records, path, task.days, lines, of_chunk)
+                rejected.update(of_chunk.days)
                 if rejects is not None:
-                    rejects.add(found, path)
+                    rejects.add(of_chunk, path)
                 if batch is not None:
                     if rescue is not None:
                         taken.rescued += batch.num_rows - batch[rescue].null_count

@@ -52,27 +52,27 @@ def first_pass(
 ) -> IndexedFiles:
     """Index files."""
     parts = large_file_parts(spark, reader, files, progress)
-    whole = [FilePiece(one) for one in files if one not in parts]
-    pieces = [[FilePiece(one, part)] for one, cut in parts.items() for part in cut]
+    whole = [FilePiece(file) for file in files if file not in parts]
+    pieces = [[FilePiece(file, part)] for file, cut in parts.items() for part in cut]
     groups = grouped(whole, _parallelism(spark))
     done = _indexed(spark, reader, [*groups, *pieces], quarantine, progress)
     of_parts, done = iter(done[len(groups) :]), done[: len(groups)]
     again: list[list[FilePiece]] = []
     for file, cut in parts.items():
         results = [next(of_parts) for _ in cut]
-        rejects = [one for result in results for one in result.rejects]
-        one = joined([result.found[0] for result in results], reader.source)
-        if one is not None:
-            done.append(IndexedFiles([one], rejects))
+        rejects = [reject for result in results for reject in result.rejects]
+        index = joined([result.files[0] for result in results], reader.source)
+        if index is not None:
+            done.append(IndexedFiles([index], rejects))
             continue
         again.append([FilePiece(file)])
         quarantine.storage.delete([reject.file_path for reject in rejects])
     done += _indexed(spark, reader, again, quarantine, progress)
-    found = IndexedFiles()
+    indexed = IndexedFiles()
     for result in done:
-        found.found += result.found
-        found.rejects += result.rejects
-    return found
+        indexed.files += result.files
+        indexed.rejects += result.rejects
+    return indexed
 
 
 def _indexed(
@@ -104,8 +104,8 @@ def second_pass(
 
     taken = TakenRows()
     groups = _groups(spark, reader, tasks, progress)
-    for one in on_workers(spark, groups, run, partial(progress, "tasks of writing rows")):
-        taken.add(one)
+    for rows in on_workers(spark, groups, run, partial(progress, "tasks of writing rows")):
+        taken.add(rows)
     return taken
 
 
@@ -122,7 +122,7 @@ def distinct_rows(
 
     def run(batches: Batches) -> Batches:
         typer = RowTyper(reader.source, columns, reader.clock())
-        for number in (one for batch in batches for one in batch.column(0).to_pylist()):
+        for number in (value for batch in batches for value in batch.column(0).to_pylist()):
             for task in groups[number]:
                 yield from row_batches(task, reader, typer, TakenRows(), None)
 
@@ -155,9 +155,9 @@ def _groups(
     progress: Progress = no_progress,
 ) -> list[list[FileTask]]:
     """Files in groups, large ones in parts."""
-    parts = large_file_parts(spark, reader, [one.file for one in tasks], progress)
-    whole = [one for one in tasks if one.file not in parts]
-    cut = [[replace(one, part=part)] for one in tasks for part in parts.get(one.file, ())]
+    parts = large_file_parts(spark, reader, [task.file for task in tasks], progress)
+    whole = [task for task in tasks if task.file not in parts]
+    cut = [[replace(task, part=part)] for task in tasks for part in parts.get(task.file, ())]
     return grouped(whole, _parallelism(spark)) + cut
 
 
@@ -167,16 +167,16 @@ def grouped(items: Sequence[Item], parallelism: int) -> list[list[Item]]:
     Neighbours are likely to carry the same days, so that a worker writes few files. There are as
     many groups as keep every core busy, and more when there is much to read.
     """
-    ordered = sorted(items, key=lambda one: one.file.path)
-    total = sum(one.file.size_bytes for one in ordered)
-    count = max(1, min(len(ordered), task_count([one.file for one in ordered], parallelism)))
+    ordered = sorted(items, key=lambda item: item.file.path)
+    total = sum(item.file.size_bytes for item in ordered)
+    count = max(1, min(len(ordered), task_count([item.file for item in ordered], parallelism)))
     groups: list[list[Item]] = []
     size, target = 0.0, total / count
-    for one in ordered:
-        if not groups or size + one.file.size_bytes / 2 > target * len(groups):
+    for item in ordered:
+        if not groups or size + item.file.size_bytes / 2 > target * len(groups):
             groups.append([])
-        groups[-1].append(one)
-        size += one.file.size_bytes
+        groups[-1].append(item)
+        size += item.file.size_bytes
     return groups
 
 

@@ -197,11 +197,11 @@ def rank(
     Partitions that were written just now are among them: who asks for advice decides.
     """
     model = cost or CostModel()
-    asked = dataclasses.replace(policy, skip_recent_ms=0)
+    ranking_policy = dataclasses.replace(policy, skip_recent_ms=0)
     gains = compaction_gains(
-        health.partitions, asked, target_bytes=health.target_bytes, now_ms=now_ms
+        health.partitions, ranking_policy, target_bytes=health.target_bytes, now_ms=now_ms
     )
-    found = [
+    actions = [
         Choice(
             kind=ActionKind.COMPACT,
             partition=gain.partition.partition,
@@ -213,7 +213,7 @@ def rank(
         for gain in gains
     ]
     if health.manifests > policy.max_manifests:
-        found.append(
+        actions.append(
             _whole(
                 ActionKind.REWRITE_MANIFESTS,
                 health.manifests - policy.max_manifests,
@@ -227,7 +227,7 @@ def rank(
             f"{health.expirable_snapshots:,} snapshots and refs beyond retention, each with a "
             "manifest list at least"
         )
-        found.append(
+        actions.append(
             _whole(ActionKind.EXPIRE, health.expirable_snapshots, health.manifest_bytes, why, model)
         )
     if health.disk is not None and health.disk.orphan_bytes:
@@ -235,8 +235,15 @@ def rank(
             f"{human_bytes(health.disk.orphan_bytes)} that nothing names, moved to the trash first"
         )
         files = health.disk.unreferenced_files
-        found.append(_whole(ActionKind.REMOVE_ORPHANS, files, health.disk.orphan_bytes, why, model))
-    return tuple(sorted(found, key=lambda one: (-one.files_per_gb, one.bytes, one.partition)))
+        actions.append(
+            _whole(ActionKind.REMOVE_ORPHANS, files, health.disk.orphan_bytes, why, model)
+        )
+    return tuple(
+        sorted(
+            actions,
+            key=lambda partition: (-partition.files_per_gb, partition.bytes, partition.partition),
+        )
+    )
 
 
 def _whole(kind: ActionKind, files: int, size: int, why: str, model: CostModel) -> Choice:
@@ -250,8 +257,8 @@ def _whole(kind: ActionKind, files: int, size: int, why: str, model: CostModel) 
     )
 
 
-def _evidence(one: Recommendation) -> str:
+def _evidence(recommendation: Recommendation) -> str:
     return ", ".join(
         f"{name} {value:,.2f}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in one.evidence.items()
+        for name, value in recommendation.evidence.items()
     )

@@ -110,33 +110,33 @@ def _sort_order(
         if not _is_bucket(field)
     }
     for name in filters:
-        found = layout.column(name)
+        overlap = layout.column(name)
         if names and name == names[0]:
             return
         if (
             name not in partitioned
-            and found is not None
-            and found.files >= _FEW_FILES
-            and found.share > _OVERLAPPING
+            and overlap is not None
+            and overlap.files >= _FEW_FILES
+            and overlap.share > _OVERLAPPING
         ):
             yield Recommendation(
                 subject="sort order",
                 current=current,
-                proposed=", ".join([name, *(one for one in names if one != name)]),
+                proposed=", ".join([name, *(other for other in names if other != name)]),
                 why=(
                     f"queries filter by {name}, and a value of it lies in the range of "
-                    f"{found.share:.0%} of a partition's files"
+                    f"{overlap.share:.0%} of a partition's files"
                 ),
-                evidence=_overlap(found),
+                evidence=_overlap(overlap),
             )
             return
 
 
-def _overlap(found: ColumnOverlap) -> Evidence:
+def _overlap(overlap: ColumnOverlap) -> Evidence:
     return {
-        "files": found.files,
-        "files around a value": found.depth,
-        "overlapping pairs": found.share,
+        "files": overlap.files,
+        "files around a value": overlap.depth,
+        "overlapping pairs": overlap.share,
     }
 
 
@@ -161,7 +161,7 @@ def _partitioning(
     # small ones of fresh periods go by themselves where closed periods are laid out coarser
     small = coarsest is None and _are_small(sizes, health)
     large = typical > _LARGE_PARTITION * health.target_bytes
-    buckets = next((one for one in spec.fields if _is_bucket(one)), None)
+    buckets = next((term for term in spec.fields if _is_bucket(term)), None)
     if buckets is not None:
         position = spec.fields.index(buckets)
         totals = [0] * _count(buckets)
@@ -177,12 +177,12 @@ def _partitioning(
         yield from _buckets(
             buckets, metadata, typical / health.target_bytes, skew, evidence, small=small
         )
-    grain = next((one for one in spec.fields if isinstance(one.transform, _TIMES)), None)
+    grain = next((term for term in spec.fields if isinstance(term.transform, _TIMES)), None)
     if grain is not None and (buckets is None or _count(buckets) == 1 or not small):
         yield from _grain(grain, metadata, evidence, small=small, large=large)
     if grain is None and buckets is None and small:
         field = next(
-            (one for one in spec.fields if isinstance(one.transform, IdentityTransform)), None
+            (term for term in spec.fields if isinstance(term.transform, IdentityTransform)), None
         )
         if field is not None:
             name = metadata.schema().find_column_name(field.source_id)
@@ -212,8 +212,8 @@ def _closed_periods(
         "target file": human_bytes(health.target_bytes),
     }
     for field in filter(is_time, spec.fields):
-        for one in _grain(field, metadata, evidence, small=True, large=False):
-            yield dataclasses.replace(one, subject="layout by age")
+        for recommendation in _grain(field, metadata, evidence, small=True, large=False):
+            yield dataclasses.replace(recommendation, subject="layout by age")
 
 
 def _sizes(health: TableHealth, spec: PartitionSpec) -> list[int]:
@@ -261,9 +261,9 @@ def _buckets(
             "rows"
         )
         proposed = f"buckets of another column than {name}, or none"
-        found = {**evidence, "largest bucket / mean": skew}
+        with_skew = {**evidence, "largest bucket / mean": skew}
         yield Recommendation(
-            subject="bucket count", current=current, proposed=proposed, why=why, evidence=found
+            subject="bucket count", current=current, proposed=proposed, why=why, evidence=with_skew
         )
 
 

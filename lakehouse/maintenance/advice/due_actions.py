@@ -157,14 +157,14 @@ def compaction_gains(
 
     Those that `rests` refuses are left out.
     """
-    found: list[Gain] = []
+    gains: list[Gain] = []
     for partition in partitions:
         if not rests(partition, policy, now_ms):
             continue
         if deletes_to_apply(partition, policy):
             files = _count(partition.delete_files, "delete file")
             reason = f"{partition.deleted_records:,} deleted rows in {files}"
-            found.append(
+            gains.append(
                 Gain(
                     partition=partition,
                     files=partition.removable_files + partition.delete_files,
@@ -179,7 +179,7 @@ def compaction_gains(
                 f"{_count(partition.small_files, 'small file')} become "
                 f"{partition.small_files - partition.removable_files:,}"
             )
-            found.append(
+            gains.append(
                 Gain(
                     partition=partition,
                     files=partition.removable_files,
@@ -187,7 +187,7 @@ def compaction_gains(
                     reason=reason,
                 )
             )
-    return sorted(found, key=lambda gain: (-gain.files_per_byte, gain.partition.partition))
+    return sorted(gains, key=lambda gain: (-gain.files_per_byte, gain.partition.partition))
 
 
 def rests(partition: PartitionHealth, policy: MaintenancePolicy, now_ms: int) -> bool:
@@ -281,11 +281,11 @@ def _alerts(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> Iter
         ("bytes of data files", health.bytes, policy.quota_bytes),
         ("snapshots", health.snapshots, policy.quota_snapshots),
     )
-    for what, found, quota in quotas:
-        if quota and found > quota:
-            reason = f"{found:,} {what}, the quota is {quota:,}"
-            yield Action(kind=ActionKind.ALERT, amount=found - quota, reason=reason, due_ms=now_ms)
+    for what, count, quota in quotas:
+        if quota and count > quota:
+            reason = f"{count:,} {what}, the quota is {quota:,}"
+            yield Action(kind=ActionKind.ALERT, amount=count - quota, reason=reason, due_ms=now_ms)
 
 
-def _count(count: int, one: str, many: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def _count(count: int, singular: str, many: str | None = None) -> str:
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"

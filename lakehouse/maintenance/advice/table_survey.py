@@ -58,9 +58,10 @@ def advise_table(
         ]
     unknown = [name for name in filters if name not in metadata.schema().column_names]
     if unknown:
-        known = ", ".join(metadata.schema().column_names)
+        columns = ", ".join(metadata.schema().column_names)
         raise InvalidInputError(
-            f"Table {identifier} has no column {unknown[0]}; it has {known}", table=str(identifier)
+            f"Table {identifier} has no column {unknown[0]}; it has {columns}",
+            table=str(identifier),
         )
     policy = policy_of(metadata.properties, project)
     health = table_health(

@@ -309,12 +309,13 @@ def _with_specs(
         tuple(AddPartitionSpec(spec) for spec in adding),
         (AssertCurrentSchemaId(base.metadata.current_schema_id),),
     )
-    there = transaction.commit().version.metadata.partition_specs
+    specs_now = transaction.commit().version.metadata.partition_specs
     # another writer may have added some meanwhile, so ids may be others than planned
-    given = {
-        spec.spec_id: next(one for one in there if one.compatible_with(spec)) for spec in adding
+    spec_ids = {
+        spec.spec_id: next(other for other in specs_now if other.compatible_with(spec))
+        for spec in adding
     }
-    return specs | given
+    return specs | spec_ids
 
 
 def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:

@@ -53,7 +53,7 @@ class CompactionPlan(Report):
         groups: the work, most files removed first.
         delete_uses: for every delete file, how many live data files it applies to.
         dangling: delete files that apply to no live data file; they leave with the first commit.
-        unknown_partitions: asked for, and without a file.
+        unknown_partitions: given, but without a file.
         layout: where files of closed periods belong.
     """
 
@@ -314,10 +314,10 @@ def new_sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortO
         return UNSORTED_SORT_ORDER
     if not options.sort_by:
         return metadata.write_sort_order()
-    asked = parse_sort_order(options.sort_by, metadata.schema())
+    order_wanted = parse_sort_order(options.sort_by, metadata.schema())
     return next(
-        (order for order in metadata.sort_orders if order.fields == asked.fields),
-        SortOrder(*asked.fields, order_id=0),
+        (order for order in metadata.sort_orders if order.fields == order_wanted.fields),
+        SortOrder(*order_wanted.fields, order_id=0),
     )
 
 
@@ -351,7 +351,7 @@ def _unused_deletes(
     runs beside this one keeps the number of the snapshot it began with, whose files such a delete
     would still have applied to.
     """
-    found: list[DataFile] = []
+    unused: list[DataFile] = []
     listed = [
         manifest
         for manifest in load_manifests(storage, snapshot)
@@ -359,8 +359,8 @@ def _unused_deletes(
     ]
     for entries in ManifestReader.of(storage, metadata).entries_of_all(listed):
         live = entries.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
-        found += [file for file in live.to_data_files() if not uses[delete_key(file)]]
-    return tuple(found)
+        unused += [file for file in live.to_data_files() if not uses[delete_key(file)]]
+    return tuple(unused)
 
 
 def _recent_sequence_number(

@@ -285,10 +285,10 @@ def _overflowing(tasks: Iterable[FileScanTask], width: int) -> list[FileScanTask
         tiers.setdefault(_tier(task.data_file.record_count, width), []).append(task)
     chosen: list[FileScanTask] = []
     for tier in range(max(tiers) + 1):
-        own = tiers.get(tier, [])
+        of_tier = tiers.get(tier, [])
         joined = sum(task.data_file.record_count for task in chosen)
-        if len(own) + (bool(chosen) and _tier(joined, width) == tier) >= width:
-            chosen += own
+        if len(of_tier) + (bool(chosen) and _tier(joined, width) == tier) >= width:
+            chosen += of_tier
     return sorted(chosen, key=lambda task: (task.sequence_number, task.data_file.file_path))
 
 
@@ -307,7 +307,7 @@ def _key(file: DataFile, layout: LayoutByAge) -> tuple[Any, ...]:
 
 def _ordered(file: DataFile) -> tuple[Any, ...]:
     """Files of a period in the order of their own partitions."""
-    return (file.spec_id, *((one is not None, one) for one in file.partition))
+    return (file.spec_id, *((value is not None, value) for value in file.partition))
 
 
 def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
@@ -315,7 +315,7 @@ def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
     chosen: list[FileGroup] = []
     left = budget_bytes
     for group in sorted(
-        groups, key=lambda one: (one.expected_files - len(one.tasks)) / max(1, one.bytes)
+        groups, key=lambda group: (group.expected_files - len(group.tasks)) / max(1, group.bytes)
     ):
         if group.bytes <= left:
             chosen.append(group)
@@ -438,9 +438,9 @@ def output_file_count(
     """
     if total_bytes <= target_bytes:
         return 1
-    whole, rest = divmod(total_bytes, target_bytes)
-    if rest == 0:
+    whole, remainder = divmod(total_bytes, target_bytes)
+    if remainder == 0:
         return whole
-    if rest >= min_ratio * target_bytes or total_bytes / whole > max_ratio * target_bytes:
+    if remainder >= min_ratio * target_bytes or total_bytes / whole > max_ratio * target_bytes:
         return whole + 1
     return whole

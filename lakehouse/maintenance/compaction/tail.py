@@ -43,7 +43,7 @@ class Tail:
         files: Sequence[DataFile],
         environment: Environment,
     ) -> bool:
-        """Files were added; of a partition that is met first nobody knows how many it has.
+        """Files were added; how many a newly met partition has is unknown.
 
         Returns:
             whether files were joined, so that the table has a newer version.

@@ -31,7 +31,7 @@ class DiskUse:
         historical_files, historical_bytes: what only other snapshots reach, earlier metadata files.
         unreferenced_files, unreferenced_bytes: what nothing reaches, the trash and files of running
             writers too.
-        orphan_bytes: the part of it that is older than the age asked for.
+        orphan_bytes: the part of it that is older than the given age.
     """
 
     live_files: int = 0

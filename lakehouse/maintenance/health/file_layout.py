@@ -88,40 +88,43 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
     parts = [_live_data(entries) for entries in manifests]
     by_spec = _by_spec(part for part in parts if len(part))
     counts = (
-        np.concatenate([np.bincount(_groups(one)) for one in by_spec])
+        np.concatenate([np.bincount(_groups(files)) for files in by_spec])
         if by_spec
         else np.zeros(0, np.int64)
     )
     names = {
         field_id: name
         for field_id, name in (
-            (one, metadata.schema().find_column_name(one)) for one in metadata.schema().field_ids
+            (number, metadata.schema().find_column_name(number))
+            for number in metadata.schema().field_ids
         )
         if name is not None and isinstance(metadata.schema().find_type(field_id), PrimitiveType)
     }
-    found = (column_overlap(by_spec, field_id, name) for field_id, name in names.items())
+    overlaps = (column_overlap(by_spec, field_id, name) for field_id, name in names.items())
     offsets = [
-        pc.list_value_length(one.table["split_offsets"]).combine_chunks()
-        for one in by_spec
-        if "split_offsets" in one.table.column_names
+        pc.list_value_length(files.table["split_offsets"]).combine_chunks()
+        for files in by_spec
+        if "split_offsets" in files.table.column_names
     ]
     sizes = [
-        one.table["file_size_in_bytes"]
-        for one in by_spec
-        if "split_offsets" in one.table.column_names
+        files.table["file_size_in_bytes"]
+        for files in by_spec
+        if "split_offsets" in files.table.column_names
     ]
-    known = [pc.greater(pc.fill_null(offset, 0), 0) for offset in offsets]
+    have_offsets = [pc.greater(pc.fill_null(offset, 0), 0) for offset in offsets]
     return Layout(
         columns=tuple(
             sorted(
-                (one for one in found if one is not None), key=lambda one: (one.share, one.column)
+                (overlap for overlap in overlaps if overlap is not None),
+                key=lambda overlap: (overlap.share, overlap.column),
             )
         ),
         mean_files_per_partition=float(counts.mean()) if len(counts) else 0.0,
         row_groups=sum(pc.sum(offset).as_py() or 0 for offset in offsets),
-        row_group_files=sum(pc.sum(one).as_py() or 0 for one in known),
+        row_group_files=sum(pc.sum(count).as_py() or 0 for count in have_offsets),
         row_group_bytes=sum(
-            pc.sum(size.filter(mask)).as_py() or 0 for size, mask in zip(sizes, known, strict=True)
+            pc.sum(size.filter(mask)).as_py() or 0
+            for size, mask in zip(sizes, have_offsets, strict=True)
         ),
     )
 
@@ -237,7 +240,7 @@ def _live_data(entries: Entries) -> Entries:
 
 
 def _by_spec(parts: Iterable[Entries]) -> list[Entries]:
-    found: dict[int, list[Entries]] = {}
+    by_spec: dict[int, list[Entries]] = {}
     for part in parts:
-        found.setdefault(part.spec.spec_id, []).append(part)
-    return [Entries.concat(members) for members in found.values()]
+        by_spec.setdefault(part.spec.spec_id, []).append(part)
+    return [Entries.concat(members) for members in by_spec.values()]

@@ -1,4 +1,4 @@
-"""What queries of a table asked for and what planning skipped for them, from scan reports.
+"""What queries of a table filtered by and what planning skipped for them, from scan reports.
 
 Pure: reports in.
 
@@ -68,8 +68,8 @@ class ScanUse:
         filtered = [
             predicate for predicate in self.predicates if predicate.predicate != _EVERYTHING
         ]
-        files = sum(one.files for one in filtered)
-        return 1 - sum(one.planned for one in filtered) / files if files else 0.0
+        files = sum(report.files for report in filtered)
+        return 1 - sum(report.planned for report in filtered) / files if files else 0.0
 
 
 def scan_use(reports: Iterable[Mapping[str, Any]], table: str, columns: Sequence[str]) -> ScanUse:
@@ -80,16 +80,16 @@ def scan_use(reports: Iterable[Mapping[str, Any]], table: str, columns: Sequence
         table: dotted name of the one that is asked about.
         columns: its full column names, to find them in predicates.
     """
-    known = set(columns)
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    names = set(columns)
+    by_shape: dict[str, list[Mapping[str, Any]]] = {}
     filtered: Counter[str] = Counter()
     times: list[int] = []
     for report in reports:
         if report.get("table") != table:
             continue
         shape = predicate_shape(report.get("predicate") or _EVERYTHING)
-        found.setdefault(shape, []).append(report)
-        filtered.update({name for name in _NAME.findall(shape) if name in known})
+        by_shape.setdefault(shape, []).append(report)
+        filtered.update({name for name in _NAME.findall(shape) if name in names})
         times.append(_planned_ms(report))
     uses = [
         PredicateUse(
@@ -103,13 +103,15 @@ def scan_use(reports: Iterable[Mapping[str, Any]], table: str, columns: Sequence
             ),
             planning_ms=round(median(member.get("planning_ms") or 0.0 for member in members), 3),
         )
-        for shape, members in found.items()
+        for shape, members in by_shape.items()
     ]
-    every = [member.get("planning_ms") or 0.0 for members in found.values() for member in members]
+    every = [
+        member.get("planning_ms") or 0.0 for members in by_shape.values() for member in members
+    ]
     return ScanUse(
         scans=len(every),
         first_ms=min(times, default=None),
-        predicates=tuple(sorted(uses, key=lambda one: (-one.scans, one.predicate))),
+        predicates=tuple(sorted(uses, key=lambda use: (-use.scans, use.predicate))),
         columns=tuple(sorted(filtered.items(), key=lambda item: (-item[1], item[0]))),
         planning_ms=round(median(every), 3) if every else 0.0,
     )

@@ -102,7 +102,7 @@ class TableHealth(Report):
         skew: bytes of the largest partition / bytes of the mean partition.
         partitions: those with the most removable files first.
         disk: bytes by what needs them; None when the files were not listed.
-        scans: what queries asked for and what was skipped for them; None without scan reports.
+        scans: what queries filtered by and what planning skipped; None without scan reports.
     """
 
     identifier: Identifier
@@ -293,7 +293,7 @@ def health(
         else None
     )
     metadata_bytes = catalog.storage(version.metadata.location).size(version.metadata_location)
-    found = table_health(
+    report = table_health(
         identifier,
         version.metadata,
         manifests,
@@ -304,9 +304,10 @@ def health(
         disk=disk,
     )
     if scan_reports is None:
-        return found
+        return report
     return dataclasses.replace(
-        found, scans=scan_use(scan_reports, str(identifier), version.metadata.schema().column_names)
+        report,
+        scans=scan_use(scan_reports, str(identifier), version.metadata.schema().column_names),
     )
 
 
@@ -381,8 +382,19 @@ def partition_health(
             spec, values = layout.place(spec_id, partition)
             key = partition_key(spec.spec_id, values)
             sums.setdefault(key, _Sums(spec, values)).add(row)
-    found = [one.health(metadata.schema(), target_bytes, committed) for one in sums.values()]
-    return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
+    partitions = [
+        partition.health(metadata.schema(), target_bytes, committed) for partition in sums.values()
+    ]
+    return tuple(
+        sorted(
+            partitions,
+            key=lambda partition: (
+                -partition.removable_files,
+                -partition.bytes,
+                partition.partition,
+            ),
+        )
+    )
 
 
 _MEASURED = (
@@ -472,7 +484,7 @@ class _Sums:
         self._sums.update({name: row[f"{name}_sum"] for name in _SUMS})
         self._entropy += row["entropy_sum"]
         self._newest = max(self._newest, row["sequence_number_max"] or 0)
-        waiting = [one for one in (self._waiting, row["waiting_min"]) if one is not None]
+        waiting = [time for time in (self._waiting, row["waiting_min"]) if time is not None]
         self._waiting = min(waiting, default=None)
 
     def health(
@@ -504,7 +516,8 @@ def _totals(partitions: Sequence[PartitionHealth]) -> dict[str, Any]:
     mean = sums["bytes"] / len(partitions) if partitions else 0
     return {
         **sums,
-        "entropy": sum(one.entropy * one.data_files for one in partitions) / sums["data_files"]
+        "entropy": sum(partition.entropy * partition.data_files for partition in partitions)
+        / sums["data_files"]
         if sums["data_files"]
         else 0.0,
         "delete_ratio": sums["deleted_records"] / sums["records"] if sums["records"] else 0.0,

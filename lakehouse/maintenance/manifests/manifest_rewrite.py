@@ -262,12 +262,12 @@ def manifest_overlap(
     for group in groups.values():
         ranges = [_range(manifest) for manifest in group]
         count += len(ranges)
-        known = [found for found in ranges if found is not None]
-        unknown = len(ranges) - len(known)
-        lows, highs = sorted(low for low, _ in known), sorted(high for _, high in known)
+        bounded = [range_ for range_ in ranges if range_ is not None]
+        unknown = len(ranges) - len(bounded)
+        lows, highs = sorted(low for low, _ in bounded), sorted(high for _, high in bounded)
         # those that begin before it ends, less those that end before it begins
-        around = sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in known)
-        total += unknown * len(ranges) + unknown * len(known) + around
+        around = sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in bounded)
+        total += unknown * len(ranges) + unknown * len(bounded) + around
     return total / count if count else 0.0
 
 

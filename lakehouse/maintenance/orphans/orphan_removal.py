@@ -287,8 +287,8 @@ def execute_orphan_removal(
     still = {info.location: info for info in storage.list(location)}
     homes = {info.location: _home(info, location, keys) for info in plan.purges}
     neighbours = find_neighbours(catalog, plan.identifier, [location], still.values(), keys)
-    asked = [*(info.location for info in plan.orphans), *homes.values()]
-    theirs = neighbours.reached(catalog, asked)
+    locations = [*(info.location for info in plan.orphans), *homes.values()]
+    theirs = neighbours.reached(catalog, locations)
     orphans = [
         info
         for info in plan.orphans

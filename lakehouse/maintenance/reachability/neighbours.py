@@ -53,8 +53,8 @@ class Neighbours:
 
         Every read error propagates.
         """
-        asked = {self.keys.key(location): location for location in locations}
-        return {asked[key] for _, key in self.named(catalog) if key in asked} if asked else set()
+        by_key = {self.keys.key(location): location for location in locations}
+        return {by_key[key] for _, key in self.named(catalog) if key in by_key} if by_key else set()
 
     def named(self, catalog: Catalog) -> Iterator[tuple[TableVersion, str]]:
         """(table, key) of every file in the folders seen from that another table names."""
@@ -92,7 +92,7 @@ def find_neighbours(
     well, of this catalog or not.
     """
     keys = keys or LocationKeys()
-    ours = tuple(keys.key(one).rstrip("/") + "/" for one in around)
+    ours = tuple(keys.key(location).rstrip("/") + "/" for location in around)
     versions = tuple(catalog.load(other) for other in walk_tables(catalog) if other != identifier)
     theirs = {
         keys.key(root).rstrip("/") + "/"
@@ -101,8 +101,8 @@ def find_neighbours(
     }
     for info in listed:
         if info.location.endswith((".metadata.json", ".metadata.json.gz")):
-            root, found, _ = keys.key(info.location).rpartition("/metadata/")
-            if found:
+            root, in_metadata, _ = keys.key(info.location).rpartition("/metadata/")
+            if in_metadata:
                 theirs.add(root + "/")
     folders = sorted(their for their in theirs if their.startswith(ours) and their not in ours)
     return Neighbours(ours, tuple(folders), versions, keys)

@@ -66,7 +66,7 @@ class Unreachable:
             kind: {location: size for location, size in found.items() if not refused(location)}
             for kind, found in self.files.items()
         }
-        return Unreachable({kind: found for kind, found in files.items() if found}, self.missing)
+        return Unreachable({kind: sizes for kind, sizes in files.items() if sizes}, self.missing)
 
     def locations(self) -> list[str]:
         """All locations, leaves first."""
@@ -75,12 +75,12 @@ class Unreachable:
     @property
     def count(self) -> int:
         """Number of files."""
-        return sum(len(found) for found in self.files.values())
+        return sum(len(sizes) for sizes in self.files.values())
 
     @property
     def bytes(self) -> int:
         """Known bytes."""
-        return sum(sum(found.values()) for found in self.files.values())
+        return sum(sum(sizes.values()) for sizes in self.files.values())
 
 
 def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8) -> Iterator[R]:
@@ -112,31 +112,33 @@ def statistics_locations(
 ) -> dict[str, int]:
     """Location -> bytes of statistics files, table's and partitions', of all or given snapshots."""
     wanted = None if snapshot_ids is None else set(snapshot_ids)
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for record in (*metadata.statistics, *metadata.partition_statistics):
         if wanted is None or record.get("snapshot-id") in wanted:
-            found[str(record["statistics-path"])] = int(record.get("file-size-in-bytes") or 0)
-    return found
+            sizes[str(record["statistics-path"])] = int(record.get("file-size-in-bytes") or 0)
+    return sizes
 
 
 @dataclass(slots=True)
 class _Candidates:
     keys: LocationKeys
-    found: dict[FileKind, dict[str, tuple[str, int]]] = field(
+    locations: dict[FileKind, dict[str, tuple[str, int]]] = field(
         default_factory=lambda: {kind: {} for kind in FileKind}
     )
 
     def add(self, kind: FileKind, location: str, size: int) -> None:
-        self.found[kind][self.keys.key(location)] = (location, size)
+        self.locations[kind][self.keys.key(location)] = (location, size)
 
     def keep(self, location: str) -> None:
         key = self.keys.key(location)
-        for locations in self.found.values():
+        for locations in self.locations.values():
             locations.pop(key, None)
 
     def unreachable(self, missing: Sequence[str]) -> Unreachable:
         files = {
-            kind: dict(locations.values()) for kind, locations in self.found.items() if locations
+            kind: dict(locations.values())
+            for kind, locations in self.locations.items()
+            if locations
         }
         return Unreachable(files=files, missing=tuple(missing))
 
@@ -189,7 +191,7 @@ def unreachable_files(
         candidates.keep(location)
 
     _expired_files(list(manifests.values()), candidates, walker, missing)
-    if candidates.found[FileKind.DATA] or candidates.found[FileKind.DELETES]:
+    if candidates.locations[FileKind.DATA] or candidates.locations[FileKind.DELETES]:
         for files in in_parallel(
             lambda manifest: list(walker.live_files(manifest)), list(kept_manifests.values())
         ):
@@ -281,8 +283,8 @@ def iterate_reachable(
             return list(files(manifest))
         return [file.location for file in walker.live_files(manifest)]
 
-    for found in in_parallel(live, list(manifests.values())):
-        yield from found
+    for of_manifest in in_parallel(live, list(manifests.values())):
+        yield from of_manifest
 
 
 def reachable_keys(

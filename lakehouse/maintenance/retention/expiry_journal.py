@@ -44,7 +44,7 @@ class Expired:
 def expired_of(metadata: TableMetadata, snapshot_ids: Sequence[int]) -> Expired:
     """These snapshots and their statistics. Raises NoSuchSnapshotError."""
     return Expired(
-        [metadata.snapshot(one) for one in snapshot_ids],
+        [metadata.snapshot(snapshot_id) for snapshot_id in snapshot_ids],
         statistics_locations(metadata, snapshot_ids),
     )
 
@@ -100,8 +100,10 @@ class Journal:
             before = read_metadata(storage, self.metadata_location)
         except NoSuchFileError:
             return None
-        known = all(before.snapshot_or_none(one) is not None for one in self.snapshot_ids)
-        if before.table_uuid != version.metadata.table_uuid or not known:
+        has_all = all(
+            before.snapshot_or_none(snapshot_id) is not None for snapshot_id in self.snapshot_ids
+        )
+        if before.table_uuid != version.metadata.table_uuid or not has_all:
             return None
         return expired_of(before, self.snapshot_ids)
 
@@ -118,12 +120,12 @@ def read_journals(storage: Storage, metadata: TableMetadata) -> Iterator[Journal
         CorruptMetadataError: a journal cannot be read; delete it after a look, orphan removal will
             find its files.
     """
-    found = [
+    journals = [
         info
         for info in storage.list(f"{metadata.location.rstrip('/')}/metadata")
         if is_journal(info.location)
     ]
-    for info in sorted(found, key=lambda info: (info.modified_ms, info.location)):
+    for info in sorted(journals, key=lambda info: (info.modified_ms, info.location)):
         try:
             journal = _parse(info.location, storage.read(info.location))
         except NoSuchFileError:
@@ -141,7 +143,9 @@ def _parse(location: str, data: bytes) -> Journal:
             table_uuid=str(document["table-uuid"]),
             created_ms=int(document["created-ms"]),
             metadata_location=str(document["metadata-location"]) if is_known else "",
-            snapshot_ids=tuple(int(one) for one in document["snapshot-ids"]) if is_known else (),
+            snapshot_ids=tuple(int(snapshot_id) for snapshot_id in document["snapshot-ids"])
+            if is_known
+            else (),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptMetadataError(

@@ -72,7 +72,7 @@ def decide_retention(
     referenced: set[int] = set()
     for ref in kept_refs.values():
         line = _line(metadata, ref)
-        referenced.update(one.snapshot_id for one in line)
+        referenced.update(snapshot.snapshot_id for snapshot in line)
         kept.update(_kept_of(line, ref, now_ms, cut_ms, keep_count))
 
     expired: dict[int, str] = {}

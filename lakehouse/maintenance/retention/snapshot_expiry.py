@@ -150,7 +150,7 @@ class ExpiryPlan(Report):
                 {"name": key, "reason": why} for key, why in sorted(self.ref_reasons.items())
             ],
             "kept_snapshots": self.kept_snapshots,
-            "files": {kind.value: sorted(found) for kind, found in self.unreachable.files.items()},
+            "files": {kind.value: sorted(sizes) for kind, sizes in self.unreachable.files.items()},
             "left": dict(self.left),
             "old_metadata": sorted(self.old_metadata),
             "file_count": self.file_count,
@@ -163,9 +163,9 @@ class ExpiryPlan(Report):
         yield "snapshots kept", self.kept_snapshots
         if self.ref_reasons:
             yield "refs to remove", ", ".join(self.expired_refs)
-        for kind, found in self.unreachable.files.items():
+        for kind, sizes in self.unreachable.files.items():
             if kind is not FileKind.COLUMNAR_MANIFEST:
-                yield f"{kind.value.replace('_', ' ')} to delete", len(found)
+                yield f"{kind.value.replace('_', ' ')} to delete", len(sizes)
         for reason, count in self.left.items():
             yield f"left alone: {reason}", count
         if self.old_metadata:
@@ -272,7 +272,7 @@ def plan_expiry(
         snapshot_ids=options.snapshot_ids,
     )
     storage = catalog.storage(metadata.location)
-    found = Deletable(Unreachable(files={}), {})
+    removable = Deletable(Unreachable(files={}), {})
     if list_files and options.remove_files and retention.expired:
         expired = expired_of(metadata, tuple(retention.expired))
         unreachable = unreachable_files(
@@ -282,7 +282,7 @@ def plan_expiry(
             StorageWalker(storage, metadata),
             without=frozenset(retention.expired),
         )
-        found = deletable(catalog, version, _measured(unreachable, storage))
+        removable = deletable(catalog, version, _measured(unreachable, storage))
     return ExpiryPlan(
         identifier=identifier,
         version=version,
@@ -291,8 +291,8 @@ def plan_expiry(
         reasons=retention.expired,
         ref_reasons=retention.expired_refs,
         kept_snapshots=len(retention.kept),
-        unreachable=found.files,
-        left=found.left,
+        unreachable=removable.files,
+        left=removable.left,
         old_metadata=old_metadata_files(storage, version, retention.cut_ms)
         if options.remove_old_metadata
         else {},
@@ -313,10 +313,10 @@ def _measured(unreachable: Unreachable, storage: Storage) -> Unreachable:
 
     files = dict(unreachable.files)
     for kind in (FileKind.COLUMNAR_MANIFEST, FileKind.MANIFEST_LIST):
-        found = list(files.get(kind, {}))
-        sizes = dict(zip(found, in_parallel(size, found), strict=True))
+        locations = list(files.get(kind, {}))
+        sizes = dict(zip(locations, in_parallel(size, locations), strict=True))
         files[kind] = {location: size for location, size in sizes.items() if size is not None}
-    return replace(unreachable, files={kind: found for kind, found in files.items() if found})
+    return replace(unreachable, files={kind: sizes for kind, sizes in files.items() if sizes})
 
 
 def execute_expiry(
@@ -420,9 +420,9 @@ def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _D
     resumed = 0
     for journal in read_journals(deletions.storage, version.metadata):
         present = [
-            one
-            for one in journal.snapshot_ids
-            if version.metadata.snapshot_or_none(one) is not None
+            snapshot_id
+            for snapshot_id in journal.snapshot_ids
+            if version.metadata.snapshot_or_none(snapshot_id) is not None
         ]
         if len(present) == len(journal.snapshot_ids):
             if now_ms - journal.created_ms > _ABANDONED_MS:
@@ -458,8 +458,8 @@ def _finish(
         if metadata.snapshot_or_none(snapshot.snapshot_id) is None
     ]
     walker = StorageWalker(deletions.storage, metadata)
-    found = unreachable_files(gone, expired.statistics, metadata, walker)
-    deletions.delete_of(deletable(catalog, version, found))
+    unreachable = unreachable_files(gone, expired.statistics, metadata, walker)
+    deletions.delete_of(deletable(catalog, version, unreachable))
     journal.remove(deletions.storage)
 
 
@@ -477,7 +477,7 @@ class _Deletions:
         self.delete(found.files.files)
 
     def delete(self, files: Mapping[FileKind, Mapping[str, int]]) -> None:
-        total = sum(len(found) for found in files.values())
+        total = sum(len(sizes) for sizes in files.values())
         done = 0
         for kind in FileKind:
             found = files.get(kind, {})
@@ -517,11 +517,11 @@ def old_metadata_files(
     current = version.metadata_location
     named = [current, *(entry.metadata_file for entry in version.metadata.metadata_log)]
     versions = [metadata_version(location) for location in named]
-    if any(found is None for found in versions):
+    if any(number is None for number in versions):
         return {}
-    first = min(found for found in versions if found is not None)
+    first = min(number for number in versions if number is not None)
     protected = {keys.key(location) for location in named}
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for info in storage.list(current.rsplit("/", 1)[0]):
         number = metadata_version(info.location)
         if (
@@ -531,8 +531,8 @@ def old_metadata_files(
             and keys.key(info.location) not in protected
             and _belongs(storage, info.location, version)
         ):
-            found[info.location] = info.size
-    return found
+            sizes[info.location] = info.size
+    return sizes
 
 
 def _belongs(storage: Storage, location: str, version: TableVersion) -> bool:
@@ -571,7 +571,7 @@ def deletable(catalog: Catalog, version: TableVersion, unreachable: Unreachable)
         StorageError, NoSuchFileError, CorruptMetadataError: metadata of another table cannot be
             read.
     """
-    own = OwnFolders(catalog, version.metadata)
+    own_folders = OwnFolders(catalog, version.metadata)
     files, left = unreachable, {}
     if not unreachable.count:
         return Deletable(files, {})
@@ -583,9 +583,9 @@ def deletable(catalog: Catalog, version: TableVersion, unreachable: Unreachable)
         if before > files.count:
             left[reason] = before - files.count
 
-    keep_out("outside the table's folders", lambda location: not own.hold(location))
+    keep_out("outside the table's folders", lambda location: not own_folders.hold(location))
     keep_out("bookkeeping of the catalog", is_bookkeeping)
-    neighbours = find_neighbours(catalog, version.identifier, own.folders)
+    neighbours = find_neighbours(catalog, version.identifier, own_folders.folders)
     keep_out("in the folder of another table", neighbours.owns)
     keep_out(
         "reached by another table",

@@ -21,7 +21,7 @@ PRINCIPAL = "lakehouse.principal"
 def check_asks(caller: Caller, asks: Sequence[Ask]) -> None:
     """Raise HttpError, 403, unless the caller may do all of it.
 
-    Names decide, not what is there: nobody learns what exists where they may not look.
+    Names decide, not what is there: callers do not learn what exists where they may not look.
     """
     for ask in asks:
         if not caller.has(ask):
@@ -39,7 +39,7 @@ def reads(caller: Caller) -> Callable[[str], bool]:
 
 
 def nothing(_call: Call) -> Sequence[Ask]:
-    """Whoever is known here."""
+    """Any authenticated caller."""
     return ()
 
 
@@ -105,9 +105,9 @@ def of_transaction(call: Call) -> Sequence[Ask]:
     document = call.document()
 
     def ask(item: Any) -> Ask:
-        one = require_object(item, "table-changes")
-        name = identifier_from_json(one.get("identifier"), "identifier")
-        changed = one.get("updates") != []
+        change = require_object(item, "table-changes")
+        name = identifier_from_json(change.get("identifier"), "identifier")
+        changed = change.get("updates") != []
         return Ask(Privilege.WRITE if changed else Privilege.READ, path_of(name))
 
     changes = call.read(lambda: require_list(document.get("table-changes"), "table-changes"))

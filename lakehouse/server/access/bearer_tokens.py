@@ -63,7 +63,7 @@ class BearerTokens:
     def __init__(self, rules: Rules, audience: str, environment: Environment) -> None:
         self._rules, self._audience, self._environment = rules, audience, environment
         self._key = OctKey.import_key(rules.token_key or secrets.token_bytes(64))
-        self._keys = {name: _PublicKeys(one.jwks) for name, one in rules.issuers.items()}
+        self._keys = {name: _PublicKeys(issuer.jwks) for name, issuer in rules.issuers.items()}
 
     def sign(self, name: str, foreign: Verified | None = None) -> tuple[str, int]:
         """A token for a principal, and the seconds that it is good for: `rules.token_seconds`.
@@ -97,20 +97,20 @@ class BearerTokens:
         try:
             issuer = _issuer_of(token)
             if issuer == OWN_ISSUER:
-                return self._own(token)
-            found = self._rules.issuers.get(issuer)
-            if found is None:
+                return self._of_this_server(token)
+            rules = self._rules.issuers.get(issuer)
+            if rules is None:
                 raise not_authorized("The token is of an issuer that is not known here.")
-            return self._of_issuer(token, issuer, found)
+            return self._of_issuer(token, issuer, rules)
         except ExpiredTokenError as error:
             raise HttpError(
                 419, "AuthenticationTimeoutException", "The token has expired. Ask for a new one."
             ) from error
         except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
-            # what is wrong with it is nobody's business who cannot sign one
+            # a caller who cannot sign a token does not learn what is wrong with it
             raise not_authorized("The token is not valid.") from error
 
-    def _own(self, token: str) -> Verified:
+    def _of_this_server(self, token: str) -> Verified:
         claims = jwt.decode(token, self._key, algorithms=_OWN_ALGORITHMS).claims
         self._check(claims, OWN_ISSUER, self._audience)
         name = str(claims["sub"])
@@ -121,19 +121,19 @@ class BearerTokens:
     def _of_issuer(self, token: str, name: str, issuer: Issuer) -> Verified:
         keys = self._keys[name]
         try:
-            found = jwt.decode(token, keys.current(), algorithms=_PUBLIC_ALGORITHMS)
+            decoded = jwt.decode(token, keys.current(), algorithms=_PUBLIC_ALGORITHMS)
         except InvalidKeyIdError:  # keys were rotated
-            found = jwt.decode(token, keys.newer(), algorithms=_PUBLIC_ALGORITHMS)
-        claims = found.claims
+            decoded = jwt.decode(token, keys.newer(), algorithms=_PUBLIC_ALGORITHMS)
+        claims = decoded.claims
         self._check(claims, name, issuer.audience)
         principal = claims[issuer.name]
         if not isinstance(principal, str) or principal in self._rules.roles_of:
             raise ValueError(f"{issuer.name} is no name, or that of one of our own principals")
-        told = claims.get(issuer.roles, [])
-        return self._verified(principal, told.split() if isinstance(told, str) else told, claims)
+        roles = claims.get(issuer.roles, [])
+        return self._verified(principal, roles.split() if isinstance(roles, str) else roles, claims)
 
-    def _verified(self, name: str, told: Iterable[object], claims: dict[str, Any]) -> Verified:
-        roles = tuple(str(role) for role in told)
+    def _verified(self, name: str, claimed: Iterable[object], claims: dict[str, Any]) -> Verified:
+        roles = tuple(str(role) for role in claimed)
         caller = self._rules.caller(name, roles or self._rules.roles_of.get(name, ()))
         return Verified(caller, roles, int(claims["exp"]) * 1000)
 

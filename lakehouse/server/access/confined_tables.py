@@ -50,37 +50,39 @@ def check_updates(
         caller: who asks.
         identifier: the table.
         base: its newest version; None for one that is to be created.
-        updates: what is asked for.
+        updates: the changes that the client sent.
 
     Raises InvalidLocationError; HttpError, 403.
     """
     moved = [update.location for update in updates if isinstance(update, SetLocation)]
     named = [*moved, *_paths(updates)]
-    own: Sequence[str] = ()
+    certain: Sequence[str] = ()
     if base is not None:
-        own = certain_folders(base)
-        if caller.name is not None:  # what the metadata file says may be anybody's word
+        certain = certain_folders(base)
+        if caller.name is not None:  # any writer of the folder may have written it
             named += [base.metadata.location, metadata_folder(base.metadata)]
-    new = [location for location in named if not any(is_within(location, folder) for folder in own)]
+    new = [
+        location for location in named if not any(is_within(location, folder) for folder in certain)
+    ]
     is_bound = not caller.may(Privilege.MANAGE, ())
     if is_bound:  # first: what is elsewhere is not told
-        for one in new:
-            check_location(catalog, caller, identifier, one)
-        for one in named:
-            if one not in new and leads_elsewhere(catalog, one):
-                raise _forbidden(caller, f"put {identifier} at {one}, behind a link")
+        for path in new:
+            check_location(catalog, caller, identifier, path)
+        for path in named:
+            if path not in new and leads_elsewhere(catalog, path):
+                raise _forbidden(caller, f"put {identifier} at {path}, behind a link")
     # where a new table may lie the catalog sees to when it creates it
     elsewhere = [location for location in new if base is not None or not _within(location, moved)]
     if elsewhere:
         others = list(_folders_of_others(catalog, tables, identifier))
-        for one in elsewhere:
-            check_no_overlap(one, others)
+        for path in elsewhere:
+            check_no_overlap(path, others)
     if not is_bound:
         return
-    folders = [*own, *named]
+    folders = [*certain, *named]
     for update in updates:
         if isinstance(update, AddSnapshot):
-            _check_lists(caller, identifier, update.snapshot, lambda one: _within(one, folders))
+            _check_lists(caller, identifier, update.snapshot, lambda path: _within(path, folders))
 
 
 def check_location(catalog: Catalog, caller: Caller, identifier: Identifier, location: str) -> None:
@@ -110,7 +112,7 @@ def check_manifests(
 ) -> None:
     """Raise HttpError, 403, where planning would read manifests outside the table's folders.
 
-    Whoever manages the catalog may have them read.
+    Callers who may manage the catalog may have them read.
     """
     if caller.may(Privilege.MANAGE, ()):
         return

@@ -81,9 +81,9 @@ class Doorkeeper:
         """The caller, if they came with the same before; this takes no time."""
         if authorization is None:
             return None
-        found = self._now.kept.get(self._digest(authorization))
+        verified = self._now.kept.get(self._digest(authorization))
         now_ms = self._environment.now_ms()
-        return None if found is None or found.until_ms <= now_ms else found.caller
+        return None if verified is None or verified.until_ms <= now_ms else verified.caller
 
     def check(self, name: str, secret: str, peer: str) -> Future[bool] | None:
         """Compare the secret of a principal; None: it is known to be the right one.
@@ -102,14 +102,14 @@ class Doorkeeper:
             self._secrets.put(what, hashed, _SECRET_BYTES)
             return True
 
-        found = self._checks.submit(peer, None if hashed is None else name, what, compare)
-        if found is None:
+        is_right = self._checks.submit(peer, None if hashed is None else name, what, compare)
+        if is_right is None:
             raise HttpError(
                 429,
                 "TooManyRequestsException",
                 "Too many other secrets of this principal are being compared. Try again.",
             )
-        return found
+        return is_right
 
     def caller(self, authorization: str | None) -> Caller:
         """Who brings this header `Authorization`; a secret in it was checked.
@@ -119,18 +119,18 @@ class Doorkeeper:
         now = self._now
         scheme, _, value = (authorization or "").strip().partition(" ")
         if scheme.lower() == "bearer":
-            found = now.tokens.verify(value.strip())
+            verified = now.tokens.verify(value.strip())
         elif scheme.lower() == "basic":
             name, secret = _basic(value)
             caller = self._with_secret(now.rules, name, secret)
-            found = Verified(caller, (), self._environment.now_ms() + _BASIC_MS)
+            verified = Verified(caller, (), self._environment.now_ms() + _BASIC_MS)
         else:
             raise not_authorized("Say who you are: a bearer token, or a name with its secret.")
-        told = authorization or ""
-        size = _CALLER_BYTES + 2 * len(told) + _ROLE_BYTES * len(found.roles)
-        size += _ROLE_BYTES * len(found.caller.grants)
-        now.kept.put(self._digest(told), found, size)
-        return found.caller
+        header = authorization or ""
+        size = _CALLER_BYTES + 2 * len(header) + _ROLE_BYTES * len(verified.roles)
+        size += _ROLE_BYTES * len(verified.caller.grants)
+        now.kept.put(self._digest(header), verified, size)
+        return verified.caller
 
     def token(self, form: Mapping[str, str], authorization: str | None) -> dict[str, object]:
         """A token, for a name with its secret, which was checked, or for another token.
@@ -208,9 +208,9 @@ def _exchanged(now: _Now, form: Mapping[str, str]) -> tuple[str, int]:
     if kind not in (_ACCESS_TOKEN, _JWT):
         raise OAuthError(400, "invalid_request", f"subject_token_type is {kind!r}.")
     with _refused_as(400, "invalid_grant"):
-        found = now.tokens.verify(form.get("subject_token", ""))
-    name = str(found.caller.name)
-    return now.tokens.sign(name, None if name in now.rules.roles_of else found)
+        verified = now.tokens.verify(form.get("subject_token", ""))
+    name = str(verified.caller.name)
+    return now.tokens.sign(name, None if name in now.rules.roles_of else verified)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ _N_MAX = 2**20
 _BYTES = 32
 _WAITING_MAX = 16
 _turn = threading.Lock()
-"""One at a time: each takes 16 MiB and tens of milliseconds, and anybody may ask."""
+"""One at a time: each takes 16 MiB and tens of milliseconds, and any client can start one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class HashedSecret:
         """Read what `str` gives. Raises ValueError, which does not quote it."""
         try:
             scheme, n, salt, key = str(text).split("$")
-            found = cls(int(n), _decoded(salt), _decoded(key))
+            hashed = cls(int(n), _decoded(salt), _decoded(key))
         except (ValueError, binascii.Error):
-            scheme, found = "", cls(0, b"", b"")
-        if scheme != "scrypt" or not 2 <= found.n <= _N_MAX or found.n & (found.n - 1):
+            scheme, hashed = "", cls(0, b"", b"")
+        if scheme != "scrypt" or not 2 <= hashed.n <= _N_MAX or hashed.n & (hashed.n - 1):
             raise ValueError("no secret as `lakehouse new-principal` prints it")
-        return found
+        return hashed
 
     def matches(self, secret: str) -> bool:
         """Whether it is of this secret, in a time that tells nothing of it."""
@@ -108,7 +108,7 @@ class SecretChecks:
 
         Args:
             peer: from where it came.
-            name: of the principal; None: nobody has it.
+            name: of the principal; None: no principal has it.
             what: tells name and secret from all others; several with the same one wait for one.
             compare: takes long.
         """
@@ -120,10 +120,10 @@ class SecretChecks:
                 if len(lane) >= _WAITING_MAX:
                     return None
                 lane[what] = _Check(compare)
-            found = lane[what].result
+            result = lane[what].result
             if self._current is None:
                 self._begin()
-            return found
+            return result
 
     def _begin(self) -> None:
         """Begin the next one. The lock is held."""

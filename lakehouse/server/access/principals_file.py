@@ -135,11 +135,11 @@ def read_rules(file: File) -> Rules:
             name: tuple(Grant(grant.path, grant.may) for grant in grants)
             for name, grants in document.roles.items()
         },
-        secrets={name: one.secret for name, one in document.principals.items()},
-        roles_of={name: one.roles for name, one in document.principals.items()},
+        secrets={name: principal.secret for name, principal in document.principals.items()},
+        roles_of={name: principal.roles for name, principal in document.principals.items()},
         issuers={
-            name: one if "://" in one.jwks else _beside(file, one)
-            for name, one in document.issuers.items()
+            name: issuer if "://" in issuer.jwks else _beside(file, issuer)
+            for name, issuer in document.issuers.items()
         },
         token_seconds=document.tokens.seconds,
         token_key=_token_key(file, document.tokens.key_file),
@@ -157,11 +157,11 @@ def _document(file: File) -> _Document:
     except (yaml.YAMLError, RecursionError):
         raise InvalidInputError(f"{file} is no YAML that can be read.") from None
     except ValidationError as error:
-        told = [
+        problems = [
             f"{'.'.join(map(str, problem['loc'])) or 'it'}: {problem['msg']}"
             for problem in error.errors(include_input=False, include_context=False)
         ]
-        raise InvalidInputError(f"{file}: {'; '.join(told)}") from None
+        raise InvalidInputError(f"{file}: {'; '.join(problems)}") from None
 
 
 def _check_roles(file: File, document: _Document) -> None:

@@ -49,7 +49,7 @@ class Grant:
     def gives(self, privilege: Privilege, path: Path) -> bool:
         """Whether it allows that there."""
         return path[: len(self.path)] == self.path and any(
-            privilege in _GIVES[given] for given in self.privileges
+            privilege in _GIVES[granted] for granted in self.privileges
         )
 
 
@@ -58,7 +58,7 @@ class Ask:
     """What a request needs.
 
     Attributes:
-        privilege: None: to know that it exists, as anybody may who has something there.
+        privilege: None: to know that it exists, which any grant on it or below it gives.
         path: where.
     """
 
@@ -81,7 +81,7 @@ class Caller:
     (True, False)
 
     Attributes:
-        name: None where nobody is asked.
+        name: None on a server without authentication.
         grants: what they may do.
     """
 
@@ -100,11 +100,11 @@ class Caller:
         )
 
     def has(self, ask: Ask) -> bool:
-        """Whether they may do what is asked for."""
+        """Whether their grants cover all that a request needs."""
         if ask.privilege is None:
             return self.sees(ask.path)
         return self.may(ask.privilege, ask.path)
 
 
 ANYONE = Caller(None, (Grant((), frozenset({Privilege.MANAGE})),))
-"""Every caller of a server that asks nobody who they are."""
+"""Every caller of a server without authentication."""

@@ -52,12 +52,12 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class TableAccess:
-    """What a client is told beside a table's metadata (REST catalog: LoadTableResult).
+    """What a client gets beside a table's metadata (REST catalog: LoadTableResult).
 
     Attributes:
         config: of the table.
         members: further ones of the answer.
-        epoch: changes with what is told, for tags.
+        epoch: changes with it, for tags.
     """
 
     config: Mapping[str, str]
@@ -70,9 +70,9 @@ class TableAccess:
     def spliced(self, body: bytes) -> bytes:
         """An answer that ends with an empty `config`, with this access in it."""
         before = body.removesuffix(b"{}}")
-        rest = orjson.dumps(dict(self.members))[1:]
+        members = orjson.dumps(dict(self.members))[1:]
         between = b"," if self.members else b""
-        return before + orjson.dumps(dict(self.config)) + between + rest
+        return before + orjson.dumps(dict(self.config)) + between + members
 
 
 class FileAccess:
@@ -162,8 +162,8 @@ class FileAccess:
             raise UnsupportedFeatureError(f"No requests are signed for {name}.")
 
         def is_own(location: str) -> bool:
-            own = metadata.location
-            return lies_within(location, own) and not lies_within(own, location)
+            folder = metadata.location
+            return lies_within(location, folder) and not lies_within(folder, location)
 
         writes = _may_write(caller, name)
         check_signable(request, self._keys.endpoint, is_own, writes=writes)
@@ -175,10 +175,10 @@ class FileAccess:
             raise UnsupportedFeatureError(f"No credentials are handed out for {name}.")
         key = (metadata.table_uuid, metadata.location, writes, caller.name)
         now_ms = self._environment.now_ms()
-        known = self._sessions.get(key)
+        session = self._sessions.get(key)
         # those that were handed out before are good for half of their life, at least
-        if known is not None and known.expires_ms - now_ms > rules.seconds * 500:
-            return known
+        if session is not None and session.expires_ms - now_ms > rules.seconds * 500:
+            return session
         policy = session_policy([metadata.location], writes=writes, partition=rules.partition)
         session_name = _NOT_OF_NAMES.sub("-", f"lakehouse-{caller.name or 'anyone'}")[:_NAME_MAX]
         made = self._keys.session(

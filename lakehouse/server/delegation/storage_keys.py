@@ -95,7 +95,7 @@ class StorageKeys:
                 config=Config(connect_timeout=10, read_timeout=20, retries={"max_attempts": 2}),
             )
         try:
-            found = self._sts.assume_role(
+            reply = self._sts.assume_role(
                 RoleArn=role, RoleSessionName=name, Policy=policy, DurationSeconds=seconds
             )["Credentials"]
         except (BotoCoreError, ClientError) as error:
@@ -103,12 +103,12 @@ class StorageKeys:
                 f"No credentials could be had for the table: {type(error).__name__}: {error}",
                 retryable=True,
             ) from error
-        expires_ms = int(found["Expiration"].timestamp() * 1000)
+        expires_ms = int(reply["Expiration"].timestamp() * 1000)
         return SessionKeys(
             {
-                "s3.access-key-id": found["AccessKeyId"],
-                "s3.secret-access-key": found["SecretAccessKey"],
-                "s3.session-token": found["SessionToken"],
+                "s3.access-key-id": reply["AccessKeyId"],
+                "s3.secret-access-key": reply["SecretAccessKey"],
+                "s3.session-token": reply["SessionToken"],
                 "s3.session-token-expires-at-ms": str(expires_ms),
             },
             expires_ms,
@@ -129,13 +129,13 @@ class StorageKeys:
             if name.startswith("x-amz-") or name in _SIGNED
         }
         data = b"" if request.body is None else request.body.encode()
-        asked = AWSRequest(request.method, request.uri, headers=named, data=data)
+        signed = AWSRequest(request.method, request.uri, headers=named, data=data)
         keys = held.get_frozen_credentials()
-        # headers with the place of the body's digest where nobody looked at the body
+        # a body that the server has not read is signed by the digest that its client sent
         kind = S3SigV4Auth if request.body is not None else _WithoutBody
-        kind(keys, "s3", self.endpoint.region).add_auth(asked)
-        kept = {name: list(values) for name, values in request.headers.items()}
-        return {**kept, **{name.lower(): [value] for name, value in asked.headers.items()}}
+        kind(keys, "s3", self.endpoint.region).add_auth(signed)
+        headers = {name: list(values) for name, values in request.headers.items()}
+        return {**headers, **{name.lower(): [value] for name, value in signed.headers.items()}}
 
 
 class _WithoutBody(S3SigV4Auth):  # type: ignore[misc]

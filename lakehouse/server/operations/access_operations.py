@@ -23,8 +23,8 @@ _PRIVATE = {"Cache-Control": "no-store"}
 def load_credentials(served: Served, call: Call) -> Answer:
     """New ones, for who has the table loaded already."""
     access, version = _access(served), _certain(served, call)
-    found = access.credentials(served.caller, version.identifier, version.metadata)
-    return json_answer({"storage-credentials": found}, headers=_PRIVATE)
+    credentials = access.credentials(served.caller, version.identifier, version.metadata)
+    return json_answer({"storage-credentials": credentials}, headers=_PRIVATE)
 
 
 def sign_request(served: Served, call: Call) -> Answer:
@@ -54,7 +54,7 @@ def _request(document: Mapping[str, Any]) -> SignRequest:
     headers: dict[str, tuple[str, ...]] = {}
     for name, values in require_object(document.get("headers"), "headers").items():
         listed = require_list(values, f"headers.{name}")
-        if name.lower() in headers or not all(isinstance(one, str) for one in listed):
+        if name.lower() in headers or not all(isinstance(value, str) for value in listed):
             raise InvalidInputError(f"headers.{name} must be texts, once.")
         headers[name.lower()] = tuple(listed)
     return SignRequest(

@@ -35,25 +35,25 @@ def append_files(served: Served, call: Call) -> Answer:
         version = served.tables.recent(identifier)
         metadata = version.metadata
         check_updates(served.catalog, served.tables, served.caller, identifier, version, ())
-    asked = call.read(lambda: PostedAppend.from_json(document, lambda: _partition_types(metadata)))
+    posted = call.read(lambda: PostedAppend.from_json(document, lambda: _partition_types(metadata)))
     if served.caller.name is not None:
-        asked = replace(asked, summary={**asked.summary, PRINCIPAL: served.caller.name})
+        posted = replace(posted, summary={**posted.summary, PRINCIPAL: served.caller.name})
     with before_the_swap():
-        _check_files(served, identifier, metadata, asked)
-    return _answer(served.appends.append(identifier, asked, served.request))
+        _check_files(served, identifier, metadata, posted)
+    return _answer(served.appends.append(identifier, posted, served.request))
 
 
 def append_is_there(served: Served, call: Call) -> Answer:
     """The snapshot that it made, in the table as it is now."""
     version, body = served.tables.body(call.table(), APPENDED)
-    found = version.metadata.snapshot_or_none(int(call.told or 0))
-    if found is None:
+    snapshot = version.metadata.snapshot_or_none(int(call.told or 0))
+    if snapshot is None:
         raise CommitStateUnknownError(
             f"Table {version.identifier}: the append was committed, and its snapshot "
             f"{call.told} has gone since.",
             table=str(version.identifier),
         )
-    return _answer(AppendedBody(found, body))
+    return _answer(AppendedBody(snapshot, body))
 
 
 def _partition_types(metadata: TableMetadata) -> PartitionTypes:
@@ -61,17 +61,17 @@ def _partition_types(metadata: TableMetadata) -> PartitionTypes:
 
 
 def _check_files(
-    served: Served, identifier: Identifier, metadata: TableMetadata, asked: PostedAppend
+    served: Served, identifier: Identifier, metadata: TableMetadata, posted: PostedAppend
 ) -> None:
     """Raise InvalidInputError where manifests are not there, or anything is not the table's."""
-    check_append(metadata, asked)
-    own = table_folders(metadata)
-    for file in asked.files:
-        if not any(lies_within(file.file_path, folder) for folder in own):
+    check_append(metadata, posted)
+    own_folders = table_folders(metadata)
+    for file in posted.files:
+        if not any(lies_within(file.file_path, folder) for folder in own_folders):
             raise InvalidInputError(f"{file.file_path} is outside the folders of {identifier}.")
     folders = [metadata.location, metadata_folder(metadata)]
     storage = served.catalog.storage(metadata.location)
-    for manifest in asked.manifests:
+    for manifest in posted.manifests:
         if not any(lies_within(manifest.manifest_path, folder) for folder in folders):
             raise InvalidInputError(
                 f"{manifest.manifest_path} is outside the folders of {identifier}."

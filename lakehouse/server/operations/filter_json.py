@@ -93,15 +93,15 @@ def _expression(
         raise CorruptMetadataError(f"{where}: unknown expression {kind!r}.")
     name = _name(_operand(document, "left" if kind in _COMPARISONS else "child"), where)
     if kind in _UNARY:
-        found = _UNARY[kind](name)
+        expression = _UNARY[kind](name)
     elif not is_readable(name):
         raise _NotPlannableError
     elif kind in _SETS:
-        found = _SETS[kind](name, _values(document.get("values"), where))
+        expression = _SETS[kind](name, _values(document.get("values"), where))
     else:
         value = document["value"] if "value" in document else document.get("right")
-        found = _COMPARISONS[kind](name, _value(value, where))
-    return cast("ice.BooleanExpression", found)
+        expression = _COMPARISONS[kind](name, _value(value, where))
+    return cast("ice.BooleanExpression", expression)
 
 
 def _operand(document: Mapping[str, Any], key: str) -> Any:

@@ -14,7 +14,7 @@ from lakehouse.spec.identifier import dotted
 def list_functions(served: Served, call: Call) -> Answer:
     """Of one namespace: none."""
     _check_namespace(served, call)
-    page(call, [])  # what is wrong with the parameters is said
+    page(call, [])  # raises where the parameters are wrong
     return json_answer({"identifiers": [], "next-page-token": None})
 
 

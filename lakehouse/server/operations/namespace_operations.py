@@ -17,8 +17,8 @@ from lakehouse.spec.json_fields import optional_list, string_map
 
 def list_namespaces(served: Served, call: Call) -> Answer:
     """Directly below `parent`, or at the top."""
-    given = call.query.get("parent", "")
-    parent = parse_namespace(tuple(given.split(SEPARATOR))) if given else ()
+    parent_text = call.query.get("parent", "")
+    parent = parse_namespace(tuple(parent_text.split(SEPARATOR))) if parent_text else ()
     names = [
         namespace
         for namespace in served.catalog.list_namespaces(parent)

@@ -45,7 +45,7 @@ class PlanBounds:
     def parse(cls, settings: Sequence[str]) -> PlanBounds:
         """From `name=number`, several times. Raises InvalidInputError."""
         names = [field.name.replace("_", "-") for field in fields(cls)]
-        found: dict[str, int] = {}
+        bounds: dict[str, int] = {}
         for setting in settings:
             name, _, number = setting.partition("=")
             if name not in names or not (number.isascii() and number.isdigit() and int(number)):
@@ -55,8 +55,8 @@ class PlanBounds:
                 )
             if name == "depth" and int(number) > _DEPTH_MAX:
                 raise InvalidInputError(f"Filters have {_DEPTH_MAX} levels at most, not {number}.")
-            found[name.replace("-", "_")] = int(number)
-        return replace(cls(), **found)
+            bounds[name.replace("-", "_")] = int(number)
+        return replace(cls(), **bounds)
 
     def shared_by(self, workers: int) -> PlanBounds:
         """Those of one of so many processes: its part of a principal's plans, at least one."""
@@ -96,7 +96,7 @@ class PlanBounds:
         return _refused("The plan takes longer, and was given up", "seconds", self.seconds)
 
     def too_many(self, principal: str | None) -> HttpError:
-        """What a principal is told who asks for more plans than may wait."""
+        """The answer to a principal with more plans than may wait."""
         whose = "All callers together" if principal is None else f"Principal {principal}"
         return HttpError(
             429,

@@ -1,4 +1,4 @@
-"""Plans that are asked for by their id: those that take long, and those that were told at once."""
+"""Plans that clients fetch by their id: those that take long, and those answered at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBou
 from lakehouse.spec.identifier import Identifier
 
 PATIENCE_SECONDS = 20.0
-"""How long a request for a plan waits for it; what takes longer is asked for again."""
+"""How long a request for a plan waits for it; a client fetches later what takes longer."""
 NO_SUCH_PLAN = "NoSuchPlanIdException"
 _PLANNERS = 8
 _KEPT = 64
 Page = bytes
 """A JSON object that is not empty."""
 Principal = str | None
-"""Who asks; None where nobody is asked who they are."""
+"""The principal that asks; None without authentication."""
 
 
 class PlanTime:
@@ -43,13 +43,13 @@ class PlanTime:
         self._until = time.monotonic() + self._bounds.seconds
 
     def cancel(self) -> None:
-        """Nobody wants the plan any more."""
+        """The client has given the plan up."""
         self._is_cancelled = True
 
     def check(self) -> None:
         """Asked again and again during the work.
 
-        Raises HttpError, 400: it takes too long. CancelledError: nobody wants it.
+        Raises HttpError, 400: it takes too long. CancelledError: the client gave it up.
         """
         if self._is_cancelled:
             raise CancelledError
@@ -101,13 +101,13 @@ class _Planners:
         """Have a page made. Raises HttpError, 429: the principal has too many that wait."""
         work = _Work(principal, make, PlanTime(self._bounds), Future())
         with self._lock:
-            own = self._waiting.setdefault(principal, deque())
-            # those that nobody wants any more keep no place
-            alive = sum(not plan.result.cancelled() for plan in own)
+            queue = self._waiting.setdefault(principal, deque())
+            # plans that clients have cancelled take no place
+            alive = sum(not plan.result.cancelled() for plan in queue)
             free = self._bounds.at_once - self._running[principal]
             if alive >= self._bounds.waiting + max(free, 0):
                 raise self._bounds.too_many(principal)
-            own.append(work)
+            queue.append(work)
             self._begin()
         return work
 
@@ -116,15 +116,15 @@ class _Planners:
         for principal in list(self._waiting):
             if self._running.total() >= _PLANNERS:
                 return
-            own = self._waiting[principal]
-            while own and own[0].result.cancelled():
-                own.popleft()
-            if own and self._running[principal] < self._bounds.at_once:
-                work = own.popleft()
+            queue = self._waiting[principal]
+            while queue and queue[0].result.cancelled():
+                queue.popleft()
+            if queue and self._running[principal] < self._bounds.at_once:
+                work = queue.popleft()
                 self._running[principal] += 1
                 self._waiting.move_to_end(principal)
                 self._threads.submit(self._run, work)
-            if not own:
+            if not queue:
                 del self._waiting[principal]
 
     def _run(self, work: _Work) -> None:
@@ -147,7 +147,7 @@ class _Plan:
         make: makes its first page, once more where it was made already.
         work: on the first page while it is made, or failed; None: it was made.
         size: bytes that it is counted as.
-        is_cancelled: whether nobody wants it any more.
+        is_cancelled: whether the client has given it up.
     """
 
     identifier: Identifier
@@ -157,7 +157,7 @@ class _Plan:
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Nobody wants it any more: what runs already ends where it next asks for the time."""
+        """Give it up: a plan that already runs ends where it next asks for the time."""
         self.is_cancelled = True
         work, self.work = self.work, None
         if work is not None:
@@ -170,12 +170,12 @@ class _Plan:
 
 
 class PlansUnderWay:
-    """The plans asked for last by their ids, 64 at most. Safe between threads.
+    """The plans last fetched by their ids, 64 at most. Safe between threads.
 
-    Whoever asks for many loses its own: the oldest of the principal goes that has most.
+    A principal with many loses its own: the oldest of the principal with most is dropped.
 
     Args:
-        bytes_max: of what was asked for, all plans together. The newest is always kept.
+        bytes_max: of the requests, all plans together. The newest is always kept.
         bounds: of plans.
         patience_seconds: how long `begin` waits.
     """
@@ -250,13 +250,13 @@ class PlansUnderWay:
             return orjson.dumps({"status": "cancelled"})
 
     def cancel(self, identifier: Identifier, plan_id: str) -> None:
-        """Nobody wants it any more. Raises HttpError, 404, where there is no such plan."""
+        """Give the plan up. Raises HttpError, 404, where there is no such plan."""
         self._find(identifier, plan_id).cancel()
 
     def _find(self, identifier: Identifier, plan_id: str) -> _Plan:
         with self._lock:
-            found = (plans.get(plan_id) for plans in self._plans.values())
-            plan = next((one for one in found if one is not None), None)
+            candidates = (plans.get(plan_id) for plans in self._plans.values())
+            plan = next((candidate for candidate in candidates if candidate is not None), None)
         if plan is None or plan.identifier != identifier:
             raise HttpError(
                 404, NO_SUCH_PLAN, f"Plan does not exist: {plan_id[:40]} of {identifier}"
@@ -268,11 +268,14 @@ class PlansUnderWay:
         with self._lock:
             self._plans.setdefault(principal, OrderedDict())[plan_id] = plan
             sizes = {
-                one: sum(kept.size for kept in plans.values()) for one, plans in self._plans.items()
+                table: sum(plan.size for plan in plans.values())
+                for table, plans in self._plans.items()
             }
             while sum(sizes.values()) > self._bytes_max:
                 # the newest of all is kept, also where its principal has most
-                spare = {one: size for one, size in sizes.items() if len(self._plans[one]) > 1}
+                spare = {
+                    table: size for table, size in sizes.items() if len(self._plans[table]) > 1
+                }
                 most = max(spare or sizes.keys() - {principal}, key=sizes.__getitem__)
                 _, dropped = self._plans[most].popitem(last=False)
                 sizes[most] -= dropped.size

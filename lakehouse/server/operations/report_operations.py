@@ -72,8 +72,8 @@ def scan_report(document: Mapping[str, Any]) -> PlanReport:
     names = require_list(document.get("projected-field-names"), "projected-field-names")
     if not all(isinstance(name, str) for name in names):
         raise CorruptMetadataError("projected-field-names: expected a list of strings.")
-    for one in require_list(document.get("projected-field-ids"), "projected-field-ids"):
-        as_int(one, "projected-field-ids")
+    for field_id in require_list(document.get("projected-field-ids"), "projected-field-ids"):
+        as_int(field_id, "projected-field-ids")
     return PlanReport(
         snapshot_id=require_int(document, "snapshot-id", "body"),
         schema_id=require_int(document, "schema-id", "body"),
@@ -115,11 +115,11 @@ def _count(metrics: Mapping[str, Any], name: str) -> int:
 def _milliseconds(timer: Any) -> float:
     if timer is None:
         return 0.0
-    told = require_object(timer, "total-planning-duration")
-    unit = require_str(told, "time-unit", "total-planning-duration").lower()
+    duration = require_object(timer, "total-planning-duration")
+    unit = require_str(duration, "time-unit", "total-planning-duration").lower()
     if unit not in _MS:
         raise InvalidInputError(f"time-unit must be one of {', '.join(_MS)}, not {unit!r}.")
-    return require_int(told, "total-duration", "total-planning-duration") * _MS[unit]
+    return require_int(duration, "total-duration", "total-planning-duration") * _MS[unit]
 
 
 REPORT_OPERATIONS = (

@@ -45,15 +45,15 @@ TASKS_MAX = 5000
 ASKED_BYTES = 2 * 1024 * 1024
 """What a request for a plan has, at most; its token stands in a request for a page."""
 PAGE_BYTES = 16 * 1024 * 1024
-"""Of what is asked for, repeated in one answer: each file has the filter, each token all of it."""
+"""Of the request, repeated in one answer: each file has the filter, each token all of it."""
 _ASK_AGAIN = (429, 503)
 _LONG_MS = 1000
-"""A plan that took longer is kept also where it has no further files: it is asked for by its id."""
+"""A plan that took longer is kept even without further files: the client fetches it by its id."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A plan that is asked for, of one version of a table; hashable as its JSON is."""
+class _PlanRequest:
+    """A request for a plan of one version of a table; hashable as its JSON is."""
 
     identifier: Identifier
     metadata_location: str
@@ -70,13 +70,13 @@ class ScanPlanning:
     Args:
         bytes_max: of plans that are kept, so that their further tasks are answered without planning
             again.
-        bounds: of what is asked for.
+        bounds: of requests.
     """
 
     def __init__(self, bytes_max: int, bounds: PlanBounds = DEFAULT_PLAN_BOUNDS) -> None:
         self._bounds = bounds
         # what was planned for who may read any manifest is not for others
-        self._plans: KeptByBytes[tuple[_Asked, bool], ScanPlan] = KeptByBytes(bytes_max)
+        self._plans: KeptByBytes[tuple[_PlanRequest, bool], ScanPlan] = KeptByBytes(bytes_max)
         self._under_way = PlansUnderWay(bytes_max, bounds)
 
     def operations(self) -> tuple[Operation, ...]:
@@ -84,7 +84,7 @@ class ScanPlanning:
         table = "/namespaces/{namespace}/tables/{table}"
         plan, reads = f"{table}/plan", on_table(Privilege.READ)
         return (
-            # they wait for planners: nobody else is kept from a thread meanwhile
+            # they wait for planners, and hold no thread that others need meanwhile
             Operation("POST", plan, self.plan, asks=reads, waits=True, body_max=ASKED_BYTES),
             Operation("GET", f"{plan}/{{plan_id}}", self.fetch, asks=reads, waits=True),
             Operation("DELETE", f"{plan}/{{plan_id}}", self.cancel, asks=reads),
@@ -106,21 +106,21 @@ class ScanPlanning:
         self._bounds.check(document)
         body = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         # a token names a snapshot: later tasks are of the same one, whatever was committed since
-        asked = _Asked(
+        question = _PlanRequest(
             version.identifier, version.metadata_location, _with_snapshot(version.metadata, body)
         )
 
         def first_page(time: PlanTime) -> bytes:
-            plan = self._planned(served, call, version, asked, time.check)
-            return _page(plan, version, _Page(asked))
+            plan = self._planned(served, call, version, question, time.check)
+            return _page(plan, version, _Page(question))
 
-        plan_id, size = str(served.environment.new_uuid()), len(call.body) + len(asked.body)
+        plan_id, size = str(served.environment.new_uuid()), len(call.body) + len(question.body)
         if served.siblings is not None:
             plan_id = served.siblings.mark(plan_id)
-        found = self._under_way.begin(
+        answer = self._under_way.begin(
             served.caller.name, version.identifier, plan_id, first_page, size
         )
-        return Answer(200, found)
+        return Answer(200, answer)
 
     def fetch(self, served: Served, call: Call) -> Answer:
         """What became of a plan."""
@@ -128,8 +128,8 @@ class ScanPlanning:
         if elsewhere is not None:
             return elsewhere
         try:
-            found = self._under_way.fetch(served.caller.name, call.table(), call.names["plan_id"])
-            return Answer(200, found)
+            body = self._under_way.fetch(served.caller.name, call.table(), call.names["plan_id"])
+            return Answer(200, body)
         except HttpError as error:
             if error.kind == NO_SUCH_PLAN or error.status in _ASK_AGAIN:
                 raise
@@ -139,7 +139,7 @@ class ScanPlanning:
             return _failed(error)
 
     def cancel(self, served: Served, call: Call) -> Answer:
-        """Nobody wants the plan any more."""
+        """Give the plan up."""
         elsewhere = self._elsewhere("DELETE", served, call)
         if elsewhere is None:
             self._under_way.cancel(call.table(), call.names["plan_id"])
@@ -172,14 +172,14 @@ class ScanPlanning:
         """Further files of a plan."""
         document = call.document()
         token = call.read(lambda: require_str(document, "plan-task", "body"))
-        asked = _from_token(call.table(), token)
-        # whoever asks has made the token, for all that is known of it
-        self._bounds.check(orjson.loads(asked.plan.body))
+        asked_page = _from_token(call.table(), token)
+        # the client may have made the token up
+        self._bounds.check(orjson.loads(asked_page.plan.body))
         version = served.tables.newest(call.table())
 
         def page(time: PlanTime) -> bytes:
-            plan = self._planned(served, call, version, asked.plan, time.check)
-            return _page(plan, version, asked)
+            plan = self._planned(served, call, version, asked_page.plan, time.check)
+            return _page(plan, version, asked_page)
 
         return Answer(200, self._under_way.page(served.caller.name, page))
 
@@ -188,18 +188,18 @@ class ScanPlanning:
         served: Served,
         call: Call,
         version: TableVersion,
-        asked: _Asked,
+        question: _PlanRequest,
         checkpoint: Callable[[], None],
     ) -> ScanPlan:
-        # whoever gave a token may say any version: what is planned now is of the newest
-        newest = replace(asked, metadata_location=version.metadata_location)
+        # a token may name any version: what is planned now is of the newest
+        newest = replace(question, metadata_location=version.metadata_location)
         reads_all = served.caller.may(Privilege.MANAGE, ())
-        for question in dict.fromkeys((asked, newest)):
-            known = self._plans.get((question, reads_all))
-            if known is not None:
+        for candidate in dict.fromkeys((question, newest)):
+            kept_plan = self._plans.get((candidate, reads_all))
+            if kept_plan is not None:
                 served.meters.planned(None)
-                return known
-        document = orjson.loads(asked.body)
+                return kept_plan
+        document = orjson.loads(question.body)
         try:
             request, after = call.read(lambda: _request(document, version.metadata, checkpoint))
             storage = served.catalog.storage(version.metadata.location)
@@ -214,8 +214,8 @@ class ScanPlanning:
             raise HttpError(404, "NoSuchSnapshotException", error.message) from error
         served.meters.planned(plan.report)
         served.lake.listeners.planned(str(version.identifier), plan.report, engine=ENGINE_REST)
-        if len(plan.tasks) > asked.files_max() or sum(plan.report.stage_ms.values()) > _LONG_MS:
-            self._plans.put((newest, reads_all), plan, plan.memory_bytes + len(asked.body))
+        if len(plan.tasks) > question.files_max() or sum(plan.report.stage_ms.values()) > _LONG_MS:
+            self._plans.put((newest, reads_all), plan, plan.memory_bytes + len(question.body))
         return plan
 
 
@@ -229,7 +229,7 @@ class _Page:
         is_linked: whether the answer names the next page; else the first one has named all.
     """
 
-    plan: _Asked
+    plan: _PlanRequest
     begin: int = 0
     is_linked: bool = False
 
@@ -241,18 +241,18 @@ class _Page:
     def following(self, files: int) -> list[str]:
         """Tokens of further pages, of a plan of so many files; no more of them than fit in one."""
         size = self.plan.files_max()
-        rest = range(self.begin + size, files, size)
-        if not rest or (self.begin and not self.is_linked):
+        begins = range(self.begin + size, files, size)
+        if not begins or (self.begin and not self.is_linked):
             return []
-        following = replace(self, begin=rest[0], is_linked=True).token()
-        if self.is_linked or len(following) * len(rest) > PAGE_BYTES:
+        following = replace(self, begin=begins[0], is_linked=True).token()
+        if self.is_linked or len(following) * len(begins) > PAGE_BYTES:
             return [following]
-        return [replace(self, begin=begin).token() for begin in rest]
+        return [replace(self, begin=begin).token() for begin in begins]
 
 
-def _page(plan: ScanPlan, version: TableVersion, asked: _Page) -> bytes:
+def _page(plan: ScanPlan, version: TableVersion, page: _Page) -> bytes:
     """One page of a plan; keeps none of what is made for it."""
-    whole = orjson.loads(asked.plan.body).get("filter")
+    whole = orjson.loads(page.plan.body).get("filter")
     types = types_of_partitions(version.metadata.specs(), types_of(version.metadata))
     deletes: dict[tuple[str, int | None], int] = {}
     delete_files: list[dict[str, Any]] = []
@@ -266,27 +266,27 @@ def _page(plan: ScanPlan, version: TableVersion, asked: _Page) -> bytes:
         return deletes[key]
 
     tasks: list[dict[str, Any]] = []
-    for task in plan.tasks[asked.begin : asked.begin + asked.plan.files_max()]:
+    for task in plan.tasks[page.begin : page.begin + page.plan.files_max()]:
         item: dict[str, Any] = {"data-file": file_to_json(task.data_file, types)}
         if task.deletes:
             item["delete-file-references"] = [reference(delete) for delete in task.deletes]
         if whole is not None:
             item["residual-filter"] = whole
         tasks.append(item)
-    found: dict[str, Any] = {"file-scan-tasks": tasks}
+    document: dict[str, Any] = {"file-scan-tasks": tasks}
     if delete_files:
-        found["delete-files"] = delete_files
-    following = asked.following(len(plan.tasks))
+        document["delete-files"] = delete_files
+    following = page.following(len(plan.tasks))
     if following:
-        found["plan-tasks"] = following
+        document["plan-tasks"] = following
     plan.forget()
-    return orjson.dumps(found)
+    return orjson.dumps(document)
 
 
 def _failed(error: Exception) -> Answer:
     """REST catalog: FailedPlanningResult."""
-    said = orjson.loads(error_answer(error, changes=False).body)
-    return json_answer({"status": "failed", **said})
+    answer = orjson.loads(error_answer(error, changes=False).body)
+    return json_answer({"status": "failed", **answer})
 
 
 def _with_snapshot(metadata: TableMetadata, body: bytes) -> bytes:
@@ -299,7 +299,7 @@ def _with_snapshot(metadata: TableMetadata, body: bytes) -> bytes:
 def _request(
     document: Mapping[str, Any], metadata: TableMetadata, checkpoint: Callable[[], None]
 ) -> tuple[ScanRequest, int | None]:
-    """What to plan, and after which snapshot where only appended files are asked for."""
+    """What to plan, and after which snapshot where the client wants appended files alone."""
     start = optional_int(document, "start-snapshot-id", "body")
     end = optional_int(document, "end-snapshot-id", "body")
     snapshot_id = optional_int(document, "snapshot-id", "body")
@@ -313,13 +313,13 @@ def _request(
     def is_readable(name: str) -> bool:
         checkpoint()
         try:
-            own = spelled(name, schema, case_sensitive=case_sensitive)
-            kind = schema.find_field(own).field_type
+            own_name = spelled(name, schema, case_sensitive=case_sensitive)
+            kind = schema.find_field(own_name).field_type
         except ValueError:
             return True  # binding says what is wrong with it
         return not isinstance(kind, BinaryType | FixedType)
 
-    given = document.get("filter")
+    filter_json = document.get("filter")
     select = _names(document, "select")
     # hints: an answer may have more rows, and has no metrics of columns
     _names(document, "stats-fields")
@@ -328,7 +328,7 @@ def _request(
         metadata=metadata,
         snapshot_id=end if end is not None else snapshot_id,
         current_schema=not own_schema,
-        where=None if given is None else filter_from_json(given, is_readable),
+        where=None if filter_json is None else filter_from_json(filter_json, is_readable),
         select=select or None,
         case_sensitive=case_sensitive,
         whole_residuals=True,
@@ -338,10 +338,10 @@ def _request(
 
 
 def _names(document: Mapping[str, Any], key: str) -> list[str]:
-    found = optional_list(document, key, "body")
-    if not all(isinstance(column, str) for column in found):
+    names = optional_list(document, key, "body")
+    if not all(isinstance(column, str) for column in names):
         raise InvalidInputError(f"{key} must be names of columns.")
-    return found
+    return names
 
 
 def _snapshots_read(
@@ -364,4 +364,4 @@ def _from_token(identifier: Identifier, token: str) -> _Page:
         raise InvalidInputError("plan-task is none that this server gave.") from error
     if not (isinstance(document, dict) and isinstance(location, str) and isinstance(begin, int)):
         raise InvalidInputError("plan-task is none that this server gave.")
-    return _Page(_Asked(identifier, location, body.encode()), max(begin, 0), linked == [True])
+    return _Page(_PlanRequest(identifier, location, body.encode()), max(begin, 0), linked == [True])

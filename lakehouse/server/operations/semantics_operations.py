@@ -1,4 +1,4 @@
-"""What is said of tables, with its states: an extension of the protocol, no part of it.
+"""Statements about tables, with their states: an extension of the protocol, no part of it.
 
 Statements are kept in tables of the catalog, which every client can read. Here they come with their
 states, which follow from metadata, and are written with the checks of names and privileges.
@@ -105,23 +105,23 @@ class _Readable(Mapping[str, TableNames]):
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._known: dict[str, TableNames | None] = {}
+        self._names: dict[str, TableNames | None] = {}
 
     def __getitem__(self, name: str) -> TableNames:
-        if name not in self._known:
-            self._known[name] = self._found(name)
-        found = self._known[name]
-        if found is None:
+        if name not in self._names:
+            self._names[name] = self._names_of(name)
+        names = self._names[name]
+        if names is None:
             raise KeyError(name)
-        return found
+        return names
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, found in self._known.items() if found is not None)
+        return (name for name, names in self._names.items() if names is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _found(self, name: str) -> TableNames | None:
+    def _names_of(self, name: str) -> TableNames | None:
         try:
             identifier = Identifier.parse(name)
             if identifier.namespace[:1] == (NAMESPACE,):

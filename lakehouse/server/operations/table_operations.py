@@ -85,8 +85,8 @@ from lakehouse.storage.storage_protocol import Storage
 def list_tables(served: Served, call: Call) -> Answer:
     """Of one namespace."""
     namespace = call.namespace()
-    found = served.catalog.list_tables(namespace)
-    names = [(table.name,) for table in found if served.caller.sees(path_of(table))]
+    tables = served.catalog.list_tables(namespace)
+    names = [(table.name,) for table in tables if served.caller.sees(path_of(table))]
     shown, token = page(call, names)
     listed = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
     return json_answer({"identifiers": listed, "next-page-token": token})
@@ -158,8 +158,8 @@ def load_known_table(served: Served, call: Call) -> Answer | None:
     snapshots = _snapshots(call)
     if served.files is not None and _DELEGATION in call.headers:
         return None
-    known = served.tables.known_body(call.table(), snapshots)
-    return None if known is None else _loaded(call, *known, snapshots, None)
+    body = served.tables.known_body(call.table(), snapshots)
+    return None if body is None else _loaded(call, *body, snapshots, None)
 
 
 def _snapshots(call: Call) -> str:
@@ -229,12 +229,15 @@ def changes_from_json(
     """
 
     def read() -> tuple[list[Requirement], list[Update]]:
-        asked = optional_list(document, "requirements", "body")
+        requirements = optional_list(document, "requirements", "body")
         # a list that is not there may be one by another name: nothing would be done
         wanted = require_list(document.get("updates"), "updates")
         return (
-            [requirement_from_json(one, f"requirements[{n}]") for n, one in enumerate(asked)],
-            [update_from_json(one, f"updates[{n}]") for n, one in enumerate(wanted)],
+            [
+                requirement_from_json(requirement, f"requirements[{n}]")
+                for n, requirement in enumerate(requirements)
+            ],
+            [update_from_json(update, f"updates[{n}]") for n, update in enumerate(wanted)],
         )
 
     requirements, updates = call.read(read)
@@ -385,12 +388,12 @@ TABLE_OPERATIONS = (
 def commit_transaction(served: Served, call: Call) -> Answer:
     """Of all tables or of none."""
     document = call.document()
-    asked = call.read(lambda: require_list(document.get("table-changes"), "table-changes"))
-    served.commits.commit_all([_asked(served, call, commit) for commit in asked])
+    changes = call.read(lambda: require_list(document.get("table-changes"), "table-changes"))
+    served.commits.commit_all([_commit_from_json(served, call, commit) for commit in changes])
     return Answer()
 
 
-def _asked(served: Served, call: Call, item: Any) -> AskedCommit:
+def _commit_from_json(served: Served, call: Call, item: Any) -> AskedCommit:
     document = call.read(lambda: require_object(item, "table-changes"))
     identifier = call.read(lambda: identifier_from_json(document.get("identifier"), "identifier"))
     return AskedCommit(identifier, *changes_from_json(served, call, identifier, document))

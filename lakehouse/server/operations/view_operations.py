@@ -61,8 +61,8 @@ _ATTEMPTS = 20
 def list_views(served: Served, call: Call) -> Answer:
     """Of one namespace."""
     namespace = call.namespace()
-    found = served.catalog.views.names(namespace)
-    names = [(view.name,) for view in found if served.caller.sees(path_of(view))]
+    views = served.catalog.views.names(namespace)
+    names = [(view.name,) for view in views if served.caller.sees(path_of(view))]
     shown, token = page(call, names)
     listed = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
     return json_answer({"identifiers": listed, "next-page-token": token})
@@ -111,12 +111,12 @@ def replace_view(served: Served, call: Call) -> Answer:
     named = document.get("identifier")
     if named is not None and call.read(lambda: identifier_from_json(named, "body")) != identifier:
         raise InvalidInputError(f"The body names another view than the path, {identifier}.")
-    asked = call.read(lambda: optional_list(document, "requirements", "body"))
-    wanted = call.read(lambda: require_list(document.get("updates"), "updates"))
+    required = call.read(lambda: optional_list(document, "requirements", "body"))
+    changes = call.read(lambda: require_list(document.get("updates"), "updates"))
     requirements = call.read(
-        lambda: [view_requirement_from_json(requirement) for requirement in asked]
+        lambda: [view_requirement_from_json(requirement) for requirement in required]
     )
-    updates = call.read(lambda: [view_update_from_json(update) for update in wanted])
+    updates = call.read(lambda: [view_update_from_json(update) for update in changes])
     for update in updates:
         if isinstance(update, SetLocation):
             check_location(served.catalog, served.caller, identifier, update.location)

@@ -1,4 +1,4 @@
-"""A line for each request: who asked for what, and what came of it."""
+"""A line for each request: the principal, the request, and its outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log_request(
 
     Args:
         at_ms: when it came, milliseconds since the epoch.
-        principal: who sent it; None where nobody is asked.
+        principal: who sent it; None without authentication.
         operation: of the specification, as `endpoints` names it.
         names: what it is about: tables, namespaces.
         status: of the answer.

@@ -36,7 +36,7 @@ SEARCHED_MAX = 500
 """Tables whose metadata one page of a search reads."""
 _WORDS_MAX, _PLACES_MAX = 200, 8
 _OF_PROGRAMS = ("lakehouse.", "write.", "read.", "commit.", "history.", "schema.")
-"""Properties that nobody looks for begin so."""
+"""Prefix of properties that pages leave out."""
 Row = dict[str, object]
 Position = tuple[tuple[str, ...], str]
 
@@ -82,28 +82,30 @@ def _search_page(served: Served, text: str, words: Sequence[str], after: Positio
     every = _every_table(served)
     named = [name for name in every if _has_all(str(name), words)]
     first = [] if after else list(islice(named, TABLES_MAX))
-    rest = [
+    following = [
         name
         for name in every
         if _may_read(served, name) and (after is None or (name.namespace, name.name) > after)
     ]
-    looked = rest[:SEARCHED_MAX]
-    known = set(named)
-    found = [
+    looked = following[:SEARCHED_MAX]
+    shown = set(named)
+    by_content = [
         {**_row(served, name, version), "places": places}
-        for name, version in versions(served, [name for name in looked if name not in known])
+        for name, version in versions(served, [name for name in looked if name not in shown])
         if isinstance(version, TableVersion)
         and (places := _places(version.metadata, str(name), words))
     ]
-    more = urlencode({"q": text, "after": _next(looked[-1])}) if len(looked) < len(rest) else ""
+    more = (
+        urlencode({"q": text, "after": _next(looked[-1])}) if len(looked) < len(following) else ""
+    )
     return html_page(
         "search.html",
         served,
         words=text,
         views=[] if after else list(_found_views(served, words)),
-        rows=[*({**row, "places": ()} for row in _rows(served, first)), *found],
+        rows=[*({**row, "places": ()} for row in _rows(served, first)), *by_content],
         unlisted=0 if after else len(named) - len(first),
-        left=len(rest) - len(looked),
+        left=len(following) - len(looked),
         more=f"?{more}" if more else "",
     )
 

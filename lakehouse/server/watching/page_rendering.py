@@ -72,12 +72,12 @@ def view_path(identifier: Identifier) -> str:
 
 
 def dagster_asset(served: Served, key: str) -> str:
-    """The page of an asset in Dagster, by its slash-separated key; empty: nobody said where."""
+    """The page of an asset in Dagster, by its slash-separated key; empty: not configured."""
     return f"{served.dagster_url}/assets/{quote(key)}" if served.dagster_url and key else ""
 
 
 def dagster_run(served: Served, run_id: str) -> str:
-    """The page of a run in Dagster; empty: nobody said where."""
+    """The page of a run in Dagster; empty: not configured."""
     return f"{served.dagster_url}/runs/{quote(run_id, safe='')}" if served.dagster_url else ""
 
 

@@ -105,21 +105,21 @@ def _task(metadata: TableMetadata, snapshot: Snapshot, storage: Storage) -> File
     reader = ManifestReader.of(storage, metadata, DEFAULT_CACHE)
     manifests = listed_manifests(storage, snapshot)
     of_data = [manifest for manifest in manifests if manifest.content == CONTENT_DATA_MANIFEST]
-    found = next(iter(_data_entries(of_data, reader)), None)
-    if found is None:
+    entry = next(iter(_data_entries(of_data, reader)), None)
+    if entry is None:
         return None
     of_deletes = [manifest for manifest in manifests if manifest.content != CONTENT_DATA_MANIFEST]
     index = DeleteIndex(_delete_entries(of_deletes, reader), reader.specs)
-    number = found.sequence_number or 0
-    deletes = index.deletes_for(found.data_file, number)
+    number = entry.sequence_number or 0
+    deletes = index.deletes_for(entry.data_file, number)
     sizes = (delete.content_size_in_bytes or delete.file_size_in_bytes for delete in deletes)
     if sum(sizes) > _BYTES_MAX:
         raise UnsupportedFeatureError("The deletes of its newest file are too large for a page.")
     return FileScanTask(
-        data_file=found.data_file,
+        data_file=entry.data_file,
         deletes=deletes,
         start=0,
-        length=_first_group(found.data_file),
+        length=_first_group(entry.data_file),
         sequence_number=number,
     )
 
@@ -128,7 +128,7 @@ def _data_entries(
     manifests: Sequence[ManifestFile], reader: ManifestReader
 ) -> Iterable[ManifestEntry]:
     """Live files with rows, of some of the newest manifests."""
-    newest = sorted(manifests, key=lambda one: one.sequence_number or 0, reverse=True)
+    newest = sorted(manifests, key=lambda manifest: manifest.sequence_number or 0, reverse=True)
     small = [manifest for manifest in newest if manifest.manifest_length <= _MANIFEST_BYTES_MAX]
     for manifest in small[:_MANIFESTS_TRIED]:
         entries = _live(reader.entries(manifest))
@@ -143,7 +143,7 @@ def _delete_entries(
 ) -> list[ManifestEntry]:
     counts = [(manifest.added_files_count, manifest.existing_files_count) for manifest in manifests]
     if any(None in pair for pair in counts) or (
-        sum((added or 0) + (kept or 0) for added, kept in counts) > _DELETES_MAX
+        sum((added or 0) + (existing or 0) for added, existing in counts) > _DELETES_MAX
     ):
         raise UnsupportedFeatureError(
             f"It has more than {_DELETES_MAX} delete files, too many for a page to find out which "

@@ -1,6 +1,6 @@
 """Pages about one table: what it is, what changed it, its columns over time, rows, lineage.
 
-Each reads the table's metadata; those of lineage and of what is said also read that of others.
+Each reads the table's metadata; those of lineage and of statements also read that of others.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _table_html(template: str, served: Served, version: TableVersion, **values: 
 
 @_of_table
 def table_page(served: Served, version: TableVersion, _call: Call) -> Answer:
-    """What it is, how fresh, whether what is said of it holds, where it is from, how to read it."""
+    """What it is, how fresh, whether its statements hold, where it is from, how to read it."""
     metadata, state = version.metadata, TableState.of(version)
     statements = _statements(served, version)
     columns = column_rows(metadata)
@@ -144,9 +144,9 @@ def schema_page(served: Served, version: TableVersion, _call: Call) -> Answer:
     """What each schema changed of the one before, the newest first."""
     metadata = version.metadata
     used: dict[int | None, Snapshot] = {}
-    for snapshot in sorted(metadata.snapshots, key=lambda one: one.timestamp_ms):
+    for snapshot in sorted(metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms):
         used.setdefault(snapshot.schema_id, snapshot)
-    ordered = sorted(metadata.schemas, key=lambda one: one.schema_id)
+    ordered = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     pairs = list(zip([None, *ordered], ordered, strict=False))[::-1]
     rows = [
         {
@@ -182,8 +182,8 @@ def lineage_page(served: Served, version: TableVersion, call: Call) -> Answer:
     name = str(version.identifier)
     every = [table for table in readable_tables(served) if table != version.identifier]
     after = call.query.get("after", "")
-    rest = [name for name in every if str(name) > after]
-    looked = rest[:READERS_MAX]
+    following = [name for name in every if str(name) > after]
+    looked = following[:READERS_MAX]
     readers = [
         {
             "name": str(reader),
@@ -192,9 +192,9 @@ def lineage_page(served: Served, version: TableVersion, call: Call) -> Answer:
             "dagster": dagster_asset(served, state.asset),
             "behind": newer_than(version.metadata, state.inputs[name]),
         }
-        for reader, found in versions(served, looked)
-        if isinstance(found, TableVersion)
-        and (state := TableState.of(found)).inputs
+        for reader, of_reader in versions(served, looked)
+        if isinstance(of_reader, TableVersion)
+        and (state := TableState.of(of_reader)).inputs
         and name in state.inputs
     ]
     state = TableState.of(version)
@@ -209,20 +209,20 @@ def lineage_page(served: Served, version: TableVersion, call: Call) -> Answer:
         beside=_beside(served, version.identifier, state),
         readers=readers,
         views=[] if after else view_readers(served, version.identifier),
-        looked=len(every) - len(rest) + len(looked),
+        looked=len(every) - len(following) + len(looked),
         every=len(every),
-        more=str(looked[-1]) if len(looked) < len(rest) else "",
+        more=str(looked[-1]) if len(looked) < len(following) else "",
     )
 
 
 def _newest_first(metadata: TableMetadata) -> list[Snapshot]:
-    return sorted(metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
+    return sorted(metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
 
 
 def _summary(
     served: Served, version: TableVersion, state: TableState, stated: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
-    """The first lines: how much, how fresh, whose, whether what is said holds."""
+    """The first lines: how much, how fresh, whose, whether the statements hold."""
     written = version.metadata.last_updated_ms
     counts = dict.fromkeys(("verified", "unverified", "contradicted", "expired"), 0)
     for statement in stated:
@@ -283,24 +283,26 @@ def _changes(
 
 def _change(served: Served, metadata: TableMetadata, snapshot: Snapshot) -> dict[str, Any]:
     """A snapshot, and what it changed, as its summary says (specification: Snapshot Summary)."""
-    told = snapshot.summary
+    summary = snapshot.summary
     parent = metadata.snapshot_or_none(snapshot.parent_snapshot_id or -1)
-    run = told.get(RUN_ID, "")
-    size = told.get("added-files-size", "")
+    run = summary.get(RUN_ID, "")
+    size = summary.get("added-files-size", "")
     return {
         "id": str(snapshot.snapshot_id),
         "current": snapshot.snapshot_id == metadata.current_snapshot_id,
         "at": clock(snapshot.timestamp_ms),
         "operation": snapshot.operation or "",
         "same_rows": snapshot.operation == OPERATION_REPLACE,
-        "added_rows": number(told.get("added-records")),
-        "removed_rows": number(told.get("deleted-records")),
-        "added_files": number(told.get("added-data-files")),
-        "removed_files": number(told.get("deleted-data-files")),
+        "added_rows": number(summary.get("added-records")),
+        "removed_rows": number(summary.get("deleted-records")),
+        "added_files": number(summary.get("added-data-files")),
+        "removed_files": number(summary.get("deleted-data-files")),
         "added_size": human_bytes(int(size)) if size.isdecimal() and len(size) < 20 else size,
-        "rows": number(told.get("total-records")),
+        "rows": number(summary.get("total-records")),
         "new_schema": parent is not None and parent.schema_id != snapshot.schema_id,
-        "by": next((told[key] for key in (PRINCIPAL, ASSET_KEY, *_WRITERS) if key in told), ""),
+        "by": next(
+            (summary[key] for key in (PRINCIPAL, ASSET_KEY, *_WRITERS) if key in summary), ""
+        ),
         "run": run,
         "run_page": dagster_run(served, run) if run else "",
     }
@@ -320,27 +322,29 @@ def _schema_changes(before: Any, after: Any) -> list[str]:
         if field_id not in old
     ]
     changes += [f"{path(before, field_id)} was dropped" for field_id in old if field_id not in new]
-    for one in sorted(old.keys() & new.keys()):
-        was, now = path(before, one), path(after, one)
+    for field_id in sorted(old.keys() & new.keys()):
+        was, now = path(before, field_id), path(after, field_id)
         if was != now:
             changes.append(f"{was} was renamed to {now}")
-        if old[one].field_type.is_primitive and str(old[one].field_type) != str(
-            new[one].field_type
+        if old[field_id].field_type.is_primitive and str(old[field_id].field_type) != str(
+            new[field_id].field_type
         ):
-            changes.append(f"{now} was {old[one].field_type} and is {new[one].field_type}")
-        if old[one].required != new[one].required:
-            changes.append(f"{now} became {'required' if new[one].required else 'optional'}")
-    said = [
+            changes.append(
+                f"{now} was {old[field_id].field_type} and is {new[field_id].field_type}"
+            )
+        if old[field_id].required != new[field_id].required:
+            changes.append(f"{now} became {'required' if new[field_id].required else 'optional'}")
+    commented = [
         field_id
         for field_id in old.keys() & new.keys()
         if (old[field_id].doc or "") != (new[field_id].doc or "")
     ]
-    if len(said) > _COMMENTS_MAX:
-        changes.append(f"the comments of {len(said)} columns were changed")
+    if len(commented) > _COMMENTS_MAX:
+        changes.append(f"the comments of {len(commented)} columns were changed")
     else:
         changes += [
             f"{path(after, field_id)}: {(new[field_id].doc or 'no comment')[:200]}"
-            for field_id in said
+            for field_id in commented
         ]
     order = [field.field_id for field in after.fields]
     if not changes and order != [field.field_id for field in before.fields]:
@@ -355,23 +359,23 @@ def _upstream(served: Served, version: TableVersion) -> Iterator[dict[str, Any]]
     for depth in range(1, DEPTH_MAX + 1):
         following = []
         for table in level:
-            for one in computed_from(served, TableState.of(table)):
-                found = one["version"]
-                if found is not None and found.identifier in seen:
+            for table_input in computed_from(served, TableState.of(table)):
+                of_input = table_input["version"]
+                if of_input is not None and of_input.identifier in seen:
                     continue
                 if len(seen) > INPUTS_MAX:
                     return
-                state = TableState() if found is None else TableState.of(found)
+                state = TableState() if of_input is None else TableState.of(of_input)
                 yield {
-                    **one,
+                    **table_input,
                     "depth": depth,
                     "of": str(table.identifier),
                     "asset": state.asset,
                     "dagster": dagster_asset(served, state.asset),
                 }
-                if found is not None:
-                    seen.add(found.identifier)
-                    following.append(found)
+                if of_input is not None:
+                    seen.add(of_input.identifier)
+                    following.append(of_input)
         level = following
 
 
@@ -382,15 +386,15 @@ def _beside(
     if state.inputs is not None:
         return []
     name = str(identifier)
-    found = []
+    beside = []
     for ending, what in ((_LANDING, "ledger of landed files"), (_QUARANTINE, "quarantine")):
         version = (
             None if name.endswith((_LANDING, _QUARANTINE)) else found_table(served, name + ending)
         )
         if version is not None:
             rows = TableState.of(version).rows
-            found.append((what, table_path(version.identifier), _count(rows, "row")))
-    return found
+            beside.append((what, table_path(version.identifier), _count(rows, "row")))
+    return beside
 
 
 def _reasons(served: Served, version: TableVersion) -> list[tuple[str, str]]:
@@ -408,12 +412,12 @@ def _reasons(served: Served, version: TableVersion) -> list[tuple[str, str]]:
         command = f"lakehouse quarantine {name.removesuffix(_QUARANTINE)}"
         return [(f"too many lines to count here: {command}", rows)]
     batches = served.lake.load_table(name).scan(select=["reason"]).to_batches()
-    found = Counter(reason for batch in batches for reason in batch["reason"].to_pylist())
-    return [(str(reason), f"{lines:,}") for reason, lines in found.most_common(REASONS_MAX)]
+    reasons = Counter(reason for batch in batches for reason in batch["reason"].to_pylist())
+    return [(str(reason), f"{lines:,}") for reason, lines in reasons.most_common(REASONS_MAX)]
 
 
 def _statements(served: Served, version: TableVersion) -> dict[str, Any]:
-    """What is said of the table, with states; or that it cannot be told."""
+    """Statements about the table, with states; or that they cannot be read."""
     if DIGEST not in version.metadata.properties:
         return {"failure": "", "rows": []}
     try:
@@ -454,5 +458,5 @@ def _claimed(draft: Draft) -> str:
 def _files(seen: Survey) -> int:
     """Data files of the tables that are looked at, as their newest snapshots say."""
     heads = [table.metadata.current_snapshot() for table in seen.tables.values()]
-    told = [head.summary.get("total-data-files", "") for head in heads if head is not None]
-    return sum(int(text) for text in told if text.isdecimal())
+    counts = [head.summary.get("total-data-files", "") for head in heads if head is not None]
+    return sum(int(text) for text in counts if text.isdecimal())

@@ -106,9 +106,12 @@ def _refreshed(
 ) -> tuple[Mapping[str, int | None] | None, tuple[str, ...]]:
     if snapshot is None:
         return None, ()
-    found: Any = orjson.loads(snapshot.summary[REFRESH_STATE])
-    inputs = {str(name): None if one is None else int(one) for name, one in found["inputs"].items()}
-    ranges = [(str(first), str(last)) for first, last in found.get("behind", ())]
+    state: Any = orjson.loads(snapshot.summary[REFRESH_STATE])
+    inputs = {
+        str(name): None if version is None else int(version)
+        for name, version in state["inputs"].items()
+    }
+    ranges = [(str(first), str(last)) for first, last in state.get("behind", ())]
     return inputs, tuple(a if a == b else f"{a} to {b}" for a, b in ranges)
 
 

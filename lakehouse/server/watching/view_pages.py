@@ -63,7 +63,7 @@ def view_page(served: Served, call: Call) -> Answer:
         logged_version.version_id: logged_version.timestamp_ms
         for logged_version in metadata.version_log
     }
-    newest = sorted(metadata.versions, key=lambda one: one.version_id, reverse=True)
+    newest = sorted(metadata.versions, key=lambda version: version.version_id, reverse=True)
     return html_page(
         "view.html",
         served,
@@ -139,14 +139,14 @@ def read_names(version: ViewVersion) -> list[tuple[str, ...]]:
         except (sqlglot.errors.SqlglotError, ValueError, RecursionError):  # or no such dialect
             continue
         ctes = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-        found = (
+        paths = (
             tuple(part.name for part in node.parts)
             for node in tree.find_all(exp.Table)
             if node.db or node.name not in ctes
         )
         full = (
             names if len(names) > 1 else (*version.default_namespace, *names)
-            for names in found
+            for names in paths
             if all(names)
         )
         return sorted(set(full))
@@ -210,11 +210,11 @@ def _is(wanted: tuple[str, ...], names: Sequence[str]) -> bool:
 
 def _link(served: Served, names: tuple[str, ...]) -> dict[str, Any]:
     """A name of SQL, with the path of its page where the caller may read it."""
-    for one in (names, names[1:]):
-        if len(one) < 2:
+    for parts in (names, names[1:]):
+        if len(parts) < 2:
             continue
         try:
-            identifier = Identifier(tuple(one[:-1]), one[-1])
+            identifier = Identifier(tuple(parts[:-1]), parts[-1])
             if not served.caller.may(Privilege.READ, path_of(identifier)):
                 continue
             if served.catalog.table_exists(identifier):

@@ -43,7 +43,7 @@ class Connection(HttpToolsProtocol):
     Args:
         config: of uvicorn.
         state: what all connections of a server share.
-        connections_max: of a server; who comes when there are more is told 503.
+        connections_max: of a server; further ones get 503.
         loop: that it runs in.
     """
 
@@ -100,8 +100,8 @@ class Connection(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
                 data = b""
-            except HttpParserUpgrade as rest:
-                data = self._told_again() + data[rest.args[0] :]
+            except HttpParserUpgrade as upgrade:
+                data = self._told_again() + data[upgrade.args[0] :]
             except HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
                 return
@@ -166,7 +166,7 @@ class Connection(HttpToolsProtocol):
     def _is_answering_others(self) -> bool:
         """Whether what is refused came behind requests that are being answered.
 
-        Then it is told nothing: a client would take that for their answer. It is hung up on once
+        Then it gets no answer: a client would take that for another's. The connection closes once
         they are answered.
         """
         is_behind = self._in_headers or self.pipeline or self.cycle.response_started

@@ -1,4 +1,4 @@
-"""Which operation a target of HTTP names, remembered for those that are asked for again and again.
+"""Which operation a target of HTTP names, remembered for targets that come again and again.
 
 It is Starlette's routing that tells it, once for each target.
 """
@@ -48,16 +48,16 @@ class KnownTargets:
         self._routes.append((route, operation))
 
     def find(self, path: bytes, query: bytes) -> KnownTarget | None:
-        """What is asked for by this target; None where none of the operations is.
+        """The operation of this target; None where it names none.
 
         Raises InvalidIdentifierError: a name in it is no text.
         """
-        known = self._found.get((path, query))
-        if known is None:
-            known = self._look(path, query)
-            if known is not None:
-                self._found.put((path, query), known, _TARGET_BYTES + 4 * len(path + query))
-        return known
+        target = self._found.get((path, query))
+        if target is None:
+            target = self._look(path, query)
+            if target is not None:
+                self._found.put((path, query), target, _TARGET_BYTES + 4 * len(path + query))
+        return target
 
     def _look(self, path: bytes, query: bytes) -> KnownTarget | None:
         if not path.isascii() or not query.isascii():

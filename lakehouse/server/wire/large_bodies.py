@@ -31,16 +31,16 @@ _DIGITS_MAX = 20
 
 
 class SharedBytes:
-    """So many bytes for all together. Whoever needs more than are left waits, in turn.
+    """So many bytes for all together. A request that needs more than are left waits, in turn.
 
-    Of one event loop. Whoever has a part waits for no other of the same.
+    Of one event loop. A request that has a part waits for no other of the same.
 
     Args:
         bytes_max: for all.
 
     Attributes:
         bytes_max: see above.
-        left: what nobody has.
+        left: bytes that are free.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -106,26 +106,26 @@ class RequestBodies:
             return
         # small ones are read whatever there is
         most = min(bytes_max, max(self.together.bytes_max, SMALL_BYTES))
-        told = request.headers.get("content-length", "")
-        if len(told) >= _DIGITS_MAX or (told.isdecimal() and int(told) > most):
+        length = request.headers.get("content-length", "")
+        if len(length) >= _DIGITS_MAX or (length.isdecimal() and int(length) > most):
             raise _too_large(f"more than {most} bytes")
         async with AsyncExitStack() as parts:
-            stream, found = request.stream(), BytesIO()
-            if told.isdecimal():
-                size = int(told)
+            stream, received = request.stream(), BytesIO()
+            if length.isdecimal():
+                size = int(length)
             else:  # it does not say how large it is: it may become as large as any
-                size = most if await _read_on(stream, found, SMALL_BYTES, most) else 0
+                size = most if await _read_on(stream, received, SMALL_BYTES, most) else 0
             if size > SMALL_BYTES:
                 await parts.enter_async_context(self.together.part(size))
-            await _read_on(stream, found, most, most)
-            body = found.getvalue()
+            await _read_on(stream, received, most, most)
+            body = received.getvalue()
             if len(body) > SMALL_BYTES:
                 await parts.enter_async_context(self._read.part(self._size_as_values(body)))
             yield body
 
     def _size_as_values(self, body: bytes) -> int:
         """What it may take once its JSON is read. Raises HttpError, 413, where that is too much."""
-        size = _VALUE_BYTES * sum(body.count(one) for one in (b",", b"[", b"{", b":"))
+        size = _VALUE_BYTES * sum(body.count(mark) for mark in (b",", b"[", b"{", b":"))
         if size > self._read.bytes_max:
             raise _too_large(f"more than {self._read.bytes_max // _VALUE_BYTES} values")
         return size
@@ -190,15 +190,15 @@ class _InParts(Response):
         await self._answers.send(bytes(self.body), send)
 
 
-async def _read_on(stream: AsyncIterator[bytes], found: BytesIO, until: int, most: int) -> bool:
+async def _read_on(stream: AsyncIterator[bytes], received: BytesIO, until: int, most: int) -> bool:
     """Read on; whether there are more than `until` bytes and the rest was left."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS) as waiting:
             async for chunk in stream:
-                if found.tell() + len(chunk) > most:
+                if received.tell() + len(chunk) > most:
                     raise _too_large(f"more than {most} bytes")
-                found.write(chunk)
-                if found.tell() > until:
+                received.write(chunk)
+                if received.tell() > until:
                     return True
                 _extend(waiting, len(chunk))
     except TimeoutError as error:
@@ -208,9 +208,9 @@ async def _read_on(stream: AsyncIterator[bytes], found: BytesIO, until: int, mos
 
 def may_be_large(request: Request) -> bool:
     """Whether its body is large, or may become so."""
-    told = request.headers.get("content-length", "")
-    is_small = told.isdecimal() and len(told) < _DIGITS_MAX and int(told) <= SMALL_BYTES
-    return "transfer-encoding" in request.headers or (bool(told) and not is_small)
+    length = request.headers.get("content-length", "")
+    is_small = length.isdecimal() and len(length) < _DIGITS_MAX and int(length) <= SMALL_BYTES
+    return "transfer-encoding" in request.headers or (bool(length) and not is_small)
 
 
 def _extend(waiting: asyncio.Timeout, size: int) -> None:

@@ -78,15 +78,15 @@ def test_only_what_changed_is_gathered_again(lake):
     first = survey(lake)
     first.standings()
     again = survey(lake, earlier=first)
-    assert again.found.gatherers == first.found.gatherers
+    assert again.findings.gatherers == first.findings.gatherers
     assert all(one is two for one, two in zip(again.statements, first.statements, strict=True))
     lake.load_table("raw.a").append(rows())
     after = survey(lake, earlier=again)
     for name, same in (("raw.a", False), ("raw.b", True)):
         uuid = uuid_of(after, name)
-        assert (after.found.gatherers[uuid] is first.found.gatherers[uuid]) == same
+        assert (after.findings.gatherers[uuid] is first.findings.gatherers[uuid]) == same
         assert (after.tables[uuid] is first.tables[uuid]) == same
-    assert after.found.standings.keys() == {"fixed"}, "what raw.a is said to be is judged again"
+    assert after.findings.standings.keys() == {"fixed"}, "what raw.a is said to be is judged again"
 
 
 def test_time_alone_changes_states(lake, clock):

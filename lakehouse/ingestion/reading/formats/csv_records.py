@@ -48,8 +48,8 @@ class TextRecords:
 
     def column(self, name: str) -> Values:
         """A field of every record; null where it is missing."""
-        found = self._columns.get(name)
-        return pa.nulls(len(self.lines), pa.string()) if found is None else found
+        values = self._columns.get(name)
+        return pa.nulls(len(self.lines), pa.string()) if values is None else values
 
     def fields(self) -> Mapping[str, Values]:
         """Every field with its values."""
@@ -107,8 +107,8 @@ def header_delimiter(line: bytes, options: ReadOptions = _DEFAULT) -> str | None
 
 def excels_delimiter(line: str) -> str | None:
     """The delimiter that a line `sep=;` before the header names; None for any other line."""
-    found = _EXCELS_DELIMITER.fullmatch(line)
-    return None if found is None else found[1]
+    match = _EXCELS_DELIMITER.fullmatch(line)
+    return None if match is None else match[1]
 
 
 def ends_its_records(text: bytes, delimiter: str) -> bool:
@@ -167,8 +167,8 @@ class _CsvReader:
     @property
     def _is_usual(self) -> bool:
         """Whether Arrow splits lines of this dialect as they are split one by one."""
-        known = self._delimiter is not None and self._escape is None
-        return known and f"{self._delimiter}{self._options.quote}".isascii()
+        splits_on_one = self._delimiter is not None and self._escape is None
+        return splits_on_one and f"{self._delimiter}{self._options.quote}".isascii()
 
     def finish(self) -> Chunk:
         """What a quote left open at the end of the file."""
@@ -223,8 +223,8 @@ class _CsvReader:
             return None
         text = self._open.text()
         decoded = text.decode("utf-8", errors="backslashreplace")
-        if number == self._options.skip + 1 and (told := excels_delimiter(decoded)):
-            self._delimiter, self._open = told, _OpenRecord(self._quotes)
+        if number == self._options.skip + 1 and (delimiter := excels_delimiter(decoded)):
+            self._delimiter, self._open = delimiter, _OpenRecord(self._quotes)
             return None
         if self._delimiter is None:
             self._delimiter = max(DELIMITERS, key=decoded.count)
@@ -295,18 +295,20 @@ class _CsvReader:
         blank = [at for at, line in enumerate(lines) if not line] if b"" in lines else []
         for at in blank:
             rejects.add(numbers[at], "blank line", "", b"")
-        kept = sorted(set(range(len(lines))) - set(blank)) if blank else range(len(lines))
-        if not kept:
+        filled = sorted(set(range(len(lines))) - set(blank)) if blank else range(len(lines))
+        if not filled:
             return None
-        given = [lines[at] for at in kept] if blank else lines
+        nonblank = [lines[at] for at in filled] if blank else lines
         width = len(self._header)
         misfits: dict[int, int] = {}
-        table = _table(b"\n".join(given), self.delimiter, self._options, width, misfits)
+        table = _table(b"\n".join(nonblank), self.delimiter, self._options, width, misfits)
         for at, fields in misfits.items():
-            line = given[at]
-            rejects.add(numbers[kept[at]], *_misfit(fields, width), line)
+            line = nonblank[at]
+            rejects.add(numbers[filled[at]], *_misfit(fields, width), line)
         good = (
-            [at for at in range(len(given)) if at not in misfits] if misfits else range(len(given))
+            [at for at in range(len(nonblank)) if at not in misfits]
+            if misfits
+            else range(len(nonblank))
         )
         if table.num_rows != len(good):
             raise AssertionError(f"{len(good)} lines were split into {table.num_rows} records")
@@ -316,8 +318,8 @@ class _CsvReader:
             name: column.combine_chunks()
             for name, column in zip(self._header, table.columns, strict=True)
         }
-        texts = [given[at] for at in good] if misfits else given
-        return TextRecords([numbers[kept[at]] for at in good], columns, texts)
+        texts = [nonblank[at] for at in good] if misfits else nonblank
+        return TextRecords([numbers[filled[at]] for at in good], columns, texts)
 
 
 class _OpenRecord:
@@ -348,16 +350,16 @@ class _OpenRecord:
 
 def _told_apart(names: list[str]) -> list[str]:
     """Names of which each is once: `a`, `a` are `a`, `a_2`; `` and `` are `` and `column_2`."""
-    taken, found = {*names}, dict[str, None]()
+    taken, renamed = {*names}, dict[str, None]()
     numbers = {name: count(2) for name in names}
     for name in names:
-        own = name
-        if name in found:
+        unique = name
+        if name in renamed:
             numbered = (f"{name or 'column'}_{number}" for number in numbers[name])
-            own = next(one for one in numbered if one not in taken)
-            taken.add(own)
-        found[own] = None
-    return [*found]
+            unique = next(name for name in numbered if name not in taken)
+            taken.add(unique)
+        renamed[unique] = None
+    return [*renamed]
 
 
 def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:
@@ -377,8 +379,8 @@ def _well_formed(lines: list[bytes], delimiter: str, quote: str) -> bool:
         return False
     if not quote or not pc.any(pc.match_substring(texts, quote)).as_py():
         return True
-    one, between = re.escape(quote), re.escape(delimiter)
-    field = rf"({one}([^{one}]|{one}{one})*{one}|[^{one}{between}]*)"
+    mark, between = re.escape(quote), re.escape(delimiter)
+    field = rf"({mark}([^{mark}]|{mark}{mark})*{mark}|[^{mark}{between}]*)"
     return bool(pc.all(pc.match_substring_regex(texts, f"^{field}({between}{field})*$")).as_py())
 
 
@@ -429,8 +431,8 @@ def _escaped_fields(text: str, delimiter: str, quote: str, escape: str) -> list[
     text, fields, at = text.removesuffix("\r"), list[str](), 0
     if not text:
         return fields
-    one, other = re.escape(quote), re.escape(escape)
-    marks = re.compile(f"{other}(?:{one}|{other})|{one}")
+    mark, other = re.escape(quote), re.escape(escape)
+    marks = re.compile(f"{other}(?:{mark}|{other})|{mark}")
     while True:
         if text.startswith(quote, at):
             parts, at = list[str](), at + 1

@@ -62,34 +62,34 @@ class JsonRecords:
 
     def column(self, name: str) -> Values:
         """A field of every record; null where it is missing."""
-        found = self._columns.get(name)
-        return [value.get(name) for value in self._values] if found is None else found
+        values = self._columns.get(name)
+        return [value.get(name) for value in self._values] if values is None else values
 
     def fields(self) -> Mapping[str, Values]:
         """Every field with its values."""
         if self._columns:
             return self._columns
-        found: dict[str, list[object]] = {}
+        members: dict[str, list[object]] = {}
         for record in self._values:
             for name, value in record.items():
-                if name in found:
-                    found[name].append(value)
+                if name in members:
+                    members[name].append(value)
                 else:
-                    found[name] = [value]
-        return dict(found)
+                    members[name] = [value]
+        return dict(members)
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
         """Records with an unknown field: position -> the first such field."""
-        found: dict[int, str] = {}
+        by_position: dict[int, str] = {}
         if self._columns and known.issuperset(self._columns):
-            return found
+            return by_position
         for position, record in enumerate(self._values):
             if not known.issuperset(record):
                 for name, value in record.items():
                     if value is not None and name not in known:
-                        found[position] = name
+                        by_position[position] = name
                         break
-        return found
+        return by_position
 
     def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
         """Fields that are not `known` and have a value, by the position of their record."""
@@ -166,24 +166,24 @@ def elements_before_damage(text: bytes) -> list[object]:
         readable = text.decode()
     except UnicodeDecodeError as error:
         readable = text[: error.start].decode()
-    found: list[object] = []
+    elements: list[object] = []
     at = readable.find("[") + 1
     while True:
         begin = _after_blanks(readable, at)
         try:
             _, end = _DECODER.raw_decode(readable, begin)
         except (ValueError, RecursionError):
-            return found
+            return elements
         after = _after_blanks(readable, end)
         if readable[after : after + 1] not in (",", "]"):
-            return found  # more of it may be missing
+            return elements  # more of it may be missing
         element = readable[begin:end].encode()
         try:
-            found.append(exact_json(element))
+            elements.append(exact_json(element))
         except ValueError as error:
-            found.append(MalformedElement(element, str(error)))
+            elements.append(MalformedElement(element, str(error)))
         if readable[after] == "]":
-            return found
+            return elements
         at = after + 1
 
 
@@ -193,9 +193,9 @@ def are_objects(head: bytes) -> bool:
     The first one is over several lines, or has more behind it, and no line is an object.
     """
     text = head.decode("latin-1").lstrip()
-    line, ended, rest = text.partition("\n")
+    line, ended, later = text.partition("\n")
     if not line.startswith("{") or any(
-        map(_is_object, rest.split("\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT])
+        map(_is_object, later.split("\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT])
     ):
         return False
     if line.rstrip() == "{":
@@ -244,8 +244,8 @@ def object_lines(blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
         at = 0
         while (begin := at if damaged else _skipped(text, at)) < len(text):
             if damaged:
-                found = _DAMAGED_END.search(text, begin)
-                at, damaged = (len(text), True) if found is None else (found.end(), False)
+                match = _DAMAGED_END.search(text, begin)
+                at, damaged = (len(text), True) if match is None else (match.end(), False)
             else:
                 try:
                     _, at = _DECODER.raw_decode(text, begin)
@@ -265,13 +265,13 @@ def object_lines(blocks: Iterable[bytes], most: int) -> Iterator[bytes]:
 
 
 def _skipped(text: str, at: int) -> int:
-    found = _BETWEEN.match(text, at)
-    return at if found is None else found.end()
+    match = _BETWEEN.match(text, at)
+    return at if match is None else match.end()
 
 
 def _after_blanks(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    return at if found is None else found.end()
+    match = _BLANK.match(text, at)
+    return at if match is None else match.end()
 
 
 def json_chunks(lines: LineReader, encoding: str = "utf-8") -> Iterator[Chunk]:
@@ -292,22 +292,22 @@ def _chunk(block: LineBlock, start: int, end: int, encoding: str) -> Chunk:
     values = None if special else _all_parsed(texts)
     if values is not None:
         if set(map(type, values)) == {dict}:
-            found = JsonRecords(numbers, values, texts)  # type: ignore[arg-type]
-            if found.is_exact() or not _may_be_huge(texts):
-                return Chunk(found, rejects)
+            decoded = JsonRecords(numbers, values, texts)  # type: ignore[arg-type]
+            if decoded.is_exact() or not _may_be_huge(texts):
+                return Chunk(decoded, rejects)
             values = None
         elif _may_be_huge(texts):
             values = None
     if values is None:
         values, numbers, texts = _one_by_one(block, range(start, end), special, rejects, encoding)
     if set(map(type, values)) - {dict}:
-        kept = [position for position, value in enumerate(values) if type(value) is dict]
-        for position in sorted(set(range(len(values))) - set(kept)):
+        objects = [position for position, value in enumerate(values) if type(value) is dict]
+        for position in sorted(set(range(len(values))) - set(objects)):
             kind = type(values[position]).__name__
             rejects.add(numbers[position], "not a JSON object", kind, texts[position])
-        numbers = [numbers[position] for position in kept]
-        texts = [texts[position] for position in kept]
-        values = [values[position] for position in kept]
+        numbers = [numbers[position] for position in objects]
+        texts = [texts[position] for position in objects]
+        values = [values[position] for position in objects]
     records: list[dict[str, object]] = values  # type: ignore[assignment]
     return Chunk(JsonRecords(numbers, records, texts) if records else None, rejects)
 

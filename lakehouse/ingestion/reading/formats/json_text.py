@@ -37,9 +37,9 @@ def exact_float(text: str) -> float:
     number = float(text)
     if math.isinf(number) or Decimal(repr(number)) == Decimal(text):
         return number
-    kept = LongFraction(number)
-    kept.text = text
-    return kept
+    fraction = LongFraction(number)
+    fraction.text = text
+    return fraction
 
 
 def json_text(value: object) -> str:

@@ -21,7 +21,7 @@ from lakehouse.ingestion.reading.formats.record_chunks import (
     unknown_of,
 )
 
-# bytes that are not UTF-8, days out of Python's calendar, a zone that nobody knows
+# bytes that are not UTF-8, days out of Python's calendar, an unknown zone
 _UNUSABLE = (ValueError, OverflowError, KeyError)
 
 
@@ -37,8 +37,8 @@ class ArrowRecords:
 
     def column(self, name: str) -> Values:
         """A field of every record; null where it is missing."""
-        found = self._columns.get(name)
-        return pa.nulls(len(self.lines)) if found is None else found
+        values = self._columns.get(name)
+        return pa.nulls(len(self.lines)) if values is None else values
 
     def fields(self) -> Mapping[str, Values]:
         """Every field with its values."""
@@ -67,7 +67,7 @@ class ArrowRecords:
 
         That is text that is not UTF-8, and days before the year 1 or after 9999.
         """
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for name, values in self._columns.items():
             if _is_usable(values):
                 continue
@@ -75,8 +75,8 @@ class ArrowRecords:
                 try:
                     values.slice(position, 1).to_pylist()
                 except _UNUSABLE as error:
-                    found.setdefault(position, f"{name}: {error}")
-        return found
+                    reasons.setdefault(position, f"{name}: {error}")
+        return reasons
 
     def readable_text(self, position: int) -> bytes:
         """A record as JSON, without the values that are unusable."""
@@ -125,8 +125,8 @@ def _chunk(records: ArrowRecords) -> Chunk:
     for position, why in sorted(unusable.items()):
         text = records.readable_text(position)
         rejects.add(records.lines[position], "malformed Parquet", why, text)
-    kept = [position for position in range(len(records.lines)) if position not in unusable]
-    return Chunk(records.only(kept) if kept else None, rejects)
+    usable = [position for position in range(len(records.lines)) if position not in unusable]
+    return Chunk(records.only(usable) if usable else None, rejects)
 
 
 def _is_usable(values: pa.Array) -> bool:
@@ -152,13 +152,13 @@ def _refuse_twins(field: pa.Field) -> None:
     """
     kind = field.type
     within = [kind.field(at) for at in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-    names = [one.name for one in within]
+    names = [inner.name for inner in within]
     if pa.types.is_struct(kind) and len(set(names)) < len(names):
         (name, _), *_ = Counter(names).most_common(1)
         detail = f"two fields of {field.name!r} are named {name!r}"
         raise UnreadableContentError("unreadable Parquet", detail)
-    for one in within:
-        _refuse_twins(one)
+    for inner in within:
+        _refuse_twins(inner)
 
 
 def _int96_columns(schema: pq.ParquetSchema) -> frozenset[str]:
@@ -168,7 +168,7 @@ def _int96_columns(schema: pq.ParquetSchema) -> frozenset[str]:
 
 
 def _plain(batch: pa.RecordBatch, instants: frozenset[str]) -> pa.RecordBatch:
-    """Dictionary columns as their values, and instants in UTC: nobody may know their zone."""
+    """Dictionary columns as their values, and instants in UTC: their zone may be unknown."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = _plain_values(column)

@@ -82,21 +82,22 @@ class AliasedRecords:
             self._take(column, fields)
 
     def _take(self, column: str, fields: Sequence[str]) -> None:
-        given = {name: self._records.column(name) for name in fields}
-        some = {name: one for name, one in given.items() if _has_values(one)}
-        if len(some) < 2:
-            self._taken[column] = next(iter(some.values()), given[fields[0]])
+        columns = {name: self._records.column(name) for name in fields}
+        filled = {name: column for name, column in columns.items() if _has_values(column)}
+        if len(filled) < 2:
+            self._taken[column] = next(iter(filled.values()), columns[fields[0]])
             return
         listed = {
-            name: one if isinstance(one, list) else python_values(one) for name, one in some.items()
+            name: column if isinstance(column, list) else python_values(column)
+            for name, column in filled.items()
         }
         chosen: list[object] = []
         for position, values in enumerate(zip(*listed.values(), strict=True)):
-            first = next((one for one in values if one is not None), None)
+            first = next((value for value in values if value is not None), None)
             chosen.append(first)
-            for name, one in zip(listed, values, strict=True):
-                if one is not None and repr(one) != repr(first):
-                    self._left.setdefault(position, {})[name] = one
+            for name, value in zip(listed, values, strict=True):
+                if value is not None and repr(value) != repr(first):
+                    self._left.setdefault(position, {})[name] = value
         self._taken[column] = pa.array(chosen, pa.string()) if self.untyped else chosen
 
     def column(self, name: str) -> Values:
@@ -110,11 +111,11 @@ class AliasedRecords:
     def fields(self) -> Mapping[str, Values]:
         """Every column and other field with its values, in the order of the records' fields."""
         of = {name: column for column, names in self._names.items() for name in names}
-        found: dict[str, Values] = {}
+        taken: dict[str, Values] = {}
         for name, values in self._records.fields().items():
             column = of.get(name, name)
-            found[column] = self._taken.get(column, values)
-        return found
+            taken[column] = self._taken.get(column, values)
+        return taken
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
         """Records with a value in a field that is not `known`: position -> the first such field."""
@@ -123,16 +124,16 @@ class AliasedRecords:
 
     def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
         """Fields that are not `known` and have a value, by the position of their record."""
-        found = {**self._unknown(known)}
+        by_position = {**self._unknown(known)}
         for position, fields in self._records.unknown(known | self._all).items():
-            found[position] = {**found.get(position, {}), **fields}
-        return found
+            by_position[position] = {**by_position.get(position, {}), **fields}
+        return by_position
 
     def _unknown(self, known: frozenset[str]) -> dict[int, dict[str, object]]:
         return {
             position: unknown
             for position, fields in self._left.items()
-            if (unknown := {name: one for name, one in fields.items() if name not in known})
+            if (unknown := {name: column for name, column in fields.items() if name not in known})
         }
 
     def only(self, positions: Sequence[int]) -> AliasedRecords:
@@ -147,30 +148,30 @@ class AliasedRecords:
 def _has_values(values: Values) -> bool:
     if isinstance(values, pa.Array):
         return bool(values.null_count < len(values))
-    return any(one is not None for one in values)
+    return any(value is not None for value in values)
 
 
 def strangers_of(columns: Mapping[str, pa.Array], known: frozenset[str]) -> dict[int, str]:
     """`Records.strangers` of whole columns."""
-    found: dict[int, str] = {}
+    by_position: dict[int, str] = {}
     for name, values in columns.items():
         if name not in known and values.null_count < len(values):
             for position in pc.indices_nonzero(values.is_valid()).to_pylist():
-                found.setdefault(position, name)
-    return found
+                by_position.setdefault(position, name)
+    return by_position
 
 
 def unknown_of(
     columns: Mapping[str, pa.Array], known: frozenset[str]
 ) -> dict[int, dict[str, object]]:
     """`Records.unknown` of whole columns."""
-    found: dict[int, dict[str, object]] = {}
+    by_position: dict[int, dict[str, object]] = {}
     for name, values in columns.items():
         if name not in known and values.null_count < len(values):
             for position, value in enumerate(python_values(values)):
                 if value is not None:
-                    found.setdefault(position, {})[name] = value
-    return found
+                    by_position.setdefault(position, {})[name] = value
+    return by_position
 
 
 def python_values(values: pa.Array) -> list[object]:
@@ -178,9 +179,9 @@ def python_values(values: pa.Array) -> list[object]:
     if pa.types.is_time64(values.type) and values.type.unit == "ns":
         texts = pc.cast(values, pa.string()).to_pylist()
         whole = values.to_pylist()
-        return [text if is_finer(text) else one for text, one in zip(texts, whole, strict=True)]
-    found: list[object] = values.to_pylist()
-    return found
+        return [text if is_finer(text) else value for text, value in zip(texts, whole, strict=True)]
+    listed: list[object] = values.to_pylist()
+    return listed
 
 
 def is_finer(text: str | None) -> bool:

@@ -100,11 +100,11 @@ class EventClock:
     def instants(self, values: Values) -> tuple[Micros, dict[int, BadEventTime]]:
         """Microseconds since the epoch; positions without a usable time, with the reason."""
         values, misfits = self._usual(values)
-        found, sure = self._numbers(values) if self._unit != "iso" else self._texts(values)
+        instants, sure = self._numbers(values) if self._unit != "iso" else self._texts(values)
         if self._unit != "iso" and not sure.all():
-            times, known = self._texts(values)
-            found, sure = np.where(sure, found, times), sure | known
-        sure &= (found >= self._low) & (found < self._high)
+            times, parsed = self._texts(values)
+            instants, sure = np.where(sure, instants, times), sure | parsed
+        sure &= (instants >= self._low) & (instants < self._high)
         bad: dict[int, BadEventTime] = {}
         unsure = np.flatnonzero(~sure)
         for position, value in zip(unsure.tolist(), picked(values, unsure.tolist()), strict=True):
@@ -112,8 +112,8 @@ class EventClock:
             if isinstance(instant, BadEventTime):
                 bad[position] = instant
             else:
-                found[position] = (instant - _EPOCH) // _MICROSECOND
-        return found, bad
+                instants[position] = (instant - _EPOCH) // _MICROSECOND
+        return instants, bad
 
     def _usual(self, values: Values) -> tuple[Values, dict[int, BadEventTime]]:
         """Times as ISO 8601 spells them, and positions of text in another spelling than told."""
@@ -174,9 +174,9 @@ class EventClock:
         return np.where(is_aware, aware, walls), sure | is_aware
 
     def _walls(self, times: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:
-        walls, known = _micros(times)
+        walls, parsed = _micros(times)
         instants, none = self._local.instants(walls)
-        return instants, known & ~none
+        return instants, parsed & ~none
 
 
 def _has_offset(texts: pa.Array) -> bool:

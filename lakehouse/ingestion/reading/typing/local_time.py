@@ -61,8 +61,8 @@ def _offsets(zone: str, first_s: int, last_s: int) -> tuple[list[int], list[int]
     info = ZoneInfo(zone)
 
     def offset(at_s: int) -> int:
-        found = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at_s)).astimezone(info)
-        return int((found.utcoffset() or timedelta()).total_seconds())
+        local = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at_s)).astimezone(info)
+        return int((local.utcoffset() or timedelta()).total_seconds())
 
     starts, offsets = [first_s], [offset(first_s)]
     at = first_s

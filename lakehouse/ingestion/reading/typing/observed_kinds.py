@@ -63,13 +63,13 @@ _KINDS: Mapping[str, Callable[[pa.DataType], bool]] = {
 
 def _integers(values: pa.Array, count: int) -> Counter[str]:
     long = values if pa.types.is_unsigned_integer(values.type) else values.cast(pa.int64())
-    found: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     exact = (-EXACT_IN_DOUBLE, EXACT_IN_DOUBLE)
     for kind, (low, high) in (("int", INT_RANGE), ("long", exact), ("large", LONG_RANGE)):
         fitting = pc.sum(_within(long, low, high)).as_py() or 0
-        found[kind] = fitting - found.total()
-    found["huge"] = count - found.total()
-    return +found
+        kinds[kind] = fitting - kinds.total()
+    kinds["huge"] = count - kinds.total()
+    return +kinds
 
 
 def _within(values: pa.Array, low: int, high: int) -> pa.BooleanArray:
@@ -85,13 +85,13 @@ def _guessed_otherwise(texts: pa.Array, spelled: SpelledText) -> Counter[str]:
     """What looks like a number as usual is text where numbers are spelled otherwise."""
     numbers = spelled.numbers(texts)
     others = _guessed(texts.filter(numbers.is_null()))
-    found = Counter({"boolean": others.pop("boolean", 0), "string": others.total()})
-    return +(found + _guessed(numbers))
+    kinds = Counter({"boolean": others.pop("boolean", 0), "string": others.total()})
+    return +(kinds + _guessed(numbers))
 
 
 def _guessed(texts: pa.Array) -> Counter[str]:
     """Most columns are of one kind: the pattern that fits the first value is tried on all."""
-    found: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     left = texts.drop_null()
     for kind, pattern in GUESSED.items():
         if not len(left):
@@ -100,10 +100,10 @@ def _guessed(texts: pa.Array) -> Counter[str]:
         if not fitting.true_count:
             continue
         if kind == "long":
-            found.update(_integers(left.filter(fitting).cast(pa.int64()), fitting.true_count))
+            kinds.update(_integers(left.filter(fitting).cast(pa.int64()), fitting.true_count))
         else:
-            found[kind] += fitting.true_count
+            kinds[kind] += fitting.true_count
         left = left.filter(pc.invert(fitting))
     if len(left):
-        found["string"] += len(left)
-    return found
+        kinds["string"] += len(left)
+    return kinds

@@ -34,20 +34,20 @@ class SpelledText:
             The values, null for text that the options do not take; and for each such text its
             position and why not.
         """
-        told = self.told_by(column_type)
-        if told is None:
+        option = self.told_by(column_type)
+        if option is None:
             return values, {}
         texts = _texts(values)
         if texts is None or texts.null_count == len(texts):
             return values, {}
         usual = self._respelled(texts, column_type)
         lost = pc.indices_nonzero(pc.and_(texts.is_valid(), usual.is_null())).to_pylist()
-        bad = {at: f"{texts[at].as_py()!r} is no {column_type} by {told}" for at in lost}
+        bad = {at: f"{texts[at].as_py()!r} is no {column_type} by {option}" for at in lost}
         if isinstance(values, pa.Array):
             return usual, bad
-        found = usual.to_pylist()
+        usual_values = usual.to_pylist()
         return [
-            new if type(old) is str else old for old, new in zip(values, found, strict=True)
+            new if type(old) is str else old for old, new in zip(values, usual_values, strict=True)
         ], bad
 
     def told_by(self, column_type: str) -> str | None:
@@ -86,12 +86,10 @@ class SpelledText:
             whole = rf"(?:{whole}|[0-9]{{1,3}}(?:{re.escape(group)}[0-9]{{3}})+)"
         form = rf"^[+-]?(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
         texts = self.bare(texts)
-        found = pc.if_else(
-            pc.match_substring_regex(texts, form), texts, pa.scalar(None, texts.type)
-        )
+        text = pc.if_else(pc.match_substring_regex(texts, form), texts, pa.scalar(None, texts.type))
         if group is not None:
-            found = pc.replace_substring(found, group, "")
-        return pc.replace_substring(found, self.options.decimal_separator, ".")
+            text = pc.replace_substring(text, group, "")
+        return pc.replace_substring(text, self.options.decimal_separator, ".")
 
     def _respelled(self, texts: pa.Array, column_type: str) -> pa.Array:
         if column_type == "date":
@@ -110,4 +108,4 @@ def _texts(values: Values) -> pa.Array | None:
         return values.cast(pa.string()) if text else None
     if str not in set(map(type, values)):
         return None
-    return pa.array([one if type(one) is str else None for one in values], pa.string())
+    return pa.array([value if type(value) is str else None for value in values], pa.string())

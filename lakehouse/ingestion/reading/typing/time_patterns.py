@@ -87,8 +87,8 @@ class TimePattern:
             as_date: without a time of day.
         """
         # RE2 names no group twice, so nor does a pattern; those that are left out are ""
-        found = pc.extract_regex(texts, f"^(?:{self.regex})$")
-        parts = {name: found.field(at) for at, name in enumerate(found.type.names)}
+        matches = pc.extract_regex(texts, f"^(?:{self.regex})$")
+        parts = {name: matches.field(at) for at, name in enumerate(matches.type.names)}
         if "year2" in parts:
             parts["year"] = _joined("20", parts["year2"])
         for name, months in (("short_month", _SHORT), ("month_name", _MONTHS)):
@@ -101,7 +101,7 @@ class TimePattern:
                 "T", _hour(parts), ":", _two(parts.get("minute")), ":", _two(parts.get("second"))
             )
             date = _joined(date, clock, _fraction(parts), _offset(parts))
-        matched = found.is_valid()
+        matched = matches.is_valid()
         return pc.if_else(matched, date, pa.scalar(None, pa.string()))
 
 
@@ -112,8 +112,8 @@ def _parsed(option: str, text: str) -> TimePattern:
         )
 
     regex, fields, depth = "", set[str](), 0
-    for found in _TOKEN.finditer(text):
-        quoted, letters, sign = found[1], found[2], found[4]
+    for token in _TOKEN.finditer(text):
+        quoted, letters, sign = token[1], token[2], token[4]
         if letters:
             name, form = _LETTERS.get(letters, ("", ""))
             if set(letters) == {"S"} and len(letters) <= _MOST_FRACTION:
@@ -152,11 +152,11 @@ def _incomplete(fields: set[str]) -> str | None:
             return f"it has to have {what}"
     if ("hour12" in fields) != ("half" in fields) or {"hour", "hour12"} <= fields:
         return "hours are H, or h with a"
-    told = fields | ({"hour"} if "hour12" in fields else set())
+    determined = fields | ({"hour"} if "hour12" in fields else set())
     for name, needed in (
         ("minute", "hour"), ("second", "minute"), ("fraction", "second"), ("offset", "hour"),
     ):  # fmt: skip
-        if name in told and needed not in told:
+        if name in determined and needed not in determined:
             return f"{name} needs {needed}"
     return None
 
@@ -173,7 +173,7 @@ def _hour(parts: Mapping[str, pa.Array]) -> pa.Array | str:
     if "hour12" not in parts:
         return _two(parts.get("hour"))
     hours = pc.utf8_lpad(parts["hour12"], 2, "0")
-    number = pc.index_in(hours, pa.array([f"{one:02}" for one in (12, *range(1, 12))]))
+    number = pc.index_in(hours, pa.array([f"{hour:02}" for hour in (12, *range(1, 12))]))
     later = pc.if_else(pc.equal(pc.utf8_upper(parts["half"]), "PM"), 12, 0)
     return pc.utf8_lpad(pc.cast(pc.add(number, later), pa.string()), 2, "0")
 

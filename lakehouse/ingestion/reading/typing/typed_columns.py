@@ -29,7 +29,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NANOSECONDS = re.compile(r"([.,]\d{6})\d+")
-# how text whose type nobody told looks; what looks like a number but may be a code (007, or more
+# how text of no declared type looks; what looks like a number but may be a code (007, or more
 # digits than a long has) stays text
 GUESSED: Mapping[str, str] = {
     "long": r"^-?(0|[1-9]\d{0,17})$",
@@ -103,7 +103,7 @@ def typed_column(
             type.
         column_type: of the column.
         from_text: the values are text whose type only the column tells (CSV).
-        guessed: nobody declared that type: a code (`007`) is not taken for the number 7.
+        guessed: the type is not declared: a code (`007`) is not taken for the number 7.
 
     Returns:
         The array (null where a value does not fit) and for each value that does not fit its
@@ -112,30 +112,30 @@ def typed_column(
     if from_text and guessed and column_type in _NUMBERS:
         codes = _codes(values)
         if codes:
-            rest = [None if at in codes else one for at, one in enumerate(_listed(values))]
-            array, others = typed_column(rest, column_type, from_text=True)
-            told = "is spelled like a code, not like a number: declare the column as a string"
-            return array, others | {at: f"{text!r} {told}" for at, text in codes.items()}
+            numbers = [None if at in codes else value for at, value in enumerate(_listed(values))]
+            array, others = typed_column(numbers, column_type, from_text=True)
+            reason = "is spelled like a code, not like a number: declare the column as a string"
+            return array, others | {at: f"{text!r} {reason}" for at, text in codes.items()}
     certain = _certain(values, column_type, from_text=from_text)
     if certain is not None and certain.null_count == _null_count(values):
         return certain, {}
-    given = python_values(values) if isinstance(values, pa.Array) else values
+    listed = python_values(values) if isinstance(values, pa.Array) else values
     wanted, change = arrow_type(column_type), convert
     kept_as = wanted
     if column_type in _NANOSECOND_TYPES:  # which Python's times have not
         kept_as, change = pa.int64(), _nanoseconds
         certain = None if certain is None else certain.cast(kept_as)
-    found = [None] * len(given) if certain is None else certain.to_pylist()
+    typed = [None] * len(listed) if certain is None else certain.to_pylist()
     bad: dict[int, str] = {}
-    for position, value in enumerate(given):
-        if value is None or found[position] is not None:
+    for position, value in enumerate(listed):
+        if value is None or typed[position] is not None:
             continue
         try:
             meant = text_value(value, column_type) if from_text else value
-            found[position] = change(meant, column_type)
+            typed[position] = change(meant, column_type)
         except _FAILURES as error:
             bad[position] = str(error)
-    return pa.array(found, type=kept_as).cast(wanted), bad
+    return pa.array(typed, type=kept_as).cast(wanted), bad
 
 
 _NUMBERS = frozenset({"int", "long", "float", "double"})
@@ -169,7 +169,7 @@ def _certain(values: Values, column_type: str, *, from_text: bool) -> pa.Array |
     types = set(map(type, values)) - {type(None)}
     try:
         if column_type == "json":
-            texts = [None if one is None else json_text(one) for one in values]
+            texts = [None if value is None else json_text(value) for value in values]
             return pa.array(texts, pa.string())
         if types <= _AS_THEY_ARE.get(column_type, frozenset()):
             return pa.array(values, type=arrow_type(column_type))
@@ -211,18 +211,18 @@ def _decimal_pattern(column_type: str) -> str | None:
 
 
 def _from_arrow(values: pa.Array, column_type: str) -> pa.Array | None:
-    wanted, given = arrow_type(column_type), values.type
-    decimal, have = _DECIMAL.fullmatch(column_type), given
+    wanted, kind = arrow_type(column_type), values.type
+    decimal, have = _DECIMAL.fullmatch(column_type), kind
     if decimal:
         room = pa.types.is_decimal(have) and (
             have.scale <= wanted.scale
             and have.precision - have.scale <= wanted.precision - wanted.scale
         )
         return pc.cast(values, wanted) if room else None
-    if not any(same(given) for same in _SAME.get(column_type, ())):
+    if not any(same(kind) for same in _SAME.get(column_type, ())):
         return None
     try:
-        if pa.types.is_timestamp(given) and (given.unit, wanted.unit) == ("ns", "us"):
+        if pa.types.is_timestamp(kind) and (kind.unit, wanted.unit) == ("ns", "us"):
             return whole_microseconds(values)
         return pc.cast(values, wanted)
     except pa.ArrowException:
@@ -232,7 +232,9 @@ def _from_arrow(values: pa.Array, column_type: str) -> pa.Array | None:
 def without_nanoseconds(values: Values) -> Values:
     """Times, also as text, cut to whole microseconds."""
     if not isinstance(values, pa.Array):
-        return [_NANOSECONDS.sub(r"\1", one) if isinstance(one, str) else one for one in values]
+        return [
+            _NANOSECONDS.sub(r"\1", value) if isinstance(value, str) else value for value in values
+        ]
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pc.replace_substring_regex(values, _NANOSECONDS.pattern, r"\1")
@@ -294,8 +296,8 @@ def convert(value: object, column_type: str) -> object:
 def _nanoseconds(value: object, column_type: str) -> int:
     """Nanoseconds since the epoch: of text, of a time, of one of pandas'."""
     fine = 0
-    if isinstance(value, str) and (found := _NANOSECONDS.search(value)):
-        digits = found[0].removeprefix(found[1])
+    if isinstance(value, str) and (match := _NANOSECONDS.search(value)):
+        digits = match[0].removeprefix(match[1])
         if len(digits) > 3 and digits[3:].strip("0"):
             raise ValueError(f"{value!r} is finer than a nanosecond, which a {column_type} is not")
         fine = int(digits[:3].ljust(3, "0"))
@@ -335,10 +337,10 @@ def _date(value: object) -> object:
 def _time(value: object) -> object:
     if not isinstance(value, str):
         return value
-    found = time.fromisoformat(_whole_us(value, "time"))
-    if found.tzinfo is not None:
+    parsed = time.fromisoformat(_whole_us(value, "time"))
+    if parsed.tzinfo is not None:
         raise ValueError(f"{value!r} has an offset; the column has none")
-    return found
+    return parsed
 
 
 def _timestamp(value: object) -> object:

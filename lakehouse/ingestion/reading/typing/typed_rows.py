@@ -81,7 +81,7 @@ class RowTyper:
         event_times = records.column(self._source.event_time.column)
         instants, untimed = self._clock.instants(event_times)
         numbers = days_of(instants)
-        chosen = np.isin(numbers, np.array([day_number(one) for one in days], np.int64))
+        chosen = np.isin(numbers, np.array([day_number(day) for day in days], np.int64))
         chosen[list(untimed)] = False
         if not chosen.any():
             return None
@@ -89,14 +89,14 @@ class RowTyper:
             records = records.only(np.flatnonzero(chosen).tolist())
             instants, numbers = instants[chosen], numbers[chosen]
         count_days(lines, numbers)
-        arrays, reasons, rest = self._judged(records)
+        arrays, reasons, rescued = self._judged(records)
         for position, (reason, detail) in sorted(reasons.items()):
             text, of_day = records.text(position), day(int(numbers[position]))
             rejects.add(records.lines[position], reason, detail, text, day=of_day)
         good = np.ones(len(instants), np.bool_)
         good[list(reasons)] = False
         if self._source.rescue is not None:
-            texts = [rest.get(position) for position in range(len(instants))]
+            texts = [rescued.get(position) for position in range(len(instants))]
             arrays[self._source.rescue] = pa.array(texts, pa.string())
         return self._batch(records, landing_file, instants, arrays, good)
 
@@ -105,10 +105,10 @@ class RowTyper:
     ) -> tuple[dict[str, pa.Array], dict[int, tuple[str, str]], dict[int, str]]:
         """The columns; by position why a record does not fit them, or what they do not take."""
         reasons: dict[int, tuple[str, str]] = {}
-        rest: dict[int, dict[str, object]] = {}
+        rescued: dict[int, dict[str, object]] = {}
         rescue = self._source.rescue
         if rescue is not None:
-            rest = dict(records.unknown(self._known))
+            rescued = dict(records.unknown(self._known))
         else:
             for position, name in records.strangers(self._known).items():
                 reason = "unexpected column" if usable_name(name) else "unusable column name"
@@ -118,8 +118,8 @@ class RowTyper:
                 reasons.setdefault(position, ("null key", key))
         arrays: dict[str, pa.Array] = {}
         for column in self._columns:
-            given = records.column(column.name)
-            values, misspelled = self._spelled.usual(given, column.type)
+            source_values = records.column(column.name)
+            values, misspelled = self._spelled.usual(source_values, column.type)
             if self._source.nanoseconds == "cut" and column.type in _TIMES:
                 values = without_nanoseconds(values)
             arrays[column.name], bad = typed_column(
@@ -128,23 +128,23 @@ class RowTyper:
                 from_text=records.untyped,
                 guessed=column.name not in self._declared,
             )
-            if bad and (told := self._spelled.told_by(column.type)):
-                bad = {at: f"{why} (by {told})" for at, why in bad.items()}
+            if bad and (option := self._spelled.told_by(column.type)):
+                bad = {at: f"{why} (by {option})" for at, why in bad.items()}
             bad |= misspelled
             if rescue is not None and bad and column.name not in self._source.natural_key:
-                for position, value in zip(bad, picked(given, list(bad)), strict=True):
-                    rest.setdefault(position, {})[column.name] = value
+                for position, value in zip(bad, picked(source_values, list(bad)), strict=True):
+                    rescued.setdefault(position, {})[column.name] = value
                 continue
             for position, why in bad.items():
                 detail = f"{column.name}: {why}"[:_SHOWN]
                 reasons.setdefault(position, ("type conflict", detail))
-        kept: dict[int, str] = {}
-        for position, fields in rest.items():
+        rescued_texts: dict[int, str] = {}
+        for position, fields in rescued.items():
             try:
-                kept[position] = rest_json(fields)
+                rescued_texts[position] = rest_json(fields)
             except ValueError as error:
                 reasons.setdefault(position, ("type conflict", f"{rescue}: {error}"))
-        return arrays, reasons, kept
+        return arrays, reasons, rescued_texts
 
     def _batch(
         self,
@@ -174,12 +174,12 @@ class RowTyper:
 
 def rows_schema(columns: Sequence[Column], rescue: str | None = None) -> pa.Schema:
     """The raw table's columns as Arrow; `rescue` is that of its source."""
-    rest = () if rescue is None else (pa.field(rescue, pa.string()),)
+    rescued = () if rescue is None else (pa.field(rescue, pa.string()),)
     return pa.schema(
         [
             pa.field(EVENT_TS, _INSTANT),
             *(pa.field(column.name, arrow_type(column.type)) for column in columns),
-            *rest,
+            *rescued,
             pa.field(LANDING_FILE, pa.string()),
             pa.field(LANDING_LINE, pa.int64()),
         ]
@@ -188,12 +188,12 @@ def rows_schema(columns: Sequence[Column], rescue: str | None = None) -> pa.Sche
 
 def _nulls(values: Values) -> list[int]:
     if isinstance(values, pa.Array):
-        found: list[int] = (
+        nulls: list[int] = (
             np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist()
             if values.null_count
             else []
         )
-        return found
+        return nulls
     if None not in values:
         return []
     return [position for position, value in enumerate(values) if value is None]

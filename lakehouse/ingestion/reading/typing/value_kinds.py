@@ -43,22 +43,22 @@ _INFERRED: Mapping[str, str] = {"int": "long", "large": "long", "huge": _WIDEST}
 
 def kinds_of(values: Iterable[object]) -> Counter[str]:
     """How many values of each kind there are; nulls do not count."""
-    found: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     values = values if isinstance(values, list) else list(values)
     for python_type, count in _type_counts(values):
         if python_type is int:
-            found.update(_integer_kinds(values, count))
+            kinds.update(_integer_kinds(values, count))
         elif python_type is Decimal:
-            found.update(_decimal_kind(value) for value in values if type(value) is Decimal)
+            kinds.update(_decimal_kind(value) for value in values if type(value) is Decimal)
         elif issubclass(python_type, datetime):  # with nanoseconds it is one of pandas'
-            found.update(
+            kinds.update(
                 "timestamp" if v.tzinfo is None else "timestamptz"
                 for v in values
                 if isinstance(v, datetime) and type(v) is python_type
             )
         elif python_type is not type(None):
-            found[_PYTHON_KINDS.get(python_type, "json")] += count
-    return found
+            kinds[_PYTHON_KINDS.get(python_type, "json")] += count
+    return kinds
 
 
 def _type_counts(values: list[object]) -> Iterable[tuple[type, int]]:
