@@ -151,7 +151,7 @@ class GroupedAppends:
             width = TableProperties(version.metadata.properties).write_join_files
             if not width:
                 return
-            tail = self._tails.get((identifier, branch)) or Tail(branch)
+            tail = self._tails.get((identifier, branch)) or Tail(branch, confined=True)
             tail.width = width
             self._tails.put((identifier, branch), tail, bytes_of(str(identifier), branch))
             tail.grew(self._catalog, version, files, self._environment)

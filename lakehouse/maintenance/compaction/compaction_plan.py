@@ -244,11 +244,10 @@ def plan_tail(
     added: Sequence[DataFile],
     width: int,
     *,
+    confined: bool,
     environment: Environment,
 ) -> CompactionPlan:
     """The small files to join in partitions that got files (`tail_groups`), from metadata alone.
-
-    Files outside the table's folders stay: a server may read what who appends may not.
 
     Args:
         catalog: of the table.
@@ -256,10 +255,12 @@ def plan_tail(
         branch: its branch, which exists.
         added: the new files; only manifests that may list files of their partitions are read.
         width: see `tail_groups`.
+        confined: whether files outside the table's certain folders stay: a server may read what who
+            appends may not.
         environment: what time it is.
 
     Raises:
-        InvalidLocationError: a manifest is outside the table's folders.
+        InvalidLocationError: it is confined, and a manifest is outside the table's folders.
     """
     metadata = version.metadata
     snapshot_id = _snapshot_id(metadata, branch)
@@ -268,7 +269,10 @@ def plan_tail(
     for file in added:
         by_spec.setdefault(file.spec_id, set()).add(file.partition)
 
-    is_readable = ReadableFiles(catalog, version).hold
+    readable = ReadableFiles(catalog, version)
+
+    def is_readable(location: str) -> bool:
+        return not confined or readable.hold(location)
 
     def may_matter(manifest: ManifestFile) -> bool:
         if not is_readable(manifest.manifest_path):

@@ -28,11 +28,13 @@ class Tail:
     Args:
         branch: that is written to.
         width: see `tail_groups`; 0: never.
+        confined: whether who writes may read less than this process, see `plan_tail`.
     """
 
-    def __init__(self, branch: str, width: int = 0) -> None:
+    def __init__(self, branch: str, width: int = 0, *, confined: bool = False) -> None:
         self.branch = branch
         self.width = width
+        self._confined = confined
         self._files: Counter[tuple[Any, ...]] = Counter()
         self._joining = threading.Lock()
 
@@ -72,7 +74,15 @@ class Tail:
         added: Sequence[DataFile],
         environment: Environment,
     ) -> bool:
-        plan = plan_tail(catalog, version, self.branch, added, self.width, environment=environment)
+        plan = plan_tail(
+            catalog,
+            version,
+            self.branch,
+            added,
+            self.width,
+            confined=self._confined,
+            environment=environment,
+        )
         if not plan.groups:
             return False
         summary = self.summary(version.metadata, plan.input_bytes)

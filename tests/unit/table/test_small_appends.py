@@ -71,6 +71,19 @@ def test_few_files_of_each_tier_stay(tmp_path):
     assert ids_of(table) == list(range(64))
 
 
+def test_files_of_a_name_taken_again_are_joined(tmp_path):
+    """Its files lie in a folder of their own, beside the one where the catalog has its versions."""
+    lake = lh.load_catalog(str(tmp_path))
+    first = lake.create_table("raw.t", SCHEMA)
+    lake.drop_table("raw.t")
+    table = lake.create_table("raw.t", SCHEMA, properties={JOIN: "2"})
+    assert table.location != first.location
+    for number in range(4):
+        table.append(pa.table([[number], [0]], schema=SCHEMA))
+    assert len(table.scan().plan().tasks) < 4
+    assert ids_of(table) == list(range(4))
+
+
 def test_one_file_cannot_be_joined(tmp_path):
     lake = lh.load_catalog(str(tmp_path))
     with pytest.raises(InvalidPropertyError, match="2 or more"):
