@@ -135,7 +135,7 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
     )
     lake = Lakehouse(catalog)
     table = lake.create_table(str(TABLE), SCHEMA, partition_by=["day(event_ts)"])
-    workspace = SnapshotProducer(storage, Environment.system(), lambda _metadata: None)
+    workspace = SnapshotProducer(storage, Environment.system(), ())
     snapshot_id = 8124
     cuts = np.linspace(0, shape.files, shape.manifests + 1).astype(int)
     manifests = []
@@ -166,8 +166,8 @@ def publish(
         first_row_id=None,
     )
     location = f"{metadata.location}/metadata/snap-{snapshot_id}.avro"
-    workspace.write(location, data)
-    workspace.flush()
+    workspace.files.write(location, data)
+    workspace.files.flush()
     snapshot = Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=None,

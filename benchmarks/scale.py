@@ -142,7 +142,7 @@ def written(job: tuple[str, str, str, Sequence[int]]) -> list[Any]:
     folder, location, first, hours = job
     entries, storage = template(folder, first), storage_for(location)
     metadata = parse(storage.read(location), location)
-    workspace = SnapshotProducer(storage, Environment.system(), lambda _metadata: None)
+    workspace = SnapshotProducer(storage, Environment.system(), ())
     made = []
     for hour in hours:
         made.append(
@@ -153,7 +153,7 @@ def written(job: tuple[str, str, str, Sequence[int]]) -> list[Any]:
                 snapshot_id=SNAPSHOT_ID,
             )
         )
-        workspace.flush()
+        workspace.files.flush()
     return made
 
 
@@ -174,7 +174,7 @@ def build(folder: Path, days: int, files_per_partition: int) -> float:
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         manifests = [manifest for part in pool.map(written, jobs) for manifest in part]
-    workspace = SnapshotProducer(table.storage, Environment.system(), lambda _metadata: None)
+    workspace = SnapshotProducer(table.storage, Environment.system(), ())
     updates = publish(workspace, table.metadata, manifests, SNAPSHOT_ID)
     lake.catalog.commit(table.identifier, table.version, (), updates)
     return time.perf_counter() - begin

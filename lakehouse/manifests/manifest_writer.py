@@ -22,6 +22,7 @@ from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.kept_by_bytes import MadeOnce
+from lakehouse.manifests.commit_files import CommitFiles
 from lakehouse.spec.manifests.avro_container import write_container
 from lakehouse.spec.manifests.columnar_manifest import (
     columnar_path,
@@ -75,25 +76,20 @@ class ManifestWriter:
     """Writes the manifests of one commit, columnar ones too where there is enough to prune.
 
     Args:
-        unique: part of every file name.
-        numbers: tell the files of one commit apart.
-        location: of a metadata file of a table, by its name; raises what forbids to write there.
-        write: writes a new file.
-
-    Attributes:
-        written: what gives the entries of every manifest that was written, by its location.
+        files: names them, and writes them.
     """
 
-    def __init__(
-        self,
-        unique: str,
-        numbers: Iterator[int],
-        location: Callable[[TableMetadata, str], str],
-        write: Callable[[str, bytes], None],
-    ) -> None:
-        self._unique, self._numbers = unique, numbers
-        self._location, self._write = location, write
-        self.written: dict[str, Callable[[], Entries]] = {}
+    def __init__(self, files: CommitFiles) -> None:
+        self._files = files
+        self._written: dict[str, Callable[[], Entries]] = {}
+
+    def wrote(self, manifest: ManifestFile) -> bool:
+        """Whether the manifest is one of this commit."""
+        return manifest.manifest_path in self._written
+
+    def entries_of(self, manifest: ManifestFile) -> Entries:
+        """The entries of a manifest of this commit, as they stand in it, nothing inherited."""
+        return self._written[manifest.manifest_path]()
 
     def write_added(
         self,
@@ -188,7 +184,7 @@ class ManifestWriter:
         )
         columnar = entries if len(entries) >= COLUMNAR_MIN_ENTRIES else None
         location = self._write_manifest(data, columnar, metadata)
-        self.written[location] = (
+        self._written[location] = (
             partial(Entries.from_manifest_entries, few, entries.spec, types_of(metadata))
             if few
             else lambda: entries
@@ -219,14 +215,15 @@ class ManifestWriter:
         self, data: bytes, columnar: Entries | None, metadata: TableMetadata
     ) -> str:
         """Write a manifest, and a columnar one of these entries; returns where."""
-        name = f"{self._unique}-m{next(self._numbers)}"
+        name, files = self._files.manifest_name(), self._files
         if columnar is None:
-            location = self._location(metadata, f"{name}.avro")
+            location = files.metadata_location(metadata, f"{name}.avro")
         else:
             encoded = encode_columnar(columnar)
-            location = self._location(metadata, name_with_checksum(name, encoded.checksum))
-            self._write(columnar_path(location), encoded.data)
-        self._write(location, data)
+            name = name_with_checksum(name, encoded.checksum)
+            location = files.metadata_location(metadata, name)
+            files.write(columnar_path(location), encoded.data)
+        files.write(location, data)
         return location
 
 

@@ -15,9 +15,8 @@ from typing import TypeVar
 from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
-from lakehouse.catalog.confinement import check_table, table_folders
+from lakehouse.catalog.confinement import allowed_roots
 from lakehouse.catalog.metadata_files import next_metadata
-from lakehouse.catalog.posted_append import APPENDS, FILES_MAX, PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -28,21 +27,16 @@ from lakehouse.errors import (
     SnapshotExpiredError,
     ValidationConflictError,
 )
-from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.metadata_draft import apply_updates
-from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.types.arrow_types import partition_types
-from lakehouse.storage.location import lies_within
 from lakehouse.transaction.commit_names import (
     StreamBatch,
     check_commit_id,
     snapshots_of_commit,
 )
-from lakehouse.transaction.operations.file_changes import Append
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
-from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer, SummaryBuilder
+from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
 from lakehouse.transaction.table_change import Attempt, FilesPlan, Step, TableChange, head_of
 
 log = logging.getLogger(__name__)
@@ -124,10 +118,10 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
     except CommitStateUnknownError:
         raise
     except LakehouseError as error:
-        landed = _settle_refused(change, catalog, sent, error)
+        landed = _settle_refused(change, catalog, sent, error) if sent else None
         if landed is not None:
             return _committed(producer, landed)
-        producer.delete_all()
+        producer.files.delete_all()
         expired = _expired(change, catalog, error)
         if expired is not None:
             raise expired from error
@@ -156,7 +150,7 @@ def producer_of(base: TableVersion, catalog: Catalog, environment: Environment) 
     return SnapshotProducer(
         catalog.storage(base.metadata.location),
         environment,
-        lambda metadata: check_table(catalog, metadata),
+        allowed_roots(catalog.warehouse, catalog.properties),
     )
 
 
@@ -180,7 +174,7 @@ def _write_ahead(change: TableChange, catalog: Catalog, producer: SnapshotProduc
         if isinstance(operation, MetadataChange):
             metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
     if version is not change.decided_on:
-        producer.flush()
+        producer.files.flush()
 
 
 def _attempts(
@@ -230,18 +224,18 @@ def _attempt(
     if landed is not None:  # what looked like a lost race was our own success
         return _committed(producer, landed)
     if (replayed := committed_before(change, base)) is not None:
-        producer.delete_all()
+        producer.files.delete_all()
         return replayed
     attempt = _stage(change, base, producer, retries)
     if not attempt.updates:
         return Committed(base, None, retries=retries)
-    producer.send(attempt.manifest_lists)
+    producer.files.send(attempt.manifest_lists)
     sent.append(attempt)
     match _swap(catalog, attempt):
         case Landed() as landed:
             return _committed(producer, landed)
         case Refused(error) as refused:
-            producer.refused()
+            producer.files.refused()
             if not isinstance(error, CommitConflictError):
                 sent.pop()  # it went nowhere
             return refused
@@ -518,104 +512,3 @@ def _status_backoff(properties: TableProperties) -> Backoff:
         properties.status_check_max_wait_ms,
         properties.retry_total_timeout_ms,
     )
-
-
-# Appends that a catalog's server commits, together with those of others (see PostedAppend)
-
-
-def commit_by_server(
-    change: TableChange, catalog: Catalog, environment: Environment
-) -> Committed | None:
-    """Have the catalog's server commit an append; None where it does not, or it is more than that.
-
-    Raises:
-        LakehouseError: as Transaction.commit has them.
-    """
-    append = _plain_append(change)
-    appender = None if append is None else catalog.appender(change.decided_on.identifier)
-    if append is None or appender is None:
-        return None
-    producer = producer_of(change.decided_on, catalog, environment)
-    try:
-        metadata = change.decided_on.metadata
-        append_id = environment.new_snapshot_id()  # the server looks whether it is taken
-        shares = appender.shares and not change.summary
-        sends_files = shares and _may_be_named(append.files, metadata)
-        manifests = (
-            ()
-            if sends_files
-            else producer.manifest_writer.write_added(
-                metadata, append.files, snapshot_id=append_id, inherits_snapshot=True
-            )
-        )
-        asked = PostedAppend(
-            append_id=append_id,
-            table_uuid=metadata.table_uuid.lower(),
-            manifests=tuple(manifests),
-            files=append.files if sends_files else (),
-            branch=change.branch,
-            summary={**SummaryBuilder.of(added=append.files).build(None), **change.summary},
-            shares=shares,
-        )
-        producer.send()
-        try:
-            version, snapshot = appender.append(change.decided_on, asked)
-        except LakehouseError as error:
-            # that it is not there proves nothing, where the outcome is unknown
-            is_unknown = isinstance(error, CommitStateUnknownError)
-            there = look_up(
-                change,
-                catalog,
-                environment,
-                lambda newest: _with_append(newest, append_id),
-                repeatedly=is_unknown,
-            )
-            if there is None:
-                if is_unknown:
-                    error.context["snapshot_ids"] = [append_id]
-                elif is_certain(error):
-                    producer.refused()
-                raise
-            version, snapshot = there
-    except CommitStateUnknownError:
-        raise
-    except LakehouseError:
-        producer.delete_all()
-        raise
-    return Committed(version, snapshot, (snapshot,))
-
-
-def _plain_append(change: TableChange) -> Append | None:
-    """The append, if the change is that and assumes nothing of the table; else None."""
-    if len(change.operations) != 1 or change.commit_id is not None:
-        return None
-    only = change.operations[0]
-    if not isinstance(only, Append) or only.must_be_new or not only.files:
-        return None
-    is_there = change.branch == MAIN_BRANCH or change.branch in change.decided_on.metadata.refs
-    return only if is_there else None
-
-
-def _may_be_named(files: Sequence[DataFile], metadata: TableMetadata) -> bool:
-    """Whether the server may write the manifest, one for all who share the snapshot."""
-    if len(files) > FILES_MAX:
-        return False
-    folders, types = table_folders(metadata), types_of(metadata)
-    for spec_id in {file.spec_id for file in files}:
-        if None in partition_types(metadata.spec(spec_id), types).values():
-            return False
-    return all(any(lies_within(file.file_path, each) for each in folders) for file in files)
-
-
-def _with_append(version: TableVersion, append_id: int) -> tuple[TableVersion, Snapshot] | None:
-    """A version, and its snapshot that an append made or shares; None where it has none."""
-    metadata, wanted = version.metadata, str(append_id)
-    own = metadata.snapshot_or_none(append_id)
-    if own is not None:
-        return version, own
-    if not any(wanted.encode() in part for part in metadata.snapshots.raw_parts()):
-        return None
-    for snapshot in metadata.snapshots:
-        if wanted in snapshot.summary.get(APPENDS, "").split(","):
-            return version, snapshot
-    return None

@@ -129,9 +129,9 @@ def _write(
     losing = [deletes for deletes in deleted if not _is_every_row(deletes)]
     if not losing:
         return Vectors(superseded=superseded, emptied=emptied)
-    location = producer.vectors_location(metadata)
+    location = producer.files.vectors_location(metadata)
     data, files = encode_vectors(losing, location)
-    producer.write(location, data)
+    producer.files.write(location, data)
     return Vectors(location, tuple(files), superseded, emptied)
 
 

@@ -1,8 +1,7 @@
-"""Makes snapshots: the only place where the files of a commit are written and deleted.
+"""Makes snapshots: manifests, manifest lists and summaries.
 
 An operation says as data what its snapshot is to be (`SnapshotPlan`); the producer writes the
-manifests and the manifest list, once for all attempts where they depend on no version, and deletes
-whatever the outcome of the commit leaves without a use.
+manifests and the manifest list, once for all attempts where they depend on no version.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from typing import Any, TypeVar
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 
+from lakehouse.catalog.confinement import check_locations
 from lakehouse.environment import Environment
-from lakehouse.errors import LakehouseError
+from lakehouse.manifests.commit_files import CommitFiles
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, inherit, load_manifests
 from lakehouse.manifests.manifest_writer import (
@@ -55,14 +55,12 @@ from lakehouse.spec.manifests.manifest_list import (
 from lakehouse.spec.metadata.snapshot import CARRIED, OPERATION_REPLACE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_BUFFER_BYTES = 32 << 20
 _SMALL_ENTRIES = 16
 """Manifests with so many are read and written together with others."""
 
@@ -239,38 +237,46 @@ class SnapshotProducer:
     """The files of one commit.
 
     Args:
-        check_table: raises InvalidLocationError when nothing may be written where a table's
-            metadata says.
-
-    Attributes:
         storage: keeps the table's files.
         environment: clock and ids.
-        unique: part of every file name written here.
-        manifest_writer: of the manifests of this commit.
+        roots: folders below which tables may lie; none: the catalog's server decides.
+
+    Attributes:
+        files: of this commit.
+        manifest_writer: writes its manifests.
+        regrouped: manifests that each operation regrouped in its last attempt.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        environment: Environment,
-        check_table: Callable[[TableMetadata], None],
-    ) -> None:
+    def __init__(self, storage: Storage, environment: Environment, roots: tuple[str, ...]) -> None:
         self.storage = storage
         self.environment = environment
-        self._check_table = check_table
-        self.unique = str(environment.new_uuid())
-        self._numbers = itertools.count()
-        self.manifest_writer = ManifestWriter(
-            self.unique, self._numbers, self._new_location, self.write
-        )
+        self._roots = roots
+        self.files = CommitFiles(storage, str(environment.new_uuid()))
+        self.manifest_writer = ManifestWriter(self.files)
+        self.regrouped: dict[int, frozenset[str]] = {}
         self._made: dict[Hashable, object] = {}
         self._lists: dict[tuple[int, str], list[ManifestFile]] = {}
-        self._written: dict[str, None] = {}
-        self._buffer: dict[str, bytes] = {}
-        self._is_sent = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value made for `key` once, for all attempts: for what depends on no base."""
+        """The value made for `key` once, for all attempts.
+
+        The key says all that it depends on, beside what no attempt changes (the operations, files
+        that are there). A snapshot's id stands for its operation.
+
+        | key | made | depends on |
+        |---|---|---|
+        | snapshot id, number | by `new_snapshot` | the operation |
+        | added, snapshot, files | manifests of new files | these: they inherit what a base tells |
+        | filtered, snapshot, manifests, keys | manifests without files | these |
+        | merged, snapshot, manifests | one manifest of several | these |
+        | rewritten, number, manifests | regrouped manifests | these |
+        | columnar, manifest | the manifest with a columnar one | it |
+        | change, snapshot, content | entries that another commit wrote | its snapshot |
+        | vectors, snapshot, files and deletes | deletion vectors | deletes that are there |
+        | deleted, files and deletes | positions that they delete | these |
+        | row ids, file | of the rows that were decided on | the file |
+        | phantoms, number, file | if it holds rows that an operation decides on | the file |
+        """
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]  # type: ignore[return-value]
@@ -280,7 +286,12 @@ class SnapshotProducer:
     def new_snapshot(
         self, number: int, plan: SnapshotPlan, metadata: TableMetadata, parent: Snapshot | None
     ) -> NewSnapshot:
-        """The snapshot that an operation is to make, the `number`th of its change."""
+        """The snapshot that an operation is to make, the `number`th of its change.
+
+        Raises:
+            InvalidLocationError: nothing may be written where the table's metadata says.
+        """
+        check_locations(metadata, self._roots)
         return NewSnapshot(
             number, metadata, parent, partial(self._snapshot_id, number, plan, metadata)
         )
@@ -345,10 +356,7 @@ class SnapshotProducer:
             parent_snapshot_id=parent_id,
             sequence_number=numbers["sequence_number"],
             timestamp_ms=metadata.next_timestamp_ms(now_ms, parent_id),
-            manifest_list=self._new_location(
-                metadata,
-                f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro",
-            ),
+            manifest_list=self.files.manifest_list_location(metadata, snapshot_id),
             summary={
                 "operation": operation,
                 **written.summary.build(before),
@@ -578,9 +586,8 @@ class SnapshotProducer:
 
         Sequence numbers are null in manifests of this commit that no manifest list carries yet.
         """
-        made = self.manifest_writer.written.get(manifest.manifest_path)
-        if made is not None:
-            own = made()
+        if self.manifest_writer.wrote(manifest):
+            own = self.manifest_writer.entries_of(manifest)
             return own if manifest.sequence_number is None else inherit(own, manifest)
         return ManifestReader.of(self.storage, metadata, DEFAULT_CACHE).entries(manifest)
 
@@ -590,50 +597,12 @@ class SnapshotProducer:
         """`entries` of manifests in their order; small ones of one writer come together."""
         parts: list[Entries] = []
         reader = ManifestReader.of(self.storage, metadata, DEFAULT_CACHE)
-        for is_own, group in itertools.groupby(
-            manifests, lambda manifest: manifest.manifest_path in self.manifest_writer.written
-        ):
+        for is_own, group in itertools.groupby(manifests, self.manifest_writer.wrote):
             if is_own:
                 parts += [self.entries(manifest, metadata) for manifest in group]
             else:
                 parts += reader.entries_of_all(list(group))
         return parts
-
-    # Files
-
-    def vectors_location(self, metadata: TableMetadata) -> str:
-        """A fresh name for a file of deletion vectors, among the data files."""
-        self._check_table(metadata)
-        folder = TableProperties(metadata.properties).data_location(metadata.location)
-        return join(folder, f"00000-{next(self._numbers)}-{self.unique}-00001-deletes.puffin")
-
-    def _new_location(self, metadata: TableMetadata, name: str) -> str:
-        self._check_table(metadata)
-        return join(TableProperties(metadata.properties).metadata_location(metadata.location), name)
-
-    def write(self, location: str, data: bytes) -> None:
-        """Write a new file; durable after `flush`."""
-        self._buffer[location] = data
-        if sum(map(len, self._buffer.values())) > _BUFFER_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Make everything durable that was written."""
-        buffer, self._buffer = self._buffer, {}
-        if buffer:
-            self._written.update(dict.fromkeys(buffer))
-            self.storage.write_new(buffer)
-
-    def send(self, manifest_lists: Sequence[tuple[str, bytes]] = ()) -> None:
-        """Make durable what is about to be sent: from now on the files may be part of the table."""
-        for location, data in manifest_lists:
-            self.write(location, data)
-        self.flush()
-        self._is_sent = True
-
-    def refused(self) -> None:
-        """What was sent is certainly no part of the table."""
-        self._is_sent = False
 
     def keep_only(self, snapshots: Sequence[Snapshot], vectors: Collection[str]) -> None:
         """Delete what was written, except what the snapshots that landed refer to.
@@ -642,33 +611,15 @@ class SnapshotProducer:
             snapshots: of the attempt that landed.
             vectors: files with deletion vectors that they name.
         """
+        if not snapshots:  # a change of metadata alone
+            self.files.delete_all()
+            return
         kept = {snapshot.manifest_list for snapshot in snapshots} | set(vectors)
         for snapshot in snapshots:
             kept.update(manifest.manifest_path for manifest in self.manifests(snapshot))
-        if set(self._written) - kept:
+        if self.files.is_more_than(kept):
             kept |= {columnar_path(location) for location in kept if location.endswith(".avro")}
-        if kept or not self._is_sent:
-            self._delete(kept)
-
-    def delete_all(self) -> None:
-        """Delete what was written, unless it may be part of the table."""
-        if not self._is_sent:
-            self._delete(())
-
-    def _delete(self, kept: Collection[str]) -> None:
-        """What cannot be deleted stays as an orphan, for orphan removal."""
-        doomed = [location for location in self._written if location not in kept]
-        if not doomed:
-            return
-        try:
-            failed = self.storage.delete(doomed).failed
-        except LakehouseError as error:
-            log.warning("Left %d unreferenced files for orphan removal: %s", len(doomed), error)
-            return
-        if failed:
-            log.warning(
-                "Left %d unreferenced files for orphan removal: %s", len(failed), dict(failed)
-            )
+        self.files.delete_all_but(kept)
 
 
 def _entries_of(manifest: ManifestFile) -> int:

@@ -182,6 +182,7 @@ class Attempt:
         retries: attempts lost before.
         now_ms: when it began.
         number: of the operation that is next.
+        manifest_lists: of its snapshots, by their locations; written by `CommitFiles.send`.
         removed: data files that operations of the change have removed so far.
         vectors: files with deletion vectors that its snapshots name.
     """
@@ -196,7 +197,7 @@ class Attempt:
     requirements: list[Requirement] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
-    manifest_lists: list[tuple[str, bytes]] = field(default_factory=list)
+    manifest_lists: dict[str, bytes] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     vectors: set[str] = field(default_factory=set)
     _folded: tuple[TableMetadata, int] | None = None
@@ -277,7 +278,7 @@ class Attempt:
         snapshot, data = self.producer.make_snapshot(
             plan.operation, written, new, further=further, now_ms=self.now_ms
         )
-        self.manifest_lists.append((snapshot.manifest_list, data))
+        self.manifest_lists[snapshot.manifest_list] = data
         self.removed.update(file.file_path for file in written.removed)
         if written.vectors is not None:
             self.vectors.add(written.vectors)

@@ -22,7 +22,7 @@ from lakehouse.spec.metadata.table_updates import (
     UpgradeFormatVersion,
 )
 from lakehouse.spec.table_properties import check_given_properties, parse_format_version
-from lakehouse.transaction.commit import Committed, commit, commit_by_server
+from lakehouse.transaction.commit import Committed, commit
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest
 from lakehouse.transaction.deletion_vectors import VECTORS_SINCE
 from lakehouse.transaction.operations.branches_and_tags import (
@@ -49,6 +49,7 @@ from lakehouse.transaction.operations.metadata_changes import (
     Expire,
     MetadataChange,
 )
+from lakehouse.transaction.posted_commit import commit_by_server
 from lakehouse.transaction.table_change import Isolation, Operation, TableChange, head_of
 
 
@@ -403,8 +404,12 @@ class Transaction:
             summary=dict(summary or {}),
             commit_id=commit_id,
         )
-        by_server = commit_by_server(change, self.catalog, self.environment)
-        return by_server or commit(change, self.catalog, self.environment)
+        appender = self.catalog.appender(self.identifier)
+        if appender is not None:
+            done = commit_by_server(change, appender, self.catalog, self.environment)
+            if done is not None:
+                return done
+        return commit(change, self.catalog, self.environment)
 
     def _bound(self, where: Where) -> Bound | None:
         return None if where is None else bind(where, self.metadata.schema())

@@ -224,13 +224,11 @@ class Posting:
     def body(self, number: int, **other: object) -> dict:
         files = self.table.write_files(rows_of(number))
         metadata = self.table.metadata
-        producer = SnapshotProducer(
-            self.table.storage, self.table.environment, lambda _metadata: None
-        )
+        producer = SnapshotProducer(self.table.storage, self.table.environment, ())
         manifests = producer.manifest_writer.write_added(
             metadata, files, snapshot_id=number + 1, inherits_snapshot=True
         )
-        producer.flush()
+        producer.files.flush()
         asked = PostedAppend(
             append_id=number + 1, table_uuid=metadata.table_uuid, manifests=tuple(manifests)
         )

@@ -122,8 +122,8 @@ def clean_up_on_unknown_outcome(patch: Patch) -> None:
         try:
             return settle(change, catalog, producer, *rest)
         except CommitStateUnknownError:
-            producer.refused()
-            producer.delete_all()
+            producer.files.refused()
+            producer.files.delete_all()
             raise
 
     patch.setattr(engine, "_settle_unknown", hasty)
@@ -132,7 +132,7 @@ def clean_up_on_unknown_outcome(patch: Patch) -> None:
 @mutant(dataclasses.replace(LOST_REPLIES, catalog="filesystem", fault_rate=0.45))
 def unknown_outcome_taken_for_failure(patch: Patch) -> None:
     def hasty(change, catalog, producer, sent, unknown):
-        producer.refused()
+        producer.files.refused()
         raise engine.CommitConflictError(unknown.error.message)
 
     patch.setattr(engine, "_settle_unknown", hasty)

@@ -74,15 +74,15 @@ class _Regrouped(SnapshotPlan):
         """See SnapshotPlan."""
         every = producer.manifests(new.parent)
         current = [manifest for manifest in every if has_live(manifest)]
-        earlier: list[frozenset[str]] = producer.once(("regrouped", new.number), list)
-        paths = {manifest.manifest_path for manifest in current}
-        done = earlier[-1] if earlier and earlier[-1] <= paths else paths
+        paths = frozenset(manifest.manifest_path for manifest in current)
+        earlier = producer.regrouped.get(new.number, paths)
+        done = min(earlier, paths)
         same = [manifest for manifest in current if manifest.manifest_path in done]
         sources = [manifest for manifest in same if self._worth(new.metadata, same, manifest)]
         if not sources and len(current) == len(every):
             return None
         rewritten = frozenset(manifest.manifest_path for manifest in sources)
-        earlier.append(rewritten)
+        producer.regrouped[new.number] = rewritten
         created, entries = producer.once(
             ("rewritten", new.number, rewritten),
             partial(self._write, producer, new, sources),

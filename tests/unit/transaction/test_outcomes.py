@@ -19,11 +19,11 @@ from lakehouse.errors import (
     StorageError,
     ValidationConflictError,
 )
+from lakehouse.manifests.commit_files import CommitFiles
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_updates import AddSnapshot
 from lakehouse.transaction import Transaction
 from lakehouse.transaction.commit import commit
-from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from lakehouse.transaction.table_change import Attempt, Operation, Step, TableChange
 from tests.tables import EVENTS, create_table, data_file, live_files
 
@@ -197,7 +197,7 @@ def test_an_error_after_a_refusal_that_nothing_explains_deletes_nothing(catalog,
     def full(*_args):
         raise StorageError("injected: full")
 
-    server.then = lambda: monkeypatch.setattr(SnapshotProducer, "flush", full)
+    server.then = lambda: monkeypatch.setattr(CommitFiles, "flush", full)
     writer = Transaction(server, OTHER).overwrite([data_file("one")], [])
     with pytest.raises(CommitStateUnknownError, match=r"full.*could still be applied"):
         writer.commit()
