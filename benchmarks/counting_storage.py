@@ -93,9 +93,9 @@ class CountingStorage:
         self._put(location)
         self._inner.create(location, data)
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make the name of a file that was found durable."""
-        self._inner.settle(location)
+        self._inner.make_name_durable(location)
 
     def open_output(self, location: str) -> BufferedOutput:
         """A stream to a new file."""

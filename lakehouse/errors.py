@@ -40,6 +40,10 @@ LakehouseError
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
+Outcome = Literal["failed", "unknown"]
+
 
 class LakehouseError(Exception):
     """The root of all errors that this library raises.
@@ -55,6 +59,8 @@ class LakehouseError(Exception):
         context: machine-readable facts (table, snapshot_id, file, ...), never secrets.
 
     Attributes:
+        commit_outcome: of the change that was under way (given with the context): "failed",
+            certainly nothing was done; "unknown", nobody can tell; None, the error does not say.
         retryable: whether the same call can succeed later without any change by the caller.
     """
 
@@ -63,10 +69,14 @@ class LakehouseError(Exception):
     def __init__(self, message: str, **context: object) -> None:
         super().__init__(message)
         self.message = message
+        self.commit_outcome = cast("Outcome | None", context.pop("commit_outcome", None))
         self.context: dict[str, object] = context
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.context))
+        return (
+            _rebuild,
+            (type(self), self.message, {**self.context, "outcome": self.commit_outcome}),
+        )
 
 
 def _rebuild(
@@ -338,7 +348,8 @@ class StorageError(LakehouseError):
         self.retryable = retryable
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_storage, (self.message, self.retryable, self.context))
+        context = {**self.context, "commit_outcome": self.commit_outcome}
+        return (_rebuild_storage, (self.message, self.retryable, context))
 
 
 def _rebuild_storage(message: str, retryable: bool, context: dict[str, object]) -> StorageError:

@@ -89,9 +89,9 @@ class FaultyStorage:
         """Write a new file, atomically; fails when another one is there."""
         self._change("create", location, lambda: self._inner.create(location, data))
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make the name of a file that was found durable."""
-        self._inner.settle(location)
+        self._inner.make_name_durable(location)
 
     def open_output(self, location: str) -> OutputStream:
         """A stream to a new file."""
@@ -167,7 +167,7 @@ class FaultyStorage:
 
 
 def _error(method: str, location: str, fault: Fault) -> StorageError:
-    certain = {"outcome": "failed"} if fault in {Fault.REFUSED, Fault.FULL} else {}
+    certain = {"commit_outcome": "failed"} if fault in {Fault.REFUSED, Fault.FULL} else {}
     number = errno.ENOSPC if fault is Fault.FULL else errno.EIO
     return StorageError(
         f"Cannot {method} {location}: injected: {fault.value}.",

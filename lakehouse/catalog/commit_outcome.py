@@ -17,8 +17,8 @@ from lakehouse.errors import CommitConflictError, LakehouseError
 
 log = logging.getLogger(__name__)
 
-_OUTCOME, _FAILED = "outcome", "failed"
 _OF_OTHERS = "lakehouse_outcome"
+"""What `LakehouseError.commit_outcome` says, on errors that are not ours."""
 
 
 @contextmanager
@@ -27,20 +27,19 @@ def before_the_swap() -> Iterator[None]:
     try:
         yield
     except LakehouseError as error:
-        error.context[_OUTCOME] = _FAILED
+        error.commit_outcome = "failed"
         raise
     except Exception as error:
         with suppress(AttributeError):  # of classes that are not Python's
-            setattr(error, _OF_OTHERS, _FAILED)
+            setattr(error, _OF_OTHERS, "failed")
         raise
 
 
 def is_certain(error: BaseException) -> bool:
     """Whether the commit that raised this certainly did not happen."""
     if isinstance(error, LakehouseError):
-        is_conflict = isinstance(error, CommitConflictError)
-        return is_conflict or error.context.get(_OUTCOME) == _FAILED
-    return getattr(error, _OF_OTHERS, None) == _FAILED
+        return error.commit_outcome == "failed" or isinstance(error, CommitConflictError)
+    return getattr(error, _OF_OTHERS, None) == "failed"
 
 
 def after_the_swap(tidying: str, tidy: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.commit_outcome import is_certain
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.errors import (
     CommitConflictError,
@@ -134,8 +135,7 @@ def create_resolved(storage: Storage, location: str, data: bytes) -> None:
 
     Raises:
         FileAlreadyExistsError: certainly not created: other content is there.
-        StorageError: with context `outcome="failed"` certainly not created; otherwise still
-            unclear.
+        StorageError: outcome "failed": certainly not created; otherwise still unclear.
     """
     unclear = False
     for attempt in range(_CREATE_ATTEMPTS):
@@ -146,13 +146,15 @@ def create_resolved(storage: Storage, location: str, data: bytes) -> None:
                 return
             raise
         except StorageError as error:
-            certain = error.context.get("outcome") == "failed"
-            if certain and not unclear:
+            if is_certain(error) and not unclear:
                 raise
-            unclear = unclear or not certain
+            unclear = unclear or not is_certain(error)
             if attempt + 1 == _CREATE_ATTEMPTS:
                 raise StorageError(
-                    error.message, retryable=error.retryable, location=location, outcome="unknown"
+                    error.message,
+                    retryable=error.retryable,
+                    location=location,
+                    commit_outcome="unknown",
                 ) from error
         else:
             return
@@ -162,14 +164,14 @@ def _holds(storage: Storage, location: str, data: bytes) -> bool:
     """Whether the file has this content.
 
     Raises:
-        StorageError: with context `outcome="unknown"`, whatever the storage says of the read
+        StorageError: outcome "unknown", whatever the storage says of the read
             itself: that a read certainly failed says nothing of the write before it.
     """
     try:
         return storage.read(location) == data
     except LakehouseError as error:
         raise StorageError(
-            error.message, retryable=True, location=location, outcome="unknown"
+            error.message, retryable=True, location=location, commit_outcome="unknown"
         ) from error
 
 
@@ -253,5 +255,9 @@ def next_view(
             f"View {base.identifier}: {error.message}"
             if isinstance(error, CommitConflictError)
             else error.message,
-            **{**error.context, "view": str(base.identifier)},
+            **{
+                **error.context,
+                "view": str(base.identifier),
+                "commit_outcome": error.commit_outcome,
+            },
         ) from error

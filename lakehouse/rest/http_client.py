@@ -111,7 +111,7 @@ class HttpClient:
 
         Raises:
             StorageError: there was none, or the server was busy all the time; with context
-                `outcome="failed"` where the server certainly did nothing.
+                outcome "failed" where the server certainly did nothing.
         """
         data = None if body is None else orjson.dumps(body)
         named = {**self._headers, **(headers or {})}
@@ -127,16 +127,16 @@ class HttpClient:
             try:
                 answer = self._once(method, self._absolute(url), data, query, named, token)
             except StorageError as error:
-                perhaps_done = perhaps_done or error.context.get("outcome") != "failed"
+                perhaps_done = perhaps_done or error.commit_outcome != "failed"
                 if perhaps_done:
-                    error.context.pop("outcome", None)
+                    error.commit_outcome = None
                 raise
             if (is_read or repeatable) and answer.status_code in busy:
                 perhaps_done = perhaps_done or answer.status_code != 429
                 raise StorageError(
                     f"{self.uri} answered HTTP {answer.status_code}",
                     retryable=True,
-                    **({} if perhaps_done else {"outcome": "failed"}),
+                    commit_outcome=None if perhaps_done else "failed",
                 )
             return answer
 
@@ -188,9 +188,10 @@ class HttpClient:
                 allow_redirects=method in _READS and signer is None,
             )
         except RequestException as error:
-            context = {"outcome": "failed"} if _was_not_sent(error) else {}
             raise StorageError(
-                f"{self.uri} did not answer: {type(error).__name__}", retryable=True, **context
+                f"{self.uri} did not answer: {type(error).__name__}",
+                retryable=True,
+                commit_outcome="failed" if _was_not_sent(error) else None,
             ) from error
 
     def _post_form(self, url: str, form: Mapping[str, str]) -> Response:
@@ -198,11 +199,11 @@ class HttpClient:
             try:
                 answer = self._request("POST", self._absolute(url), dict(form), None, self._headers)
             except StorageError as error:  # a token more does no harm
-                error.context["outcome"] = "failed"
+                error.commit_outcome = "failed"
                 raise
             if answer.status_code in _BUSY:
                 text = f"{url} answered HTTP {answer.status_code}"
-                raise StorageError(text, retryable=True, outcome="failed")
+                raise StorageError(text, retryable=True, commit_outcome="failed")
             return answer
 
         return self._patience.call(attempt)
@@ -377,7 +378,7 @@ class ClientCredentials:
             told = str(document.get("error_description") or document.get("error") or "")[:200]
             raise StorageError(
                 f"{self._url} gave no token (HTTP {answer.status_code}): {told or 'no reason'}",
-                outcome="failed",
+                commit_outcome="failed",
             )
         seconds = document.get("expires_in")
         if not isinstance(seconds, int | float) or seconds <= 0:

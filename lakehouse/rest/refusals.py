@@ -76,9 +76,11 @@ def refusal(answer: Response, name: str, subject: str) -> LakehouseError:
     if status in (406, 501):
         return UnsupportedFeatureError(text)
     if status == 403:
-        return ForbiddenError(text + _signed_as(answer), outcome="failed")
+        return ForbiddenError(text + _signed_as(answer), commit_outcome="failed")
     if status in _NOT_KNOWN or status == 429:
-        return StorageError(f"{text} (HTTP {status})", retryable=status == 429, outcome="failed")
+        return StorageError(
+            f"{text} (HTTP {status})", retryable=status == 429, commit_outcome="failed"
+        )
     if status < 500:
         return InvalidInputError(text)
     return StorageError(text, retryable=status == 503)

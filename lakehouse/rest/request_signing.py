@@ -98,7 +98,7 @@ class RequestSigner:
                 return self._credentials.get_frozen_credentials()
         except (self._errors.BotoCoreError, RuntimeError) as error:
             raise StorageError(
-                f"Keys of AWS to sign with cannot be had: {error}", outcome="failed"
+                f"Keys of AWS to sign with cannot be had: {error}", commit_outcome="failed"
             ) from error
 
     def _found(self) -> Any:

@@ -308,7 +308,7 @@ class LocalStorage:
         except OSError as error:
             _fail("make durable", location, error)
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make the name of a file that was found durable."""
         try:
             self._disk.fsync_folder(_folder(local_path(location)))
@@ -477,7 +477,7 @@ class LocalStorage:
             self._write_synced(temporary, data)
         except OSError as error:
             self._discard(temporary)
-            _fail("write", location, error, outcome="failed")
+            _fail("write", location, error, commit_outcome="failed")
         return temporary
 
     def _link(self, temporary: str, path: str, location: str) -> None:
@@ -493,7 +493,7 @@ class LocalStorage:
                     "link",
                     location,
                     error,
-                    outcome="failed" if error.errno in _CERTAIN else "unknown",
+                    commit_outcome="failed" if error.errno in _CERTAIN else "unknown",
                 )
             except OSError as second:
                 _fail("link", location, second)

@@ -73,7 +73,7 @@ class MemoryStorage:
                 raise FileAlreadyExistsError(f"A file exists at {location}.", location=location)
             self._files[_key(location)] = (bytes(data), self._now_ms())
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make the name of a file that was found durable. Nothing is durable."""
 
     def open_output(self, location: str) -> BufferedOutput:

@@ -185,15 +185,15 @@ class ObjectStorage:
                     raise FileAlreadyExistsError(
                         f"An object exists at {location}.", location=location
                     ) from error
-                _fail("create", location, error, outcome=outcome)
+                _fail("create", location, error, commit_outcome=outcome)
             except (obstore_errors.BaseError, OSError) as error:
                 if not _is_final(error):
                     outcome = "unknown"
-                _fail("create", location, error, outcome=outcome)
+                _fail("create", location, error, commit_outcome=outcome)
 
         self._patience.call(attempt)
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make the name of a file that was found durable. What a store shows is durable."""
 
     def open_output(self, location: str) -> ObjectOutput:
@@ -356,7 +356,7 @@ class ObjectStorage:
                 with self._lock:
                     store = self._stores.setdefault(name, self._connect(*told, retry_ms, provider))
             except (obstore_errors.BaseError, OSError) as error:
-                _fail("open the store of", location, error, outcome="failed")
+                _fail("open the store of", location, error, commit_outcome="failed")
         return store, parsed.path
 
     def _credentials_now(self, location: str) -> dict[str, Any]:

@@ -123,10 +123,10 @@ class Storage(Protocol):
 
         Raises:
             FileAlreadyExistsError: certainly not written: another file is there.
-            StorageError: with context `outcome="failed"` certainly not written, else unknown.
+            StorageError: outcome "failed": certainly not written; else unknown.
         """
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make a found file's name durable: `create` shows a file a moment before that."""
 
     def open_output(self, location: str) -> OutputStream:

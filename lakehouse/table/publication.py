@@ -295,7 +295,7 @@ class BranchOfLake:
         by = "" if other is None else f" That was {writer_of(other.summary)}."
         return ValidationConflictError(
             f"Branch {self.name} was not published, no table of it. {error.message}{by}",
-            **{**error.context, "ref": self.name},
+            **{**error.context, "ref": self.name, "commit_outcome": error.commit_outcome},
         )
 
 

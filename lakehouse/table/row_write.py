@@ -226,7 +226,8 @@ class RowWrite:
 
         A `replace` snapshot (compaction, Iceberg spec "Snapshots") moves rows to other files and
         changes none. So when nothing but such snapshots came between, the decision is made again on
-        the new files, at most `commit.retry.num-retries` times.
+        the new files, at most `commit.retry.num-retries` times; the commit of each decision has as
+        many retries of its own, for swaps that it loses (docs/commits.md, "Three outcomes").
 
         Where nothing is to do in a version that others have left behind, the decision is made again
         on the newest: what they added may match. So it is where the snapshot decided on has

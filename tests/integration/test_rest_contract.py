@@ -168,7 +168,7 @@ def test_without_keys_nothing_is_sent_twice(server, status):
 def test_a_server_that_is_not_there_was_certainly_asked_nothing():
     with pytest.raises(StorageError) as caught:
         lh.load_catalog("http://127.0.0.1:1", **{"rest.retry-timeout-ms": "0"})
-    assert caught.value.context["outcome"] == "failed"
+    assert caught.value.commit_outcome == "failed"
 
 
 def test_a_transaction_over_tables(server):

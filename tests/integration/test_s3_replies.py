@@ -65,12 +65,12 @@ def test_a_refusal_is_certain_only_where_nothing_was_sent_before(server, storage
     server.script = ["403"]
     with pytest.raises(StorageError) as caught:
         storage.create(KEY, b"mine")
-    assert caught.value.context["outcome"] == "failed"
+    assert caught.value.commit_outcome == "failed"
     assert server.objects == {}
     server.script = ["lost", "403"]
     with pytest.raises(StorageError) as caught:
         storage.create(KEY, b"mine")
-    assert caught.value.context["outcome"] == "unknown"
+    assert caught.value.commit_outcome == "unknown"
     assert len(server.objects) == 1
 
 
@@ -78,7 +78,7 @@ def test_an_endless_outage_is_unknown_and_shows_no_secret(server, storage):
     server.script = ["503"] * 1000
     with pytest.raises(StorageError) as caught:
         storage.create(KEY, b"mine")
-    assert caught.value.context.get("outcome") != "failed"
+    assert caught.value.commit_outcome != "failed"
     assert caught.value.retryable
     assert 10 < len(server.puts) < 40
     assert "canary" not in "".join(traceback.format_exception(caught.value)) + repr(
@@ -93,7 +93,7 @@ def test_what_no_repetition_helps_is_sent_once(server, storage, refusal):
         storage.create(KEY, b"mine")
     assert server.puts == [refusal]
     assert not caught.value.retryable
-    assert caught.value.context["outcome"] == "failed"
+    assert caught.value.commit_outcome == "failed"
 
 
 @pytest.mark.parametrize("reply", ["503", "lost"])
@@ -157,7 +157,7 @@ def test_a_store_that_creates_an_object_twice_is_refused_at_the_first_commit(ser
     server.honours_if_none_match = False
     with pytest.raises(UnsupportedFeatureError, match="If-None-Match") as caught:
         table_in(server)
-    assert caught.value.context["outcome"] == "failed"
+    assert caught.value.commit_outcome == "failed"
     assert server.objects == {}
 
 

@@ -67,7 +67,7 @@ SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=
 class Observing(LocalStorage):
     """Looks on and changes nothing: what it sees is not more durable for that."""
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         pass
 
 

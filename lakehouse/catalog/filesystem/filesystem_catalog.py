@@ -29,7 +29,7 @@ from lakehouse.catalog.catalog_protocol import (
     check_distinct,
     walk_tables,
 )
-from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
+from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.confinement import (
     allowed_roots,
     check_gc_enabled,
@@ -94,7 +94,7 @@ from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)
 
-_SETTLED_BYTES_MAX = 4 * 1024 * 1024
+_DURABLE_BYTES_MAX = 4 * 1024 * 1024
 TURNS = "commit.turns.enabled"
 """Catalog property: `false`: writers of one machine do not queue (see Catalog.turn)."""
 
@@ -123,7 +123,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         self._store = storage_factory(self._warehouse, self._properties)
         self._versions = VersionFiles(self._store, self._environment.new_uuid)
         self._recorded = RecordedTransactions(self._store, self._warehouse)
-        self._settled: KeptByBytes[str, int] = KeptByBytes(_SETTLED_BYTES_MAX)
+        self._durable: KeptByBytes[str, int] = KeptByBytes(_DURABLE_BYTES_MAX)
         self._run: RequestRun | None = None
         self._takes_turns = (
             storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
@@ -212,7 +212,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 f"No table {identifier} in {self._warehouse}.", table=str(identifier)
             )
         number, location, data = found
-        self._settle(folder, number, location)
+        self._make_durable(folder, number, location)
         metadata = parse(data, location)
         check_is_no_copy(self, identifier, metadata.location, folder)
         version = TableVersion(identifier, metadata, location)
@@ -321,7 +321,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         try:
             is_committed = self._recorded.decide(transaction, committed=True)
         except StorageError as error:
-            if error.context.get("outcome") == "failed":
+            if is_certain(error):
                 raise
             raise CommitStateUnknownError(
                 f"{names}: whether they were committed "
@@ -384,7 +384,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             location = self._versions.location(folder, number, codec)
             data = metadata_bytes(new, codec)
         self._swap(identifier, location, data)
-        self._settled.put(folder, number, bytes_of(folder, number))
+        self._durable.put(folder, number, bytes_of(folder, number))
         self._check_base_is_there(identifier, base)
         self._versions.write_hint(folder, number)
         after_the_swap(
@@ -562,14 +562,14 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             if report.failed:
                 raise StorageError(f"{location} cannot be deleted: {report.failed[location]}")
 
-    def _settle(self, folder: str, number: int, location: str) -> None:
+    def _make_durable(self, folder: str, number: int, location: str) -> None:
         """Make the name of a version that was read durable, before anything is built on it.
 
         Its writer may stop, or lose power, before it does so itself.
         """
-        if self._settled.get(folder) != number:
-            self._store.settle(location)
-            self._settled.put(folder, number, bytes_of(folder, number))
+        if self._durable.get(folder) != number:
+            self._store.make_name_durable(location)
+            self._durable.put(folder, number, bytes_of(folder, number))
 
     def _folder(self, identifier: Identifier) -> str:
         """The folder of a name: its versions are in `metadata/` below."""
@@ -639,7 +639,7 @@ class RecordedTransactions:
     def decide(self, transaction: str, *, committed: bool) -> bool:
         """Whether it is committed: what is said here, or what was said before by another.
 
-        Raises StorageError: where the context does not say `outcome="failed"`, perhaps decided.
+        Raises StorageError: perhaps decided, where its outcome is not "failed".
         """
         try:
             create_resolved(self._storage, self._location(transaction), _said(committed=committed))

@@ -78,7 +78,7 @@ class FilesystemViews:
                 f"No view {identifier} in {self._warehouse}.", view=str(identifier)
             )
         _, location, data = found
-        self._store.settle(location)  # its writer may stop before it does so itself
+        self._store.make_name_durable(location)  # its writer may stop before it does so itself
         return StoredView(identifier, parse_view(data, location), location)
 
     def create(self, identifier: Identifier, metadata: ViewMetadata) -> StoredView:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import orjson
 
-from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
+from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.filesystem.request_files import Fate, RequestRun, digest_of
 from lakehouse.catalog.metadata_files import create_resolved, version_name
 from lakehouse.errors import (
@@ -141,7 +141,7 @@ class VersionFiles:
             CommitConflictError: certainly not written: others wrote that version.
             CommitStateUnknownError: perhaps written.
             RequestRepeatedError: not written: the request was carried out before.
-            StorageError: with context `outcome="failed"` certainly not written.
+            StorageError: outcome "failed": certainly not written.
             UnsupportedFeatureError: the object store overwrites what it should refuse.
         """
         if not self._is_exclusive:
@@ -155,7 +155,7 @@ class VersionFiles:
             self._each(RequestRun.check_is_new)
             raise lost(name, require_number(location), **context) from error
         except LakehouseError as error:
-            if error.context.get("outcome") == "failed":
+            if is_certain(error):
                 raise
             raise CommitStateUnknownError(
                 f"{name}: writing {location} gave no clear answer ({error.message}). Nothing was "

@@ -115,14 +115,14 @@ class SignedS3Storage:
                     ) from error
                 if _status(error) >= 500:
                     outcome = "unknown"
-                _fail("create", location, error, outcome=outcome)
+                _fail("create", location, error, commit_outcome=outcome)
             except self._errors.BotoCoreError as error:
                 outcome = "unknown"
-                _fail("create", location, error, outcome=outcome)
+                _fail("create", location, error, commit_outcome=outcome)
 
         self._patience.call(attempt)
 
-    def settle(self, location: str) -> None:
+    def make_name_durable(self, location: str) -> None:
         """Make the name of a file that was found durable. What a store shows is durable."""
 
     def open_output(self, location: str) -> SignedOutput:

@@ -230,7 +230,7 @@ def test_a_version_that_could_not_be_written_is_read_and_written_later(
     killed_once_decided(lake)
 
     def refused(self: LocalStorage, location: str, data: bytes) -> None:
-        raise StorageError("read only", outcome="failed", location=location)
+        raise StorageError("read only", commit_outcome="failed", location=location)
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStorage, "create", refused)

@@ -169,7 +169,7 @@ def test_an_outage_leaves_the_outcome_open(monkeypatch):
     monkeypatch.setattr(obstore, "put", dead)
     with pytest.raises(StorageError) as caught:
         storage.create("s3://bucket/v1", b"mine")
-    assert caught.value.context.get("outcome") != "failed"
+    assert caught.value.commit_outcome != "failed"
     assert caught.value.retryable
     assert "secret" not in caught.value.message
 
@@ -198,7 +198,7 @@ def test_a_full_disk_is_certain_and_leaves_nothing(tmp_path):
             act()
     with pytest.raises(StorageError) as caught:
         storage.create(f"{tmp_path}/v1", b"x")
-    assert caught.value.context["outcome"] == "failed"
+    assert caught.value.commit_outcome == "failed"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_synced_after_the_link_is_unknown(tmp_path):
     storage = LocalStorage(disk=UnsyncableFolder(tmp_path))
     with pytest.raises(StorageError) as caught:
         storage.create(f"{tmp_path}/v1", b"x")
-    assert caught.value.context.get("outcome") != "failed"
+    assert caught.value.commit_outcome != "failed"
     assert (tmp_path / "v1").read_bytes() == b"x"
 
 
@@ -249,7 +249,7 @@ def test_faults():
         with pytest.raises(StorageError) as caught:
             storage.create(f"{root}/{name}", b"x")
         assert inner.exists(f"{root}/{name}") is there
-        assert caught.value.context.get("outcome") == outcome
+        assert caught.value.commit_outcome == outcome
     later[0]()
     assert inner.exists(f"{root}/delayed")
 

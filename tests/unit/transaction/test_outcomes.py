@@ -231,7 +231,7 @@ def test_a_failure_that_the_catalog_is_sure_of_is_one(catalog, monkeypatch):
     server = Server(catalog)
 
     def full(*_args):
-        raise StorageError("injected: full", outcome="failed")
+        raise StorageError("injected: full", commit_outcome="failed")
 
     monkeypatch.setattr(server, "commit", full)
     with pytest.raises(StorageError, match="full"):
