@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, event, make_url, text
 
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
-from lakehouse.catalog.sql.sql_database import Database
+from lakehouse.catalog.sql.sql_database import Attempted, Database
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -86,7 +86,7 @@ class Lossy(Database):
         if lands:
             super().attempt(change)
         self.meanwhile()
-        return None
+        return Attempted.LOST_REPLY
 
     def meanwhile(self):
         """Replaced by tests."""

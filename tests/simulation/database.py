@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
-from lakehouse.catalog.sql.sql_database import Database
+from lakehouse.catalog.sql.sql_database import Attempted, Database
 from lakehouse.errors import StorageError
 from tests.faulty_storage import Fault
 from tests.simulation.scheduler import Process
@@ -39,7 +39,7 @@ class FaultyDatabase(Database):
         if fault in {Fault.REFUSED, Fault.FULL, Fault.TORN}:
             raise StorageError("injected: refused")
         if fault is Fault.TIMEOUT:
-            return None
+            return Attempted.LOST_REPLY
         result = super().attempt(change)
         self.swaps_of[id(self._world)] = self.swaps + 1
-        return None if fault in {Fault.LOST_REPLY, Fault.DELAYED} else result
+        return Attempted.LOST_REPLY if fault in {Fault.LOST_REPLY, Fault.DELAYED} else result

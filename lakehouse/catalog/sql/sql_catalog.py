@@ -10,8 +10,6 @@ import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from sqlalchemy import Connection
-
 from lakehouse.catalog.base_catalog import NamespaceCatalog
 from lakehouse.catalog.catalog_protocol import (
     Namespace,
@@ -90,17 +88,14 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         wait = patience(self._properties, RETRY_TIMEOUT, self._environment)
         self._database = database if database is not None else Database(uri, wait)
         self._database.create_tables()
-        self._requests = SqlRequests(self._database, name)
         self._tables = TableLocations(self._database, self.storage)
-        self._told: str | None = None
-        self._note: Callable[[Connection], None] = lambda _connection: None
-        self._noting(self._note)
+        self._carry_out(SqlRequests(self._database, name))
 
-    def _noting(self, note: Callable[[Connection], None]) -> None:
-        """Call `note` in every transaction that changes something."""
-        self._note = note
-        self._namespaces = SqlNamespaces(self._database, self._name, note)
-        parts = (self._database, self._name, self.storage, self._tables, note)
+    def _carry_out(self, requests: SqlRequests) -> None:
+        """Note every change as one of the requests that are being carried out."""
+        self._requests = requests
+        self._namespaces = SqlNamespaces(self._database, self._name, requests)
+        parts = (self._database, self._name, self.storage, self._tables, requests)
         self._pointers = SqlPointers(*parts)
         self._views = SqlViews(
             SqlPointers(*parts, VIEW),
@@ -254,17 +249,9 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     def during(self, *requests: Request) -> SqlCatalog:
         """The same catalog, whose changes are noted as those of requests."""
-        self._requests.prepare()
         same = copy.copy(self)
-        same._note_each(requests)  # noqa: SLF001
+        same._carry_out(self._requests.during(requests))  # noqa: SLF001
         return same
-
-    def _note_each(self, requests: Sequence[Request]) -> None:
-        def note(connection: Connection) -> None:
-            for request in requests:
-                self._requests.note(connection, request, answer=self._told or request.told)
-
-        self._noting(note)
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         """Wait for this writer's turn on the table, for a bounded time."""
@@ -298,8 +285,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         """Forget the table and leave its files; its last version."""
         while True:
             version = self.load(identifier)
-            self._told = version.metadata_location
-            if self._pointers.remove(identifier, at=version.metadata_location):
+            at = version.metadata_location
+            if self._pointers.remove(identifier, at=at, answer=at):
                 return version
 
     def rename(self, source: Identifier, target: Identifier) -> None:

@@ -12,7 +12,8 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
+from enum import Enum
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,14 @@ _BUSY_MS = 60_000
 REMEMBERED_MAX = 4096
 """Rows: whoever asks for names that are none leaves no more."""
 _ATTEMPTS = 5
+
+
+class Attempted(Enum):
+    """What became of a transaction that was tried."""
+
+    COMMITTED = "committed"
+    GAVE_WAY = "rolled back by the database, because of others"
+    LOST_REPLY = "perhaps committed: the reply to COMMIT was lost"
 
 
 class Database:
@@ -159,38 +168,29 @@ class Database:
         except SQLAlchemyError as error:
             raise self._failed(error) from error
 
-    def attempt(self, change: Callable[[Connection], int]) -> int | None:
-        """Run one change in a transaction.
+    def attempt(self, change: Callable[[Connection], None]) -> Attempted:
+        """Run one change in a transaction. Raises StorageError: certainly not committed."""
+        return self._patience.call(partial(self._attempt_once, change))
 
-        Returns:
-            What `change` returned, once committed; 0 when the database gave the transaction up
-            because of others; None when the reply to COMMIT was lost and it may or may not be
-            committed.
-
-        Raises:
-            StorageError: certainly not committed.
-        """
-        return self._patience.call(lambda: self._attempt_once(change))
-
-    def _attempt_once(self, change: Callable[[Connection], int]) -> int | None:
+    def _attempt_once(self, change: Callable[[Connection], None]) -> Attempted:
         with self._writing(), self._connect() as connection:
             transaction = None
             try:
                 transaction = connection.begin()
-                result = change(connection)
+                change(connection)
             except SQLAlchemyError as error:
                 # COMMIT was never sent, so the server rolls back.
                 if transaction is not None:
                     _roll_back(connection, transaction)
                 if _sqlstate(error) in _LOST_RACE:
-                    return 0
+                    return Attempted.GAVE_WAY
                 raise self._failed(error) from error
             try:
                 transaction.commit()
             except SQLAlchemyError:
                 connection.invalidate()
-                return None
-            return result
+                return Attempted.LOST_REPLY
+            return Attempted.COMMITTED
 
     def run(self, connection: Connection, statement: str, **values: Any) -> int:
         """Execute with bound values; returns the number of rows touched."""

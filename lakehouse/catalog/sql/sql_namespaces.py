@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.catalog_protocol import Namespace
 from lakehouse.catalog.sql.sql_database import NAME_MAX, VALUE_MAX, Database
+from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.errors import (
     InvalidIdentifierError,
     InvalidPropertyError,
@@ -28,13 +29,11 @@ class SqlNamespaces:
     Args:
         database: holds them.
         catalog: the `catalog_name`.
-        note: called in each transaction that changes something, before it is committed.
+        requests: what is being carried out.
     """
 
-    def __init__(
-        self, database: Database, catalog: str, note: Callable[[Connection], None]
-    ) -> None:
-        self._database, self._catalog, self._note = database, catalog, note
+    def __init__(self, database: Database, catalog: str, requests: SqlRequests) -> None:
+        self._database, self._catalog, self._requests = database, catalog, requests
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
         """Create it; its parents exist by its name."""
@@ -52,7 +51,7 @@ class SqlNamespaces:
                 raise NamespaceAlreadyExistsError(
                     f"Namespace {name} exists.", namespace=name
                 ) from error
-            self._note(connection)
+            self._requests.note_current(connection)
 
     def drop(self, namespace: Namespace) -> None:
         """Drop the namespace if it holds neither tables nor namespaces."""
@@ -79,7 +78,7 @@ class SqlNamespaces:
                 catalog=self._catalog,
                 namespace=name,
             )
-            self._note(connection)
+            self._requests.note_current(connection)
 
     def exists(self, namespace: Namespace) -> bool:
         """Whether it, a table in it or a namespace below it was created."""
@@ -154,7 +153,7 @@ class SqlNamespaces:
             )
             additions = {key: updates[key] for key in sorted(updates) if key not in _EXISTS}
             self._insert(connection, name, additions if present else {**_EXISTS, **additions})
-            self._note(connection)
+            self._requests.note_current(connection)
             return self._load(connection, name)
 
     def _is_there(self, connection: Connection, name: str) -> bool:

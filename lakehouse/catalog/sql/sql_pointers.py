@@ -15,8 +15,9 @@ from sqlalchemy.exc import IntegrityError
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import read_metadata
-from lakehouse.catalog.sql.sql_database import VALUE_MAX, Database
+from lakehouse.catalog.sql.sql_database import VALUE_MAX, Attempted, Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
+from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -126,7 +127,7 @@ class SqlPointers:
         catalog: the `catalog_name`.
         storage: the storage of a location.
         tables: where every table and view lies.
-        note: called in each transaction that changes something, before it is committed.
+        requests: what is being carried out.
         kind: which of both.
     """
 
@@ -136,11 +137,11 @@ class SqlPointers:
         catalog: str,
         storage: Callable[[str], Storage],
         tables: TableLocations,
-        note: Callable[[Connection], None],
+        requests: SqlRequests,
         kind: Kind = TABLE,
     ) -> None:
         self._database, self._catalog, self._storage = database, catalog, storage
-        self._tables, self._note, self._kind = tables, note, kind
+        self._tables, self._requests, self._kind = tables, requests, kind
 
     def names(self, namespace: str) -> list[str]:
         """The names in a namespace, sorted."""
@@ -199,7 +200,7 @@ class SqlPointers:
         """
         ordered = sorted(moves, key=lambda part: part.identifier)  # rows are locked in one order
 
-        def change(connection: Connection) -> int:
+        def change(connection: Connection) -> None:
             if any(part.expected is None for part in ordered):
                 self._database.alone(connection)
             for part in ordered:
@@ -207,8 +208,7 @@ class SqlPointers:
                     self._insert(connection, part)
                 else:
                     self._update(connection, part)
-            self._note(connection)
-            return len(ordered)
+            self._requests.note_current(connection)
 
         first = next((part for part in ordered if part.moves), ordered[0])
         # what `attempt` raises was rolled back, and so was what it gave up
@@ -216,19 +216,24 @@ class SqlPointers:
             for part in ordered:
                 self._check_length(part)
             outcome = self._database.attempt(change)
-            if outcome == 0 and first.expected is not None:
+            if outcome is Attempted.GAVE_WAY and first.expected is not None:
                 raise lost(self._kind, first.identifier, self.require(first.identifier))
-            if outcome == 0:
+            if outcome is Attempted.GAVE_WAY:
                 raise StorageError(
                     f"{self._kind.word} {first.identifier}: the database gave way to others. Try "
                     "again.",
                     retryable=True,
                 )
-        if outcome is None:
+        if outcome is Attempted.LOST_REPLY:
             self._settle(first)  # one tells of all
 
-    def remove(self, identifier: Identifier, *, at: str | None = None) -> bool:
-        """Remove the name; with `at` only while it is at that metadata file. Whether it was."""
+    def remove(
+        self, identifier: Identifier, *, at: str | None = None, answer: str | None = None
+    ) -> bool:
+        """Remove the name; with `at` only while it is at that metadata file. Whether it was.
+
+        `answer`: of the requests that are being carried out.
+        """
         where, values = ("", {}) if at is None else (" AND metadata_location = :at", {"at": at})
         with self._database.write() as connection:
             gone = self._database.run(
@@ -238,7 +243,7 @@ class SqlPointers:
                 **self._key(identifier),
             )
             if gone:
-                self._note(connection)
+                self._requests.note_current(connection, answer)
         return gone > 0
 
     def rename(self, source: Identifier, target: Identifier) -> None:
@@ -267,7 +272,7 @@ class SqlPointers:
                 raise taken(self._kind, target, message, self._kind) from error
             if renamed == 0:  # somebody else dropped or renamed it since we looked
                 raise self.missing(source)
-            self._note(connection)
+            self._requests.note_current(connection)
 
     def missing(self, identifier: Identifier) -> LakehouseError:
         """The error where there is none of this name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, inspect
@@ -27,7 +28,30 @@ class SqlRequests:
 
     def __init__(self, database: Database, catalog: str) -> None:
         self._database, self._catalog = database, catalog
+        self._current: Sequence[Request] = ()
         self._is_ready = False
+
+    def during(self, requests: Sequence[Request]) -> SqlRequests:
+        """The same, while these requests are carried out."""
+        self.prepare()
+        same = copy.copy(self)
+        same._current = requests  # noqa: SLF001
+        return same
+
+    def note_current(self, connection: Connection, answer: str | None = None) -> None:
+        """Keep what is being carried out with everything else that this transaction does.
+
+        Called in each transaction that changes something, before it is committed.
+
+        Args:
+            connection: of the transaction.
+            answer: of each request; None: what it says itself.
+
+        Raises:
+            RequestRepeatedError: one was carried out before, and will not be again.
+        """
+        for request in self._current:
+            self.note(connection, request, answer=answer or request.told)
 
     def prepare(self) -> None:
         """Create the table where it is absent."""

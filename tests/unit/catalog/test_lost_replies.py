@@ -11,7 +11,7 @@ from lakehouse.catalog import open_catalog
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.filesystem.version_files import HINT
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
-from lakehouse.catalog.sql.sql_database import Database
+from lakehouse.catalog.sql.sql_database import Attempted, Database
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
 from lakehouse.patience import Patience
@@ -203,7 +203,7 @@ class LossyDatabase(Database):
             return super().attempt(change)
         if self.lands:
             super().attempt(change)
-        return None
+        return Attempted.LOST_REPLY
 
 
 @pytest.fixture
