@@ -19,7 +19,7 @@ from lakehouse.catalog.configured import choose_catalog
 from lakehouse.catalog.creating_catalog import CreatingCatalog
 from lakehouse.catalog.open_branches import OpenBranches
 from lakehouse.catalog.redaction import hide_in_urls
-from lakehouse.delta_log.delta_log import DeltaFollowedCatalog
+from lakehouse.delta_log.following import DeltaFollowedCatalog
 from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError

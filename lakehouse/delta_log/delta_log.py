@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from lakehouse.catalog.catalog_decorator import CatalogDecorator
-from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersion
-from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.catalog_decorator import innermost
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.data.deletes.deletion_vector import Positions, encode_vector
 from lakehouse.data.reading.scan_reader import (
     METADATA_COLUMNS,
@@ -61,20 +60,11 @@ from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
-from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.metadata.table_updates import (
-    AddSchema,
-    Requirement,
-    SetCurrentSchema,
-    SetProperties,
-    Update,
-)
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 
@@ -720,9 +710,9 @@ def follow(catalog: Catalog, version: TableVersion) -> Head | None:
         UnsupportedFeatureError: Delta cannot show the table.
         StorageError: the log could not be read or written.
     """
-    while isinstance(catalog, CatalogDecorator):
-        catalog = catalog.inside
-        version = catalog.load(version.identifier)
+    inner = innermost(catalog)
+    if inner is not catalog:
+        catalog, version = inner, inner.load(version.identifier)
     root = version.metadata.location
     storage = catalog.storage(root)
     delta = DeltaLog(storage, root)
@@ -742,65 +732,6 @@ def follow(catalog: Catalog, version: TableVersion) -> Head | None:
             delta.clean(version.metadata)
         if step.is_last:
             return step.head
-
-
-class DeltaFollowedCatalog(CatalogDecorator):
-    """A catalog after whose commits the Delta logs of the tables that have one are brought up.
-
-    A log that cannot be written does not fail the commit, which is done: it is logged, and the next
-    commit goes on from where the log stands.
-    """
-
-    def create(
-        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
-    ) -> TableVersion:
-        """Create a table; raises UnsupportedFeatureError: Delta cannot show it."""
-        if keeps_delta_log(metadata):
-            with before_the_swap():
-                check_expressible(metadata, str(identifier))
-        return self._followed(None, self.inside.create(identifier, metadata, staged=staged))
-
-    def commit(
-        self,
-        identifier: Identifier,
-        base: TableVersion,
-        requirements: Sequence[Requirement],
-        updates: Sequence[Update],
-    ) -> TableVersion:
-        """Commit; raises UnsupportedFeatureError: Delta cannot show what would come of it."""
-        _check(base, updates)
-        done = self.inside.commit(identifier, base, requirements, updates)
-        return self._followed(base, done)
-
-    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
-        """Commit to several tables; raises as `commit` does."""
-        for commit in commits:
-            _check(commit.base, commit.updates)
-        done = self.inside.commit_all(commits)
-        for commit, version in zip(commits, done, strict=True):
-            self._followed(commit.base, version)
-        return done
-
-    def _followed(self, base: TableVersion | None, version: TableVersion) -> TableVersion:
-        kept = base is not None and keeps_delta_log(base.metadata)
-        keeps = keeps_delta_log(version.metadata)
-        if not keeps and not kept:
-            return version
-        try:
-            if keeps:
-                follow(self.inside, version)
-            else:
-                forget(self.inside, version)
-        except Exception as error:  # noqa: BLE001 - the commit is done, whatever came after
-            log.warning(
-                "Table %s: committed, but its Delta log is behind (%s: %s). The next commit goes "
-                "on from there, or `lakehouse delta sync %s`.",
-                version.identifier,
-                type(error).__name__,
-                error,
-                version.identifier,
-            )
-        return version
 
 
 def cut_log(catalog: Catalog, version: TableVersion) -> None:
@@ -823,18 +754,3 @@ def forget(catalog: Catalog, version: TableVersion) -> None:
     """Remove the log of a table that keeps none any more: what it shows would be of the past."""
     root = version.metadata.location
     DeltaLog(catalog.storage(root), root).remove()
-
-
-def _check(base: TableVersion, updates: Sequence[Update]) -> None:
-    """Whether Delta can show what comes of updates, if any can make it so that it cannot."""
-    if not any(
-        TableProperties.delta_log.name in update.updates
-        if isinstance(update, SetProperties)
-        else isinstance(update, AddSchema | SetCurrentSchema)
-        for update in updates
-    ):
-        return
-    with before_the_swap():
-        after = apply_updates(base.metadata, updates, now_ms=base.metadata.last_updated_ms)
-        if keeps_delta_log(after):
-            check_expressible(after, str(base.identifier))

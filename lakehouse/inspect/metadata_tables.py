@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.errors import InvalidInputError
 from lakehouse.inspect.files_tables import (
     entries_table,

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import RenderableType
 
-from lakehouse.catalog.catalog_decorator import CatalogDecorator
+from lakehouse.catalog.catalog_decorator import innermost
 from lakehouse.catalog.catalog_protocol import (
     Catalog,
     TableVersion,
@@ -42,7 +42,8 @@ from lakehouse.catalog.catalog_protocol import (
     walk_views,
 )
 from lakehouse.catalog.confinement import folder_name, plain_folder
-from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog, without_mark
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.filesystem.recorded_transactions import without_mark
 from lakehouse.catalog.filesystem.version_files import VersionFiles
 from lakehouse.catalog.metadata_files import metadata_bytes, numbered_name
 from lakehouse.catalog.view_protocol import StoredView
@@ -876,8 +877,7 @@ def _is_location(warehouse: str) -> bool:
 
 def _place_of(catalog: Catalog, name: Identifier, unique: str) -> str:
     """The folder of a table that is restored, the same each time it is asked for."""
-    while isinstance(catalog, CatalogDecorator):
-        catalog = catalog.inside
+    catalog = innermost(catalog)
     if isinstance(catalog, FilesystemCatalog):
         folder = plain_folder(catalog.warehouse, (*name.namespace, name.name))
         versions = VersionFiles(catalog.storage(folder), Environment.system().new_uuid)

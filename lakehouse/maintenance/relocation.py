@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from rich.console import RenderableType
 
-from lakehouse.catalog.catalog_decorator import CatalogDecorator
+from lakehouse.catalog.catalog_decorator import innermost
 from lakehouse.catalog.catalog_protocol import Catalog, walk_tables, walk_views
 from lakehouse.catalog.confinement import original_of, plain_folder
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
@@ -99,8 +99,7 @@ def relocate(
         NoSuchFileError: the copy lacks a file that a table needs; the table was not changed.
         CommitConflictError: the copy is in use.
     """
-    while isinstance(catalog, CatalogDecorator):
-        catalog = catalog.inside
+    catalog = innermost(catalog)
     if not isinstance(catalog, FilesystemCatalog):
         raise InvalidInputError(
             f"{catalog.uri} says in its database where each table is: a copy of the files alone is "

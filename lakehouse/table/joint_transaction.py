@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import NoReturn
 
-from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.joint_catalog import JointCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.scan.reports.listeners import Listeners
@@ -81,7 +81,7 @@ class JointTransaction:
                 f"The catalog {catalog.name} commits to one table at a time: its server offers no "
                 "transactions over tables."
             )
-        self._staging = StagingCatalog(catalog, environment)
+        self._staging = JointCatalog(catalog, environment)
         self._environment, self._listeners = environment, listeners
 
     def table(self, name: str | tuple[str, ...] | Identifier) -> TableInTransaction:
@@ -106,4 +106,4 @@ class JointTransaction:
             CommitStateUnknownError: perhaps committed, to all or to none.
         """
         if kind is None:
-            self._staging.commit_staged()
+            self._staging.commit_together()

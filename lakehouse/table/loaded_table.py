@@ -10,9 +10,9 @@ from typing import Self, TypeVar
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.confinement import check_table
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.environment import Environment
 from lakehouse.errors import SnapshotExpiredError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.catalog.branch_catalog import BranchCatalog
-from lakehouse.catalog.catalog_decorator import StagingCatalog
 from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.joint_catalog import JointCatalog
 from lakehouse.catalog.open_branches import PUBLICATION_SCHEMA, PUBLICATIONS, OpenBranches
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -205,17 +205,17 @@ class BranchOfLake:
             self._noted.note(self.name, late)
 
     def _attempt(self, tables: Sequence[Table], summary: Mapping[str, str]) -> Publication:
-        staging = StagingCatalog(self.catalog, self.environment)
+        staging = JointCatalog(self.catalog, self.environment)
         done = tuple(self._staged(staging, table.identifier) for table in tables)
         # what becomes part of a branch is no version
         version = (
             0 if isinstance(self.catalog, BranchCatalog) else self._told(staging, done, summary)
         )
-        staging.commit_staged()
+        staging.commit_together()
         return Publication(version, self.name, done)
 
     def _told(
-        self, staging: StagingCatalog, done: Sequence[PublishedTable], summary: Mapping[str, str]
+        self, staging: JointCatalog, done: Sequence[PublishedTable], summary: Mapping[str, str]
     ) -> int:
         """Stage the rows of a publication; the version of the lake that it makes."""
         self._noted.table()
@@ -240,7 +240,7 @@ class BranchOfLake:
         )
         return version
 
-    def _staged(self, staging: StagingCatalog, identifier: Identifier) -> PublishedTable:
+    def _staged(self, staging: JointCatalog, identifier: Identifier) -> PublishedTable:
         """Stage the publication of one table."""
         table = Table(staging, staging.load(identifier), self.environment)
         metadata = table.metadata

@@ -11,8 +11,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.data.writing.data_file_writer import write_all
 from lakehouse.data.writing.input_columns import ArrowData
 from lakehouse.engines import engine_for

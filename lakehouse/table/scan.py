@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.catalog.catalog_protocol import ServerPlanner
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.data.reading.changelog_rows import read_changelog
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lakehouse.catalog.catalog_decorator import HeldVersion
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
 from lakehouse.catalog.confinement import allowed_roots
+from lakehouse.catalog.held_version import HeldVersion
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.environment import Environment
 from lakehouse.errors import (

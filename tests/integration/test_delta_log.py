@@ -38,7 +38,8 @@ from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.data.deletes.deletion_vector import encode_vector
 from lakehouse.delta_log import delta_log
 from lakehouse.delta_log.delta_actions import inline_vector
-from lakehouse.delta_log.delta_log import DeltaFollowedCatalog, DeltaLog, follow
+from lakehouse.delta_log.delta_log import DeltaLog, follow
+from lakehouse.delta_log.following import DeltaFollowedCatalog
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
 from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.maintenance.relocation import relocate

@@ -41,7 +41,7 @@ import lakehouse as lh
 from deploy.loopback import LoopbackPostgres
 from deploy.ports import free_port
 from lakehouse.catalog.branch_catalog import BranchCatalog
-from lakehouse.catalog.catalog_decorator import StagingCatalog
+from lakehouse.catalog.joint_catalog import JointCatalog
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.cli import app
@@ -160,13 +160,13 @@ def unreconciled() -> None:
 def one_by_one() -> None:
     """Tables are committed one after another."""
 
-    def separately(self: StagingCatalog) -> list[Any]:
+    def separately(self: JointCatalog) -> list[Any]:
         made = []
         for name, updates in sorted(self._updates.items(), reverse=True):
             made.append(self.inside.commit(name, self._bases[name], (), updates))
         return made
 
-    StagingCatalog.commit_staged = separately  # type: ignore[method-assign]
+    JointCatalog.commit_together = separately  # type: ignore[method-assign]
 
 
 PLANTED = {one.__name__: one for one in (unchecked, forgotten, unreconciled, one_by_one)}

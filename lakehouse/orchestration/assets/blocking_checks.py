@@ -18,7 +18,7 @@ from dagster import DagsterEventType as EventType
 from dagster._core.events import DagsterEvent
 from dagster._core.execution.context.system import StepExecutionContext
 
-from lakehouse.catalog.catalog_decorator import StagingCatalog
+from lakehouse.catalog.joint_catalog import JointCatalog
 from lakehouse.ingestion.audit import CheckOutcome, StagedWrite
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import explained
@@ -94,7 +94,7 @@ class BlockingChecks:
         """
         if not self.separate:
             return []
-        staging = StagingCatalog(lake.catalog, lake.environment)
+        staging = JointCatalog(lake.catalog, lake.environment)
         seen = Lakehouse(staging, lake.environment)
         table = write.table.name
         seen.load_table(table).fast_forward(write.onto, branch)

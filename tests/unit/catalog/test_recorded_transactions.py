@@ -11,12 +11,8 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.catalog.catalog_protocol import Request
-from lakehouse.catalog.filesystem import filesystem_catalog
-from lakehouse.catalog.filesystem.filesystem_catalog import (
-    MARK,
-    FilesystemCatalog,
-    RecordedTransactions,
-)
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.filesystem.recorded_transactions import FOLDER, MARK, RecordedTransactions
 from lakehouse.errors import CommitConflictError, StorageError
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
@@ -149,7 +145,7 @@ def test_a_drop_withdraws_it(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_decision_is_left_and_folders_are_no_namespaces(lake: Lakehouse, tmp_path: Path) -> None:
     append_to_all(lake)
-    assert not list((tmp_path / filesystem_catalog.FOLDER).iterdir())
+    assert not list((tmp_path / FOLDER).iterdir())
     assert lake.list_namespaces() == ["t"]
 
 
@@ -277,7 +273,7 @@ def test_a_late_writer_leaves_no_decision(
     base = held[0].version
     with pytest.raises(CommitConflictError):
         catalog.commit(base.identifier, base, (), [SetProperties({"comment": "late"})])
-    assert not list((tmp_path / filesystem_catalog.FOLDER).iterdir())
+    assert not list((tmp_path / FOLDER).iterdir())
 
 
 def test_tables_of_no_transaction_cost_no_look_at_transactions(
