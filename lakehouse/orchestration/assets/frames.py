@@ -24,13 +24,14 @@ from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, UnsupportedFeatureError
 from lakehouse.expressions.filter_binding import Where
 from lakehouse.ingestion.audit import MAIN
-from lakehouse.queries import ScannedTable
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table, TableScan
 from lakehouse.table.row_write import arrow_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakehouse.queries import ScannedTable
 
 EngineName = Literal["spark", "datafusion", "duckdb", "polars"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -216,6 +217,9 @@ class _ArrowEngine(ModelEngine):
             yield batch.cast(schema)
 
     def _scanned(self, rows: InputRows) -> ScannedTable:
+        # its import takes pandas along, which takes longer than most questions about tables
+        from lakehouse.queries import ScannedTable  # noqa: PLC0415
+
         return ScannedTable(rows.table, rows.snapshot_id, rows.where, self._failures)
 
     def _told(self, step: Callable[[], Any]) -> Any:
