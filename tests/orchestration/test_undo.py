@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import date
 from pathlib import Path
@@ -245,6 +246,12 @@ def test_from_dagster_to_the_command_line(
     assert {
         name: lake.load_table(name).current_snapshot().summary[RUN_ID] for name in before
     } == dict.fromkeys(before, first)
+    run_cli(["lineage", "marts/users", "--json", *options])
+    assert json.loads(capsys.readouterr().out)["undone"] is not None
+    run_cli(["rollback", "marts.users", str(before["marts.users"]), "--force", *options])
+    capsys.readouterr()
+    run_cli(["lineage", "marts/users", "--json", *options])
+    assert json.loads(capsys.readouterr().out)["undone"] is None, "it was redone"
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         assert UNDONE_TAG in instance.get_run_by_id(second).tags
         (seen,) = instance.fetch_observations(dg.AssetKey(["marts", "users"]), limit=1).records

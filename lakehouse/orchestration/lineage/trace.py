@@ -14,6 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.lineage.materialization import INPUTS, OPERATION, SNAPSHOT_ID
+from lakehouse.orchestration.lineage.undo import UNDONE_TAG
 from lakehouse.spec.metadata.snapshot import RUN_ID
 
 
@@ -50,6 +51,7 @@ class Lineage:
         operation: append, overwrite, ...
         expired: whether that snapshot is gone.
         inputs: what was read for it.
+        undone: when its run was undone, and the table does not have the snapshot any more.
     """
 
     asset_key: str
@@ -61,6 +63,7 @@ class Lineage:
     operation: str
     expired: bool
     inputs: tuple[InputSnapshot, ...]
+    undone: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """For people."""
@@ -84,6 +87,8 @@ class Lineage:
             yield f"  {one.table} {at}{when}{by}{', expired' if one.expired else ''}"
         if not self.inputs:
             yield "  what landed"
+        if self.undone is not None:
+            yield f"undone at {self.undone}: the table is what it was before"
 
     def to_dict(self) -> dict[str, object]:
         """The lineage as JSON-able data: ids as text, times in ISO 8601."""
@@ -106,6 +111,7 @@ class Lineage:
                 }
                 for i in self.inputs
             ],
+            "undone": self.undone,
         }
 
 
@@ -223,7 +229,20 @@ def read_lineage(
         operation=str(metadata[OPERATION].value),
         expired=_snapshot(lake, table, snapshot_id).expired,
         inputs=_inputs(lake, metadata),
+        undone=_undone(instance, lake, record.run_id, table, snapshot_id),
     )
+
+
+def _undone(
+    instance: dg.DagsterInstance, lake: Lakehouse, run_id: str, table: str, snapshot_id: int
+) -> str | None:
+    """When a run was undone; None: it was not, it was by rows alone, or it was redone since."""
+    run = instance.get_run_by_id(run_id)
+    if run is None or UNDONE_TAG not in run.tags or not lake.table_exists(table):
+        return None
+    metadata = lake.load_table(table).metadata
+    line = metadata.ancestors(metadata.current_snapshot_id)
+    return None if any(one.snapshot_id == snapshot_id for one in line) else run.tags[UNDONE_TAG]
 
 
 def _inputs(lake: Lakehouse, metadata: Mapping[str, dg.MetadataValue]) -> tuple[InputSnapshot, ...]:
