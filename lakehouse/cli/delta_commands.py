@@ -13,7 +13,8 @@ from lakehouse.cli.command_list import COMMANDS
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.health_commands import TablesArgument
 from lakehouse.cli.optional_parts import load_module
-from lakehouse.delta_log.delta_log import DeltaLog, follow, keeps_delta_log
+from lakehouse.delta_log.delta_log import DeltaLog, follow
+from lakehouse.delta_log.following import keeps_delta_log
 from lakehouse.maintenance.shown_plan import listing
 
 

@@ -65,7 +65,6 @@ from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)
@@ -76,11 +75,6 @@ _YOUNG_MS = 3600 * 1000
 _INLINE_BYTES = 1024
 """Vectors up to this size stand in the log itself: no request more for writer and reader."""
 _ADDED, _DELETED = 1, 2
-
-
-def keeps_delta_log(metadata: TableMetadata) -> bool:
-    """Whether a table has a log of Delta's beside it (`write.delta-log`, if that can be read)."""
-    return metadata.properties.get(TableProperties.delta_log.name, "").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from lakehouse.catalog.catalog_decorator import CatalogDecorator
 from lakehouse.catalog.catalog_protocol import TableCommit, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.delta_log.delta_actions import check_expressible
-from lakehouse.delta_log.delta_log import follow, forget, keeps_delta_log
+from lakehouse.delta_log.delta_log import follow, forget
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -23,6 +23,11 @@ from lakehouse.spec.metadata.table_updates import (
 from lakehouse.spec.table_properties import TableProperties
 
 log = logging.getLogger(__name__)
+
+
+def keeps_delta_log(metadata: TableMetadata) -> bool:
+    """Whether a table has a log of Delta's beside it (`write.delta-log`, if that can be read)."""
+    return metadata.properties.get(TableProperties.delta_log.name, "").strip().lower() == "true"
 
 
 class DeltaFollowedCatalog(CatalogDecorator):
