@@ -169,6 +169,63 @@ def test_nothing_of_a_run_that_fails_and_all_of_its_retry(
     assert world.rows() == {"t.a": [1], "t.b": [101], "t.c": [102]}
 
 
+@pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
+def test_a_backfill_of_many_partitions_is_one_publication(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    days = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-06")
+    several = {
+        "dagster/asset_partition_range_start": "2026-06-02",
+        "dagster/asset_partition_range_end": "2026-06-04",
+    }
+    seen: list[dict[str, list[int]]] = []
+
+    def asset(name: str, deps: list[str]) -> dg.AssetsDefinition:
+        @dg.asset(
+            key=["t", name],
+            deps=[["t", one] for one in deps],
+            partitions_def=days,
+            metadata={"partition_expr": "day"},
+            backfill_policy=dg.BackfillPolicy.single_run(),
+        )
+        def made(context) -> pa.Table:
+            seen.append(world.rows())
+            keys = context.partition_keys
+            rows = {"n": [int(key[-2:]) for key in keys], "day": keys}
+            table = pa.table(rows)
+            return table.set_column(1, "day", table["day"].cast(pa.date32()))
+
+        return made
+
+    def run(**how: object) -> dg.ExecuteInProcessResult:
+        assets = [asset("a", []), asset("b", ["a"])]
+        return dg.materialize(assets, instance=instance, resources=world.resources(), **how)
+
+    assert run(partition_key="2026-06-01").success
+    assert run(tags=several).success
+    assert seen[2:] == [{"t.a": [1], "t.b": [1]}] * 2
+    assert world.rows() == {"t.a": [1, 2, 3, 4], "t.b": [1, 2, 3, 4]}
+    told = world.lake.load_table(PUBLICATIONS).scan().to_arrow().sort_by("version")
+    assert told["version"].to_pylist() == [1, 1, 2, 2]
+
+
+def test_the_branch_of_a_run_that_failed_expires(
+    world: World, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakehouse.orchestration.resources.KEEP_MS", 1)
+    assert world.run(instance).success
+    world.fails = {"c"}
+    failed = world.run(instance)
+    table = world.lake.load_table("t.a")
+    assert f"run-{failed.run_id}" in table.refs()
+    written = table.metadata.snapshot(table.refs()[f"run-{failed.run_id}"].snapshot_id)
+    while table.environment.now_ms() <= written.timestamp_ms + 1:
+        pass
+    table.expire_snapshots()
+    assert list(world.lake.load_table("t.a").refs()) == ["main"]
+    assert world.rows() == {"t.a": [1], "t.b": [101], "t.c": [102]}
+
+
 def test_the_tag_decides_for_one_run(world: World, instance: dg.DagsterInstance) -> None:
     by_step = world.resources("step")
     assert world.run(instance, resources=by_step).success
