@@ -206,14 +206,14 @@ def merge(results: dict[str, Any]) -> Iterator[Ratio]:
             )
 
 
-def streams(kept: dict[str, Any]) -> Iterator[Ratio]:
-    ours = kept["sinks"]["ours"]
+def streams(results: dict[str, Any]) -> Iterator[Ratio]:
+    ours = results["sinks"]["ours"]
     for sink, peer in (("parquet", "Spark's Parquet sink"), ("iceberg", "Iceberg's sink")):
-        found = kept["sinks"].get(sink, {})
-        if found.get("batches") != ours["batches"]:
+        theirs = results["sinks"].get(sink, {})
+        if theirs.get("batches") != ours["batches"]:
             continue
         for what, unit in (("files", "files"), ("bytes", "bytes"), ("median_ms", "time")):
-            times = found[what] / ours[what]
+            times = theirs[what] / ours[what]
             yield Ratio(f"{ours['batches']} batches, {what}", peer, times, unit)
 
 

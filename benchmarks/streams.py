@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--sinks", nargs="+", choices=SINKS)
     parser.add_argument("--iceberg-runtime", default="", help="jar of iceberg-spark-runtime")
     given = parser.parse_args()
-    sinks = given.sinks or [one for one in SINKS if one != "iceberg" or given.iceberg_runtime]
+    sinks = given.sinks or [sink for sink in SINKS if sink != "iceberg" or given.iceberg_runtime]
     if "iceberg" in sinks and not given.iceberg_runtime:
         parser.error("beside Iceberg: give its --iceberg-runtime")
     with tempfile.TemporaryDirectory() as name:
@@ -91,7 +91,7 @@ def main() -> None:
             writer = writer.option("checkpointLocation", str(folder / f"checkpoint {sink}"))
             if sink == "parquet":
                 took = streamed(writer.format("parquet").option("path", str(folder / sink)), None)
-                sizes = [one.stat().st_size for one in (folder / sink).glob("*.parquet")]
+                sizes = [path.stat().st_size for path in (folder / sink).glob("*.parquet")]
                 rows = spark.read.parquet(str(folder / sink)).count()
             elif sink == "iceberg":
                 spark.sql(f"CREATE TABLE iceberg.raw.landed ({COLUMNS}) USING iceberg")
@@ -102,9 +102,9 @@ def main() -> None:
             else:
                 table = f"raw.t{sinks.index(sink)}"
                 took = streamed(writer.options(**OURS[sink]), f"lake.{table}")
-                found = lake.load_table(table)
-                sizes = [one.file_size_in_bytes for one in found.scan().plan().files]
-                rows = found.scan().count()
+                handle = lake.load_table(table)
+                sizes = [file.file_size_in_bytes for file in handle.scan().plan().files]
+                rows = handle.scan().count()
             if rows != given.batches * given.rows:
                 raise AssertionError(f"{sink}: {rows} rows of {given.batches * given.rows}")
             result = {

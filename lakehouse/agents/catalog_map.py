@@ -156,10 +156,10 @@ class CatalogMap:
         return {
             name: [
                 statement
-                for statement in said
+                for statement in statements
                 if statement.draft.kind is Kind.DEPRECATION or statement.draft.claim.get("instead")
             ]
-            for name, said in self.by_table.items()
+            for name, statements in self.by_table.items()
         }
 
     @cached_property

@@ -70,9 +70,9 @@ class Bm25:
         mean = sum(lengths) / len(lengths) if lengths else 1.0
         self._norms = [_K1 * (1 - _B + _B * length / (mean or 1.0)) for length in lengths]
 
-    def by_word(self, asked: Sequence[str]) -> ScoresByWord:
+    def by_word(self, words: Sequence[str]) -> ScoresByWord:
         """Word of a question -> key -> what the word adds to the document's score."""
-        return {word: self._of_word(word) for word in asked}
+        return {word: self._of_word(word) for word in words}
 
     def _of_word(self, word: str) -> Mapping[str, float]:
         scores = self._known.get(word)
@@ -198,16 +198,16 @@ class Ranking:
         """
         if by_word is None:
             by_word = self.lexical.by_word(words(question))
-        found: dict[str, float] = {}
+        by_key: dict[str, float] = {}
         for scores in by_word.values():
             for key, score in scores.items():
-                found[key] = found.get(key, 0.0) + score
+                by_key[key] = by_key.get(key, 0.0) + score
         if self._embed is None:
-            return found
+            return by_key
         similarities = self._vectors @ self._embed([question])[0]
-        scale = max(found.values(), default=1.0)
+        scale = max(by_key.values(), default=1.0)
         return {
-            key: found.get(key, 0.0) + 0.5 * scale * max(0.0, float(similarity))
+            key: by_key.get(key, 0.0) + 0.5 * scale * max(0.0, float(similarity))
             for key, similarity in zip(self._keys, similarities, strict=True)
         }
 

@@ -50,12 +50,12 @@ def describe(
             shown |= kept_rows(session.lake, table)
         session.show(shown, Group(*_view_lines(shown)))
         return
-    found = session.table(table)
-    data = description(found)
-    of = found.properties.get(OF_VIEW)
+    handle = session.table(table)
+    data = description(handle)
+    of = handle.properties.get(OF_VIEW)
     if of is not None and session.lake.view_exists(of):
         data |= kept_rows(session.lake, of)
-    stated = statements_about(session.lake, found)
+    stated = statements_about(session.lake, handle)
     if stated:
         data["statements"] = [statement.to_json() for statement in stated]
     session.show(data, Group(*_description_lines(data), *statement_lines(stated)))

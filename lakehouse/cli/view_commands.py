@@ -75,7 +75,7 @@ def refresh(
     Example: lakehouse materialized-view refresh
     """
     kind, failed, done = _views(), False, []
-    named = [kind(session.lake, one) for one in views or ()]
+    named = [kind(session.lake, view) for view in views or ()]
     for view in named or kind.all_of(session.lake):
         try:
             if not named and not full and view.freshness().fresh:
@@ -86,7 +86,9 @@ def refresh(
                 raise
             failed = True
             done.append({"view": view.name, "mode": "failed", "reason": error.message})
-    lines = [f"{one['view']}: {one['mode']}, {one['reason']}" for one in done]
+    lines = [
+        f"{refreshed['view']}: {refreshed['mode']}, {refreshed['reason']}" for refreshed in done
+    ]
     session.show(done, Text("\n".join(lines) or "All are fresh."))
     if failed:
         raise typer.Exit(1)
@@ -97,12 +99,12 @@ def list_all(session: Session) -> None:
 
     Example: lakehouse materialized-view list
     """
-    found = []
+    states = []
     for view in _views().all_of(session.lake):
         try:
-            found.append(view.freshness().to_dict())
+            states.append(view.freshness().to_dict())
         except LakehouseError as error:
-            found.append(
+            states.append(
                 {
                     "view": view.name,
                     "storage_table": view.storage,
@@ -112,10 +114,10 @@ def list_all(session: Session) -> None:
                 }
             )
     rows = [
-        (one["view"], one["storage_table"], one["reason"] or "fresh", one["seconds_behind"])
-        for one in found
+        (state["view"], state["storage_table"], state["reason"] or "fresh", state["seconds_behind"])
+        for state in states
     ]
-    session.show(found, listing(("view", "storage table", "state", "#seconds behind"), rows))
+    session.show(states, listing(("view", "storage table", "state", "#seconds behind"), rows))
 
 
 def show(session: Session, view: ViewArgument) -> None:
@@ -137,8 +139,8 @@ def drop(session: Session, view: ViewArgument) -> None:
 
 def kept_rows(lake: Lakehouse, view: str) -> dict[str, Any]:
     """Where a materialized view keeps its rows, and whether they are fresh: for `describe`."""
-    found = _views()(lake, view).freshness()
-    return {"freshness": found.title(), "materialized": found.to_dict()}
+    freshness = _views()(lake, view).freshness()
+    return {"freshness": freshness.title(), "materialized": freshness.to_dict()}
 
 
 def _views() -> Any:

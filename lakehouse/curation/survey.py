@@ -280,38 +280,39 @@ def survey(
     statements = reader.statements(as_of_ms)
     verifications = reader.verifications(as_of_ms)
     if tables is None:
-        found = reader.every_table()
+        by_uuid = reader.every_table()
     else:
         names = set(tables)
-        found = reader.tables(names)
+        by_uuid = reader.tables(names)
         statements = [
             statement
             for statement in statements
-            if statement.subject.table in names or statement.subject.table_uuid in found
+            if statement.subject.table in names or statement.subject.table_uuid in by_uuid
         ]
         mentioned = {
             reference.table_uuid: reference.table
             for each in statements
             for reference in each.references
         }
-        found |= reader.tables({name for uuid, name in mentioned.items() if uuid not in found})
-        if not mentioned.keys() <= found.keys():  # one that has another name now, or is gone
-            found = reader.every_table()
+        by_uuid |= reader.tables({name for uuid, name in mentioned.items() if uuid not in by_uuid})
+        if not mentioned.keys() <= by_uuid.keys():  # one that has another name now, or is gone
+            by_uuid = reader.every_table()
         # what had one of these names may have another one now, and be none of them
         statements = [
             statement
             for statement in statements
-            if (subject := found.get(statement.subject.table_uuid)) is None or subject.name in names
+            if (subject := by_uuid.get(statement.subject.table_uuid)) is None
+            or subject.name in names
         ]
     readable = [
         statement
         for statement in statements
         if not any(
-            each.table_uuid not in found and reader.hides(each.table)
+            each.table_uuid not in by_uuid and reader.hides(each.table)
             for each in statement.references
         )
     ]
-    return Survey(lake, found, readable, verifications, now_ms, reader, earlier)
+    return Survey(lake, by_uuid, readable, verifications, now_ms, reader, earlier)
 
 
 @dataclass

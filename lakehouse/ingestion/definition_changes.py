@@ -379,10 +379,10 @@ def _column_change(
     before: IcebergType | None,
     after: IcebergType | None,
     effect: Effect,
-    said: str,
+    meaning: str,
 ) -> DefinitionChange:
     texts = [None if kind is None else str(kind) for kind in (before, after)]
-    return DefinitionChange(table.name, f"column {name}", texts[0], texts[1], effect, said)
+    return DefinitionChange(table.name, f"column {name}", texts[0], texts[1], effect, meaning)
 
 
 def tell(changes: Sequence[DefinitionChange], say: Callable[[str], None]) -> None:

@@ -160,8 +160,8 @@ class Upkeep(Report):
     def facts(self) -> Iterable[tuple[str, object]]:
         """The summary as (label, value) pairs."""
         if self.health is not None:
-            told = dict(self.health.facts())
-            yield from ((label, told[label]) for label in _SHOWN)
+            values = dict(self.health.facts())
+            yield from ((label, values[label]) for label in _SHOWN)
             if self.health.disk is not None:
                 yield "orphans", human_bytes(self.health.disk.orphan_bytes)
         for action in self.actions:

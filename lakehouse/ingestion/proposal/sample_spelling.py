@@ -154,8 +154,8 @@ def text_options(
             "CSV files have different numbers of lines before their header "
             f"({', '.join(map(str, sorted(preambles)))}): keep them in different sources"
         )
-    if len(delimiters) == 1 and (one := delimiters.pop()) not in (None, ","):
-        proposed["delimiter"] = one
+    if len(delimiters) == 1 and (other_delimiter := delimiters.pop()) not in (None, ","):
+        proposed["delimiter"] = other_delimiter
     return ReadOptions(**{**proposed, **wishes})  # type: ignore[arg-type]
 
 

@@ -17,16 +17,16 @@ from lakehouse.storage.location import SCHEME_ALIASES, basename, one_authority
 
 def _split(location: str) -> tuple[str, str, str]:
     """(scheme, authority, path) with a path that begins with one slash."""
-    head, colon, rest = location.partition(":")
+    head, colon, behind_scheme = location.partition(":")
     if not colon or "/" in head:
-        scheme, rest = "file", location
+        scheme, behind_scheme = "file", location
     else:
         scheme = head.lower()
     authority = ""
-    if rest.startswith("//"):
-        authority, _, path = rest[2:].partition("/")
+    if behind_scheme.startswith("//"):
+        authority, _, path = behind_scheme[2:].partition("/")
     else:
-        path = rest
+        path = behind_scheme
     return (
         scheme,
         authority,

@@ -63,8 +63,8 @@ class Unreachable:
     def without(self, refused: Callable[[str], bool]) -> Unreachable:
         """The files that `refused` does not hold for."""
         files = {
-            kind: {location: size for location, size in found.items() if not refused(location)}
-            for kind, found in self.files.items()
+            kind: {location: size for location, size in sizes.items() if not refused(location)}
+            for kind, sizes in self.files.items()
         }
         return Unreachable({kind: sizes for kind, sizes in files.items() if sizes}, self.missing)
 

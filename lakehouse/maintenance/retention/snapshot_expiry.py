@@ -471,17 +471,17 @@ class _Deletions:
     bytes: int = 0
     left: dict[str, int] = field(default_factory=dict)
 
-    def delete_of(self, found: Deletable) -> None:
-        for reason, count in found.left.items():
+    def delete_of(self, removable: Deletable) -> None:
+        for reason, count in removable.left.items():
             self.left[reason] = self.left.get(reason, 0) + count
-        self.delete(found.files.files)
+        self.delete(removable.files.files)
 
     def delete(self, files: Mapping[FileKind, Mapping[str, int]]) -> None:
         total = sum(len(sizes) for sizes in files.values())
         done = 0
         for kind in FileKind:
-            found = files.get(kind, {})
-            for chunk in _chunks(list(found), _DELETE_CHUNK):
+            sizes_of_kind = files.get(kind, {})
+            for chunk in _chunks(list(sizes_of_kind), _DELETE_CHUNK):
                 report = self.storage.delete(chunk)
                 if report.failed:
                     location, reason = next(iter(report.failed.items()))
@@ -492,7 +492,7 @@ class _Deletions:
                     )
                 if report.deleted:
                     self.counts[kind.value] = self.counts.get(kind.value, 0) + len(report.deleted)
-                self.bytes += sum(found[location] for location in report.deleted)
+                self.bytes += sum(sizes_of_kind[location] for location in report.deleted)
                 done += len(chunk)
                 self.progress("delete", done, total)
 

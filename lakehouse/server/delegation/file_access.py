@@ -257,4 +257,4 @@ def session_policy(folders: Sequence[str], *, writes: bool, partition: str = "aw
 
 def _literal(key: str) -> str:
     """A key in which nothing is a wildcard or a variable."""
-    return _SPECIAL.sub(lambda found: f"${{{found[0]}}}", key)
+    return _SPECIAL.sub(lambda special: f"${{{special[0]}}}", key)

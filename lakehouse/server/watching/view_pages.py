@@ -107,9 +107,13 @@ def _kept(served: Served, metadata: ViewMetadata) -> dict[str, Any] | None:
     if table is None:
         return {"name": name, "path": "", "refreshed": "", "reasons": []}
     line = recent_line(table.metadata) if table.metadata.current_snapshot_id is not None else ()
-    refreshed = next((one.timestamp_ms for one in line if REFRESH_STATE in one.summary), None)
+    refreshed = next(
+        (snapshot.timestamp_ms for snapshot in line if REFRESH_STATE in snapshot.summary), None
+    )
     inputs = computed_from(served, TableState.of(table))
-    reasons = [f"{one['name']} has changed" for one in inputs if one["newer"]]
+    reasons = [
+        f"{table_input['name']} has changed" for table_input in inputs if table_input["newer"]
+    ]
     if refreshed is not None and refreshed < metadata.current_version().timestamp_ms:
         reasons.insert(0, "its SELECT is another one than that of its rows")
     return {
