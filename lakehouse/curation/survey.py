@@ -137,7 +137,7 @@ class Survey:
         return seen
 
     def _mentioned(self, statement: Statement) -> set[str]:
-        """The names of the tables in it now; the old one of what is no more."""
+        """The present names of its tables; of dropped ones the last name."""
         return {
             self.names[reference.table_uuid].name
             if reference.table_uuid in self.names

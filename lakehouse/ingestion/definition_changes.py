@@ -311,7 +311,7 @@ def output_changes(table: Table, schema: Schema) -> list[DefinitionChange]:
 
 
 def make_room(table: Table, schema: Schema, *, partial: bool = False) -> list[DefinitionChange]:
-    """Add and widen columns so that the table holds what is computed now.
+    """Add columns and promote types so that the table holds what is computed now.
 
     Args:
         table: it is moved to the version that has them.

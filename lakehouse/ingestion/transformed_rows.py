@@ -172,7 +172,7 @@ def _frame(
 
 
 def _make_room(work: Workplace, raw: Table, made: DataFrame, typed: Iterable[str]) -> None:
-    """Add the columns that the transform computes, and widen those that it has widened."""
+    """Add the columns that the transform computes, and promote types that it has promoted."""
     typed_names, folded = set(typed), Counter(name.casefold() for name in made.columns)
     twice = [name for name in made.columns if folded[name.casefold()] > 1]
     if twice:

@@ -20,7 +20,7 @@ from lakehouse.storage.storage_protocol import path_on_disk
 
 _TABLE_BYTES = 2048
 ALL, REFS, APPENDED = "all", "refs", "appended"
-"""Which snapshots are told: all; those that a branch or tag names; these, and of the logs of
+"""Which snapshots an answer has: all; those that a branch or tag names; these, and of the logs of
 snapshots and metadata files the newest file alone."""
 
 

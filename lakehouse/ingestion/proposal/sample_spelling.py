@@ -263,7 +263,7 @@ def number_options(
     wishes: Mapping[str, object],
     notes: list[str],
 ) -> ReadOptions:
-    """Decimal separator and thousands of fields whose values are all spelled in one way."""
+    """Decimal separator and thousands of fields whose values all have one notation."""
     if wishes.keys() & {"decimal_separator", "thousands"}:
         return options
     if not wishes.keys() & {"units", "accounting", "null_values"}:

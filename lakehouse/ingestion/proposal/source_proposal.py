@@ -213,7 +213,7 @@ class Proposal(Report):
 
 
 def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Proposal:
-    """Look at a sample: how it is spelled, what it holds, and what would become of it.
+    """Look at a sample: its notation, what it holds, and what would become of it.
 
     Args:
         name: of the source.
@@ -362,7 +362,7 @@ def _event_time(
 def _spelled_otherwise(
     fields: Mapping[str, Field], formats: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> str:
-    """Which fields look like times that are spelled in another way, with one of each."""
+    """Which fields look like times in another notation, with an example of each."""
     for name in fields:
         if len(forms := formats.get(name, {})) > 1:
             either = " or ".join(form[0] for form in forms.values())

@@ -136,7 +136,7 @@ class Connection(HttpToolsProtocol):
         self._is_upgrade = False
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
+        """Refuse bytes that are not HTTP."""
         if not self._is_answering_others():
             super().send_400_response(msg)
 

@@ -1,4 +1,4 @@
-"""Paths of requests, whose parts are decoded only after they were told apart."""
+"""Paths of requests: split first, each part decoded afterwards."""
 
 from __future__ import annotations
 

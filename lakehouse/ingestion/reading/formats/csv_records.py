@@ -73,7 +73,7 @@ class TextRecords:
         )
 
     def text(self, position: int) -> bytes:
-        """A record as it came, or as JSON."""
+        """The source text of a record, or the record as JSON."""
         return self._texts[position]
 
 

@@ -122,7 +122,7 @@ class JsonRecords:
         )
 
     def text(self, position: int) -> bytes:
-        """A record as it came, or as JSON."""
+        """The source text of a record, or the record as JSON."""
         if self._texts is None:
             return shown_json(self._values[position]).encode()
         return self._texts[position]

@@ -58,7 +58,7 @@ class ArrowRecords:
         return ArrowRecords([self.lines[at] for at in positions], batch)
 
     def text(self, position: int) -> bytes:
-        """A record as it came, or as JSON."""
+        """The source text of a record, or the record as JSON."""
         (row,) = self._batch.slice(position, 1).to_pylist()
         return shown_json(row).encode()
 

@@ -82,7 +82,7 @@ def _within(values: pa.Array, low: int, high: int) -> pa.BooleanArray:
 
 
 def _guessed_otherwise(texts: pa.Array, spelled: SpelledText) -> Counter[str]:
-    """What looks like a number as usual is text where numbers are spelled otherwise."""
+    """A number in the usual notation counts as text where the source has another notation."""
     numbers = spelled.numbers(texts)
     others = _guessed(texts.filter(numbers.is_null()))
     kinds = Counter({"boolean": others.pop("boolean", 0), "string": others.total()})

@@ -51,7 +51,7 @@ class SpelledText:
         ], bad
 
     def told_by(self, column_type: str) -> str | None:
-        """The options that say how a column's values are spelled; None where none does."""
+        """The options that set the notation of a column's values; None where none does."""
         options = self.options
         if column_type == "date" and options.date_format is not None:
             return f"date_format={options.date_format!r}"
@@ -64,7 +64,7 @@ class SpelledText:
 
     @property
     def spells_numbers(self) -> bool:
-        """Whether numbers are not spelled as usual."""
+        """Whether numbers have another notation than usual."""
         return not self.options.used.keys().isdisjoint(_OF_NUMBERS)
 
     def bare(self, texts: pa.Array) -> pa.Array:

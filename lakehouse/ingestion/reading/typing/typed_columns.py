@@ -142,7 +142,7 @@ _NUMBERS = frozenset({"int", "long", "float", "double"})
 
 
 def _codes(values: Values) -> dict[int, str]:
-    """Text that looks like a number but is spelled like a code, by position."""
+    """Text that looks like a number but is written like a code, by position."""
     texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
     positions = np.flatnonzero(
         pc.fill_null(pc.match_substring_regex(texts, GUESSED["code"]), False).to_numpy(
