@@ -27,7 +27,6 @@ from lakehouse.catalog.catalog_decorator import innermost
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.data.deletes.deletion_vector import Positions, encode_vector
 from lakehouse.data.reading.scan_reader import (
-    METADATA_COLUMNS,
     ReadRequest,
     deleted_positions,
     read_table,
@@ -65,6 +64,7 @@ from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader, read_table
 from lakehouse.data.writing.data_file_writer import (
     DataFileWriter,
     WriteRequest,
@@ -33,7 +33,7 @@ from lakehouse.spec.manifests.data_file import (
 )
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.schema.iceberg_types import fields_by_id, with_lineage
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, fields_by_id, with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.decided_rows import DecidedRows, KeyTest, Positions

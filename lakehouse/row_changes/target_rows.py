@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, RowReader
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import InvalidExpressionError
@@ -24,7 +24,13 @@ from lakehouse.row_changes.row_change import POSITION, positions_of
 from lakehouse.scan.planner import ScanPlan, ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import ROW_ID, fields_by_id, paths_of, with_lineage
+from lakehouse.spec.schema.iceberg_types import (
+    METADATA_COLUMNS,
+    ROW_ID,
+    fields_by_id,
+    paths_of,
+    with_lineage,
+)
 from lakehouse.spec.types.arrow_types import column_at, no_rows, schema_to_arrow
 from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.storage.storage_protocol import Storage

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog.machine_turns import machine_turn
 from lakehouse.server.http_messages import Answer
 
 RELAYED = "lakehouse-relayed"

@@ -268,7 +268,13 @@ class LoadedTable:
         most = checked_limit(limit, self.name)
         planner = self.catalog.planner(self.identifier)
         return TableScan(
-            self.name, request, self.storage, None, self.listeners, most, planner, self._held
+            name=self.name,
+            request=request,
+            storage=self.storage,
+            listeners=self.listeners,
+            limit=most,
+            planner=planner,
+            held=self._held,
         )
 
     def scan_appends(
@@ -298,8 +304,14 @@ class LoadedTable:
         most = checked_limit(limit, self.name)
         planner = self.catalog.planner(self.identifier)
         return TableScan(
-            *(self.name, request, self.storage, from_snapshot_id, self.listeners, most, planner),
-            self._held,
+            name=self.name,
+            request=request,
+            storage=self.storage,
+            appended_after=from_snapshot_id,
+            listeners=self.listeners,
+            limit=most,
+            planner=planner,
+            held=self._held,
         )
 
     def changelog(

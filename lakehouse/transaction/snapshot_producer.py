@@ -21,6 +21,7 @@ from lakehouse.catalog.confinement import check_locations
 from lakehouse.environment import Environment
 from lakehouse.manifests.commit_files import CommitFiles
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.manifests.manifest_merging import plan_merges
 from lakehouse.manifests.manifest_reader import ManifestReader, inherit, load_manifests
 from lakehouse.manifests.manifest_writer import (
     FileKey,
@@ -34,7 +35,6 @@ from lakehouse.manifests.manifest_writer import (
     manifest_content,
     mark_deleted,
     may_hold,
-    plan_merges,
     with_counts,
 )
 from lakehouse.spec.manifests.columnar_manifest import columnar_path

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_columns import METADATA_COLUMNS
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import InvalidExpressionError, StorageError
@@ -20,6 +19,7 @@ from lakehouse.spec.manifests.data_file import (
     CONTENT_POSITION_DELETES,
     DataFile,
 )
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from tests.integration.maintenance_support import (
     FailingCatalog,
     at,

@@ -31,12 +31,13 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table, read_tasks
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.memory import MemoryStorage
 

@@ -39,7 +39,6 @@ from lakehouse.catalog.confinement import (
 )
 from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
 from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
-from lakehouse.catalog.filesystem.machine_turns import machine_turn
 from lakehouse.catalog.filesystem.recorded_transactions import (
     RecordedTransactions,
     transaction_of,
@@ -58,6 +57,7 @@ from lakehouse.catalog.filesystem.version_files import (
     require_number,
     version_number,
 )
+from lakehouse.catalog.machine_turns import machine_turn
 from lakehouse.catalog.metadata_files import (
     compression_of,
     is_still,

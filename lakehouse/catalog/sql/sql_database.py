@@ -38,7 +38,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
-from lakehouse.catalog.filesystem.machine_turns import (
+from lakehouse.catalog.machine_turns import (
     WAIT_SECONDS_MAX,
     machine_turn,
     thread_turn,

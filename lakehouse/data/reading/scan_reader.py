@@ -46,13 +46,12 @@ from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, fields_of, find_path
+from lakehouse.spec.schema.iceberg_types import fields_of, find_path
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
 __all__ = [
-    "METADATA_COLUMNS",
     "ReadRequest",
     "RowReader",
     "deleted_positions",

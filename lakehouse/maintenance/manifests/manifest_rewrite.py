@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.manifests.manifest_merging import Grouping
 from lakehouse.manifests.manifest_reader import load_manifests
-from lakehouse.manifests.manifest_writer import Grouping
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.errors import (
     InvalidInputError,
     NoSuchFileError,
@@ -38,7 +38,7 @@ from lakehouse.spec.metadata.snapshot import (
     OPERATION_REPLACE,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.concurrent_change import ConcurrentChange

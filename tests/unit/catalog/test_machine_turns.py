@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.catalog.filesystem import machine_turns
-from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog import machine_turns
+from lakehouse.catalog.machine_turns import machine_turn
 from tests.waiting import PATIENCE_SECONDS, reaped
 
 HOLDS = """
 import sys
-from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog.machine_turns import machine_turn
 with machine_turn(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()
@@ -89,7 +89,7 @@ def test_a_turn_is_of_the_machine_and_waited_for_no_longer_than_said():
 
 TAKES = """
 import os, sys
-from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog.machine_turns import machine_turn
 for _ in range(30):
     with machine_turn(sys.argv[1], wait_seconds_max=60):
         os.close(os.open(sys.argv[2], os.O_CREAT | os.O_EXCL))  # fails where somebody is inside

@@ -32,7 +32,7 @@ from pyiceberg.types import (
 )
 
 import lakehouse as lh
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, hashed_folders, write_all
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError
@@ -40,6 +40,7 @@ from lakehouse.expressions.filter_binding import bind
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.table_census import take_census

@@ -26,7 +26,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table, read_tasks
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.errors import (
     CorruptMetadataError,
@@ -38,6 +38,7 @@ from lakehouse.errors import (
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_by_scheme import storage_for
 
