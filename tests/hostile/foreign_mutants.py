@@ -234,7 +234,7 @@ MUTANTS = [
     ),
     Mutant(
         "4: a vector older than its file is passed over",
-        "scan.scan_tasks:_check_vector",
+        "scan.delete_index:_check_vector",
         "vector.sequence_number < sequence_number",
         "False",
         ("a vector that is older than its file",),
