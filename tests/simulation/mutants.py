@@ -252,7 +252,7 @@ def deletes_checked_only_where_they_name_their_file(patch: Patch) -> None:
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "row_delta", "update", "update")), "I4")
 def rows_moved_that_somebody_else_deleted(patch: Patch) -> None:
-    patch.setattr(file_changes, "no_new_deletes", lambda *_: None)
+    patch.setattr(file_changes, "no_new_deletes", lambda *_, **__: None)
 
 
 @mutant(Plan(faults=frozenset(), kinds=("append", "add_files", "add_files")), "twice")
