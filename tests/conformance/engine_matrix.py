@@ -23,6 +23,7 @@ import pyarrow as pa
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "engines.md"
 BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
+POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
 OTHERS = ROOT / ".tools" / "engines" / "bin" / "python"
 ENGINES = {
     "pyiceberg": ("pyiceberg", None),
@@ -37,8 +38,9 @@ ENGINES = {
 """Package of each, and the Python that has it where it is not ours."""
 DELTA_ALONE = "delta-rs"
 TABLES = (
-    *("v2", "v3", "position deletes", "deletion vectors", "columns changed"),
-    *("fields of structs changed", "spec changed", "nanoseconds", "Delta log"),
+    *("v1", "v2", "v3", "position deletes", "deletion vectors", "columns changed"),
+    *("fields of structs changed", "spec changed", "nanoseconds", "variant", "geometry"),
+    "Delta log",
 )
 _PATH = re.compile(r"(file://)?/[^\s'\",:)]+")
 _SECONDS_MAX = 300
@@ -46,7 +48,11 @@ _SECONDS_MAX = 300
 
 def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
     """Our tables: location of the metadata, rows."""
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
     import lakehouse as lh
+    from lakehouse.spec.schema.iceberg_types import type_from_name
     from tests.conformance.matrix import Cell, build, rows_of
 
     lake = lh.load_catalog(f"file://{folder}")
@@ -101,12 +107,35 @@ def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
     table.append(nanos)
     found["nanoseconds"] = (table.metadata_location, [{"at": 1_700_000_000_000_000_123}, {}])
 
+    for name, value in (("variant", {"a": 1, "b": ["x"]}), ("geometry", POINT)):
+        schema = Schema(
+            NestedField(1, "id", LongType(), required=False),
+            NestedField(2, "v", type_from_name(name), required=False),
+        )
+        table = lake.create_table(f"m.{name}", schema, format_version=3)
+        table.append(pa.table({"id": [1, 2], "v": [value, None]}))
+        found[name] = (table.metadata_location, [{"id": 1}, {"id": 2}])
+    found["v1"] = _of_version_one(folder, first)
+
     properties = {"write.delta-log": "true", "write.delete.mode": "merge-on-read"}
     table = lake.create_table("m.delta", first.schema, format_version=3, properties=properties)
     table.append(first)
     table.delete("id = 1")
     found["Delta log"] = (table.location, first.to_pylist()[1:])
     return found
+
+
+def _of_version_one(folder: str, rows: pa.Table) -> tuple[str, list[dict[str, Any]]]:
+    """A table that pyiceberg writes, since nothing here does."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    theirs = SqlCatalog(
+        "theirs", uri=f"sqlite:///{folder}/theirs.db", warehouse=f"file://{folder}/theirs"
+    )
+    theirs.create_namespace("m")
+    table = theirs.create_table("m.v1", rows.schema, properties={"format-version": "1"})
+    table.append(rows)
+    return table.metadata_location, rows.to_pylist()
 
 
 def read(engine: str, name: str, location: str) -> pa.Table:
@@ -154,7 +183,10 @@ def _duckdb(location: str, folder: str, is_delta: bool) -> pa.Table:
         connection.load_extension(extension)
     connection.sql("SET TimeZone = 'UTC'")
     source = f"delta_scan('{folder}')" if is_delta else f"iceberg_scan('{location}')"
-    return connection.sql(f"FROM {source}").to_arrow_table()
+    rows = connection.sql(f"FROM {source}")
+    if "VARIANT" in map(str, rows.types):  # which it reads, and gives no Arrow of
+        rows = rows.project("id, v::VARCHAR AS v")
+    return rows.to_arrow_table()
 
 
 def _polars(location: str, folder: str, is_delta: bool) -> pa.Table:
@@ -236,6 +268,11 @@ def _compared(found: pa.Table, rows: list[dict[str, Any]], name: str) -> str:
             return f"as {unit}"
         got = sorted(found["at"].cast(pa.int64()).to_pylist(), key=str)
         return "yes" if got == sorted((one.get("at") for one in rows), key=str) else "other times"
+    if name in ("variant", "geometry"):
+        whole = sorted(found["id"].to_pylist()) == [1, 2] and found["v"].null_count == 1
+        kind = found["v"].type
+        named = "struct" if pa.types.is_struct(kind) else str(kind)
+        return f"yes, as {named}" if whole else "other rows"
     got = found.to_pylist()
     if same_rows(got, rows):
         return "yes"
