@@ -41,6 +41,8 @@ COUNTED = {
     "lakehouse.catalog.sql.sql_database._parsed_sql": 128,
     "lakehouse.rest.http_client._shared": 64,
     "lakehouse.storage.storage_by_scheme._shared": 32,
+    # names of the keys of variants: metadata of at most what one value takes
+    "lakehouse.spec.types.variant_values._names": 256,
     # of nothing, or of a format version
     "lakehouse.expressions.sql.sql_grammar._dialect": None,
     "lakehouse.spec.manifests.manifest_list._parsed_schema": None,
