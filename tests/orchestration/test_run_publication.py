@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from copy import copy
 from pathlib import Path
 
 import dagster as dg
@@ -28,6 +29,7 @@ from lakehouse.spark.data_source import open_table
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.table import Table
 from tests.orchestration import killed_publications
+from tests.orchestration.conftest import Pipe, event, june
 from tests.orchestration.light_dagster import light_instance
 
 IN_RUN = {PUBLISH_TAG: "run"}
@@ -468,3 +470,40 @@ def test_what_spark_writes_is_the_runs_too(
     options = {"catalog": world.lake.catalog.uri, "warehouse": world.lake.warehouse}
     options |= {"path": "t.sql", "catalog.at": "1"}
     assert open_table(options).scan().count() == 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("database", [False, True], ids=["files", "sqlite"])
+def test_rows_quarantine_and_ledger_of_an_ingestion_are_published_at_once(
+    pipe: Pipe, database: bool
+) -> None:
+    pipe = pipe.with_source()
+    if database:
+        uri = f"sqlite:///{pipe.root}/catalog.db"
+        pipe.lake = lh.load_catalog(uri, warehouse=pipe.warehouse)
+    names = [pipe.source.table, pipe.source.ledger_table, pipe.source.quarantine_table]
+
+    def rows() -> dict[str, int]:
+        tables = [pipe.lake.load_table(name) for name in names if pipe.lake.table_exists(name)]
+        return {table.name: table.scan().count() for table in tables if table.scan().count()}
+
+    landed = 0
+    for file in range(2):
+        pipe.land(
+            f"{file}.jsonl.gz",
+            [event(landed, 3), event(landed + 1, 4, amount="much"), event(landed, 3)],
+        )
+        landed += 3
+        before = rows()
+        run = copy(pipe)
+        run.lake = pipe.lake.on_branch(f"run-{file}")
+        run.index()
+        run.ingest(june(1, 20))
+        run.assert_conserved(landed)
+        assert rows() == before
+        done = pipe.lake.branch(f"run-{file}").publish()
+        assert done is not None
+        assert sorted(table.name for table in done.tables) == sorted(names)
+        pipe.assert_conserved(landed)
+        assert rows().keys() == set(names)
+        assert pipe.lake.at(version=done.version).load_table(names[0]).scan().count() == file + 1
