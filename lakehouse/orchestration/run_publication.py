@@ -105,8 +105,8 @@ def publish_run(
     """Make what a run wrote main, in all of its tables; None: it wrote nothing, or was published.
 
     Raises:
-        DagsterInvariantViolationError: nothing was published: it says which table, which files and
-            which writer stand against it. The run fails by it.
+        DagsterInvariantViolationError: nothing was published: it says which table, files and rows,
+            and which writer, stand against it. The run fails by it.
     """
     try:
         done = lake.branch(branch).publish({RUN_ID: run.run_id})

@@ -34,6 +34,9 @@ from lakehouse.table.table import Table
 from lakehouse.transaction.commit import commit_backoff
 from lakehouse.transaction.operations.branches_and_tags import fork_of, since_fork
 
+_ROWS_READ_MAX = 100_000
+_ROWS_SHOWN, _COLUMNS_SHOWN, _TEXT_SHOWN = 3, 6, 40
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
@@ -167,7 +170,7 @@ class BranchOfLake:
         Raises:
             NoSuchRefError: there is no such branch.
             ValidationConflictError: somebody has changed the same rows; it names the table, the
-                files and the writer. Nothing was published.
+                files, the writer and some of the rows. Nothing was published.
             CommitConflictError: others kept committing. Nothing was published.
             CommitStateUnknownError: perhaps published, in all tables or in none.
         """
@@ -257,7 +260,7 @@ class BranchOfLake:
                     change.reapply(snapshot.snapshot_id, fork)
             made = change.remove_ref(self.name).commit()
         except ValidationConflictError as error:
-            raise self._refused(metadata, error) from error
+            raise self._refused(table, error) from error
         head = made.version.metadata.current_snapshot_id
         if head is None:  # a branch always names a snapshot
             raise NoSuchRefError(f"Table {identifier}: {self.name!r} has no rows.", ref=self.name)
@@ -287,12 +290,16 @@ class BranchOfLake:
                 )
         return fork, own
 
-    def _refused(
-        self, metadata: TableMetadata, error: ValidationConflictError
-    ) -> ValidationConflictError:
-        found = error.context.get("snapshot_id")
-        other = metadata.snapshot_or_none(found) if isinstance(found, int) else None
-        by = "" if other is None else f" That was {writer_of(other.summary)}."
+    def _refused(self, table: Table, error: ValidationConflictError) -> ValidationConflictError:
+        snapshot_id = error.context.get("snapshot_id")
+        other = (
+            table.metadata.snapshot_or_none(snapshot_id) if isinstance(snapshot_id, int) else None
+        )
+        by = (
+            ""
+            if other is None
+            else f" That was {writer_of(other.summary)}{_changed_rows(table, other)}."
+        )
         return ValidationConflictError(
             f"Branch {self.name} was not published, no table of it. {error.message}{by}",
             **{**error.context, "ref": self.name, "commit_outcome": error.commit_outcome},
@@ -319,6 +326,22 @@ def _changed_columns(metadata: TableMetadata, fork: int | None, branch: str) -> 
         elif kind.is_primitive and before[id_][1] != kind:
             told.append(f"{name} {before[id_][1]} -> {kind}")
     return tuple(told)
+
+
+def _changed_rows(table: Table, snapshot: Snapshot) -> str:
+    """Some rows that a snapshot changed, for people; nothing where it changed too many to read."""
+    counts = (snapshot.summary.get(name, "0") for name in ("added-records", "deleted-records"))
+    if sum(map(int, counts)) > _ROWS_READ_MAX:
+        return ""
+    changes = table.changelog(snapshot.parent_snapshot_id, snapshot.snapshot_id).to_arrow()
+    columns = [name for name in changes.column_names if not name.startswith("_")]
+    rows = [
+        f"{row['_change_type']} "
+        + ", ".join(f"{name}={str(row[name])[:_TEXT_SHOWN]}" for name in columns[:_COLUMNS_SHOWN])
+        for row in changes.slice(0, _ROWS_SHOWN).to_pylist()
+    ]
+    more = len(changes) - len(rows)
+    return f": {'; '.join(rows)}{f' and {more:,} more rows' if more else ''}" if rows else ""
 
 
 def writer_of(summary: Mapping[str, str]) -> str:
