@@ -185,9 +185,11 @@ def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
     if top.linear:
         return DeltaPlan(inputs, columns, deltas=parts, equal=both)
     keys = [
-        one.alias_or_name
-        for one in query.selects
-        if one.alias_or_name in top.keys and one.type is not None and one.type.this in _KEY_TYPES
+        select.alias_or_name
+        for select in query.selects
+        if select.alias_or_name in top.keys
+        and select.type is not None
+        and select.type.this in _KEY_TYPES
     ]
     if not keys:
         raise _RefusedError(
@@ -221,13 +223,15 @@ def _merged(
         return {}, {}
     group = query.args.get("group")
     terms = [] if group is None else list(group.expressions)
-    linear = all(one.relation.linear and not one.kind for one in compiler.sources(query).values())
+    linear = all(
+        source.relation.linear and not source.kind for source in compiler.sources(query).values()
+    )
     if not terms or not linear:
         return {}, {}
     found, left, values = {}, terms, {}
-    for one in query.selects:
-        name, value = one.alias_or_name, one.unalias()
-        kind = one.type.this if one.type is not None else None
+    for select in query.selects:
+        name, value = select.alias_or_name, select.unalias()
+        kind = select.type.this if select.type is not None else None
         if name in keys and value in terms:
             left = [term for term in left if term != value]
         elif type(value) in _PUT_TOGETHER and kind in _KEY_TYPES - {exp.DataType.Type.BOOLEAN}:
@@ -301,12 +305,12 @@ class _Compiler:
             self._refuse_node(node)
         sources = self.sources(select)
         inputs: dict[int, str] = {}
-        for one in sources.values():
-            twice = set(inputs.values()) & set(one.relation.inputs.values())
+        for source in sources.values():
+            twice = set(inputs.values()) & set(source.relation.inputs.values())
             if twice:
                 raise _RefusedError(select.args["joins"][0], "a table is joined with itself")
-            inputs |= one.relation.inputs
-        equal = {pair for one in sources.values() for pair in one.relation.equal}
+            inputs |= source.relation.inputs
+        equal = {pair for source in sources.values() for pair in source.relation.equal}
         for join in select.args.get("joins") or []:
             equal |= _joined(join, sources)
         equal |= _compared(_where(select), sources)
@@ -316,14 +320,14 @@ class _Compiler:
         )
         group = select.args.get("group")
         splitting = [group.expressions if group else []] if grouped else []
-        splitting += [one.args.get("partition_by") or [] for one in windows]
+        splitting += [window.args.get("partition_by") or [] for window in windows]
         places = {
             one.alias_or_name: _places(one.unalias(), sources)
             for one in select.selects
             if _splits(one.unalias(), splitting, sources)
         }
         linear = not (splitting or select.args.get("distinct")) and all(
-            one.relation.linear and not one.kind for one in sources.values()
+            source.relation.linear and not source.kind for source in sources.values()
         )
         return _Relation(set(places), places, linear, inputs, equal)
 
@@ -381,18 +385,20 @@ class _Compiler:
             return exp.union(*both, distinct=False) if len(both) == 2 else next(iter(both), None)
         select = cast("exp.Select", query)
         sources = self.sources(select)
-        if not any(one.reads(changed) for one in sources.values()):
+        if not any(source.reads(changed) for source in sources.values()):
             return None
         # who joins what did not change only looks something up there
         kept = {alias for alias, one in sources.items() if not one.kind or one.reads(changed)}
         values = {one.alias_or_name: one.unalias() for one in select.selects}
         chosen = [exp.alias_(values[one].copy(), name, quoted=True) for name, one in wanted.items()]
-        conditions = [one for one in _conjuncts(_where(select)) if _known(one, sources)]
+        conditions = [
+            conjunct for conjunct in _conjuncts(_where(select)) if _known(conjunct, sources)
+        ]
         on = {
             join.this.alias_or_name: [
-                one
-                for one in _conjuncts(join.args.get("on"))
-                if _known(one, sources, join.this.alias_or_name)
+                conjunct
+                for conjunct in _conjuncts(join.args.get("on"))
+                if _known(conjunct, sources, join.this.alias_or_name)
             ]
             for join in select.args.get("joins") or []
             if join.this.alias_or_name in kept
@@ -402,7 +408,7 @@ class _Compiler:
             for column in one.find_all(exp.Column):
                 needed[column.table].add(column.name)
         made = exp.Select(expressions=chosen or [exp.alias_(exp.Literal.number(1), "one")])
-        for number, alias in enumerate(one for one in sources if one in kept):
+        for number, alias in enumerate(source for source in sources if source in kept):
             read = self._touching_source(sources[alias], alias, needed[alias], changed)
             if not number:
                 made = made.from_(read)
@@ -482,8 +488,8 @@ def _splits(value: exp.Expr, splitting: Sequence[Sequence[exp.Expr]], sources: _
     columns = list(value.find_all(exp.Column))
     if not columns or value.find(exp.AggFunc, exp.Window):
         return False
-    return all(_follows(one, sources) for one in columns) and all(
-        value in terms or all(one in terms for one in columns) for terms in splitting
+    return all(_follows(column, sources) for column in columns) and all(
+        value in terms or all(column in terms for column in columns) for terms in splitting
     )
 
 
@@ -495,7 +501,9 @@ def _places(value: exp.Expr, sources: _Sources) -> set[Place]:
         isinstance(value, exp.Cast) and value.to.is_type("date")
     )
     if is_day and isinstance(value.this, exp.Column):
-        return {replace(one, days=True) for one in _places(value.this, sources) if not one.days}
+        return {
+            replace(place, days=True) for place in _places(value.this, sources) if not place.days
+        }
     return set()
 
 
@@ -523,12 +531,12 @@ def _compared(where: exp.Expr | None, sources: _Sources) -> set[tuple[Place, Pla
 def _pairs(condition: exp.Expr | None) -> list[tuple[exp.Column, exp.Column]]:
     """Columns that a condition says are equal."""
     return [
-        (one.left, one.right)
-        for one in _conjuncts(condition)
-        if isinstance(one, exp.EQ)
-        and isinstance(one.left, exp.Column)
-        and isinstance(one.right, exp.Column)
-        and one.left.table != one.right.table
+        (conjunct.left, conjunct.right)
+        for conjunct in _conjuncts(condition)
+        if isinstance(conjunct, exp.EQ)
+        and isinstance(conjunct.left, exp.Column)
+        and isinstance(conjunct.right, exp.Column)
+        and conjunct.left.table != conjunct.right.table
     ]
 
 
@@ -580,10 +588,10 @@ def inlined(query: exp.Query) -> exp.Query:
     query = query.copy()
     for with_ in [one for one in query.find_all(exp.With) if not one.args.get("recursive")]:
         reader = cast("exp.Expr", with_.parent)
-        for one in reversed(with_.expressions):
-            for table in [t for t in reader.find_all(exp.Table) if t.name == one.alias]:
+        for expression in reversed(with_.expressions):
+            for table in [t for t in reader.find_all(exp.Table) if t.name == expression.alias]:
                 alias = exp.to_identifier(table.alias_or_name, quoted=True)
-                table.replace(one.this.copy().subquery(alias))
+                table.replace(expression.this.copy().subquery(alias))
         with_.pop()
     return query
 
@@ -614,9 +622,9 @@ def _refuse_unordered(node: exp.GroupConcat) -> None:
     order = node.find(exp.Order) or (None if within is None else within.find(exp.Order))
     values = {one.sql() for one in node.this.find_all(exp.Column)}
     ordered = order is not None and all(
-        {column.sql() for column in one.find_all(exp.Column)} == values
-        and isinstance(one.this, exp.Column)
-        for one in order.expressions
+        {column.sql() for column in expression.find_all(exp.Column)} == values
+        and isinstance(expression.this, exp.Column)
+        for expression in order.expressions
     )
     if not ordered:
         raise _RefusedError(node, "it depends on the order of rows: order it by what it joins")

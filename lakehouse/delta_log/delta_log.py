@@ -193,8 +193,8 @@ class DeltaLog:
         listed = {file.location: file for file in self._storage.list(self._folder)}
         numbers = sorted(_numbers(listed, ".json"))
         checkpoints = _numbers(listed, ".checkpoint.parquet")
-        kept = next((one for one in numbers if self._is_of(one, metadata)), numbers[-1])
-        first = max((one for one in checkpoints if one <= kept), default=0)
+        kept = next((number for number in numbers if self._is_of(number, metadata)), numbers[-1])
+        first = max((checkpoint for checkpoint in checkpoints if checkpoint <= kept), default=0)
         old = [self._location(number) for number in numbers if number < first]
         old += [self._checkpoint_location(number) for number in checkpoints if number < first]
         self._storage.delete(old)
@@ -238,7 +238,9 @@ class DeltaLog:
         kept = self.checkpoint()
         listed = [file.location for file in self._storage.list(self._folder)]
         old = [self._location(number) for number in _numbers(listed, ".json")]
-        old += [self._checkpoint_location(one) for one in _numbers(listed, ".checkpoint.parquet")]
+        old += [
+            self._checkpoint_location(number) for number in _numbers(listed, ".checkpoint.parquet")
+        ]
         self._storage.delete(
             sorted({*old} - {self._location(kept), self._checkpoint_location(kept)})
         )
@@ -452,7 +454,9 @@ class TableFiles:
         None where that is not told by names: deletes by value, or by partition.
         """
         manifests = load_manifests(self._storage, snapshot)
-        new = [one for one in manifests if one.added_snapshot_id == snapshot.snapshot_id]
+        new = [
+            manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id
+        ]
         added: list[Entries] = []
         removed: list[Entries] = []
         named: set[str] = set()
@@ -472,7 +476,9 @@ class TableFiles:
                     return None
                 named.update(path.decode() for path in paths.to_pylist())
         named -= _paths(added) | _paths(removed)
-        stay = [self._find(one, named) for one in manifests if named and not one.content]
+        stay = [
+            self._find(manifest, named) for manifest in manifests if named and not manifest.content
+        ]
         touched = _paths(added) | named
         after = self._live(snapshot, added + stay, manifests if named else new, touched)
         if parent is None or not (named or any(map(len, removed))):

@@ -354,7 +354,7 @@ class _Cut:
                     views[name] = catalog.views.load(name)
                 except NotFoundError:
                     continue
-        if missing := set(names) - {str(one) for one in (*tables, *views)}:
+        if missing := set(names) - {str(table) for table in (*tables, *views)}:
             raise NotFoundError(f"No table or view {sorted(missing)[0]} in {catalog.uri}.")
         namespaces = {
             name: dict(catalog.namespace_properties(name)) for name in walk_namespaces(catalog)
@@ -394,7 +394,7 @@ class _Copies:
         newest = _newest(self.storage, self.folder)
         before = _Record.read_at(self.storage, self.folder, newest).files if newest else {}
         files = self.storage.list(join(self.folder, "files"))
-        present = {canonical(one.location): one.size for one in files}
+        present = {canonical(file.location): file.size for file in files}
         self.known = {
             location: (size, digest)
             for location, (size, digest) in before.items()
@@ -753,7 +753,9 @@ class _Record:
 
     def places(self) -> set[str]:
         """The files of the backup in its folder, canonical, but its JSON and its list."""
-        named = {join(self.folder, one) for one in (*self.tables.values(), *self.views.values())}
+        named = {
+            join(self.folder, table) for table in (*self.tables.values(), *self.views.values())
+        }
         stored = {_stored(self.folder, location) for location in self.files}
         return {canonical(place) for place in (*named, *stored)}
 

@@ -71,9 +71,9 @@ class Discovered:
         return dg.Definitions(
             assets=with_code_versions(dg.load_assets_from_modules(self.modules)),
             asset_checks=dg.load_asset_checks_from_modules(self.modules),
-            jobs=[one for one in values if isinstance(one, _JOB_TYPES)],
-            sensors=[one for one in values if isinstance(one, dg.SensorDefinition)],
-            schedules=[one for one in values if isinstance(one, dg.ScheduleDefinition)],
+            jobs=[value for value in values if isinstance(value, _JOB_TYPES)],
+            sensors=[value for value in values if isinstance(value, dg.SensorDefinition)],
+            schedules=[value for value in values if isinstance(value, dg.ScheduleDefinition)],
         )
 
 
@@ -94,11 +94,11 @@ def discover(package: ModuleType) -> Discovered:
         *(importlib.import_module(name) for name in names if "._" not in name),
     ]
     values = [*_unique(modules), *_components(package)]
-    values = [one.table() if isinstance(one, SqlModel) else one for one in values]
+    values = [value.table() if isinstance(value, SqlModel) else value for value in values]
     sources = [value for value in values if isinstance(value, Source)]
     derived = [value for value in values if isinstance(value, DerivedTable)]
     feeds = [value for value in values if isinstance(value, ChangeFeed)]
-    maintained = [one for one in values if isinstance(one, TableMaintenance)]
+    maintained = [value for value in values if isinstance(value, TableMaintenance)]
     return Discovered(
         tuple(sorted(sources, key=lambda one: one.name)),
         tuple(sorted(derived, key=lambda one: one.name)),

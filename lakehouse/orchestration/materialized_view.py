@@ -95,7 +95,7 @@ class Freshness(Report):
     @property
     def seconds_behind(self) -> float:
         """Since the oldest change that is not in the rows; 0 where none is missing."""
-        return max((one.seconds for one in self.sources.values()), default=0.0)
+        return max((source.seconds for source in self.sources.values()), default=0.0)
 
     def title(self) -> str:
         """In a sentence."""
@@ -240,7 +240,7 @@ class MaterializedView:
             InvalidInputError: some read each other.
         """
         views = map(lake.load_view, lake.list_views())
-        kept = [one for one in views if STORAGE_TABLE in one.properties]
+        kept = [view for view in views if STORAGE_TABLE in view.properties]
         found = {one.properties[STORAGE_TABLE]: one for one in kept}
         order = TopologicalSorter({name: _reads(one) & found.keys() for name, one in found.items()})
         try:
@@ -395,7 +395,9 @@ class MaterializedView:
 
 def _state_of(table: Table, snapshot_id: int | None) -> RefreshState | None:
     """What the rows of a snapshot were computed from."""
-    texts = (one.summary.get(REFRESH_STATE) for one in table.metadata.ancestors(snapshot_id))
+    texts = (
+        ancestor.summary.get(REFRESH_STATE) for ancestor in table.metadata.ancestors(snapshot_id)
+    )
     found = next(filter(None, texts), None)
     return None if found is None else RefreshState.from_json(found)
 

@@ -115,7 +115,7 @@ class Pipeline:
             if name not in seen:
                 seen.add(name)
                 inputs += [read for one in self.derived if one.name == name for read in one.inputs]
-        return tuple(one for one in self.sources if one.table in seen)
+        return tuple(source for source in self.sources if source.table in seen)
 
     def derived_from(self, source: Source) -> list[DerivedTable]:
         """The tables that follow from this source and no other, each after those that it reads.

@@ -91,7 +91,7 @@ def _goes_on(run: dg.DagsterRun, instance: dg.DagsterInstance | None) -> bool:
 
 def has_succeeded(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
     """Whether each step of a run that is about to end has succeeded, or was skipped."""
-    done = {one.step_key: one.status for one in instance.get_run_step_stats(run.run_id)}
+    done = {stat.step_key: stat.status for stat in instance.get_run_step_stats(run.run_id)}
     good = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
     plan_id = run.execution_plan_snapshot_id
     planned = instance.get_execution_plan_snapshot(plan_id).step_keys_to_execute if plan_id else []
@@ -118,8 +118,8 @@ def publish_run(
             "assets again."
         ) from error
     if done is not None:
-        names = ", ".join(one.name for one in done.tables)
-        again = [f"{one.name} on top of others" for one in done.tables if one.reapplied]
+        names = ", ".join(table.name for table in done.tables)
+        again = [f"{table.name} on top of others" for table in done.tables if table.reapplied]
         told = f" ({'; '.join(again)})" if again else ""
         instance.report_engine_event(
             f"Published together as version {done.version} of the lake: {names}{told}", run
@@ -132,7 +132,7 @@ def publish_run(
 def _observe(done: Publication, run: dg.DagsterRun, instance: dg.DagsterInstance) -> None:
     """On the page of each asset of the run, and on the run's: with which others, and when."""
     assets = {name: key for key, name in materialized_tables(instance, run.run_id).items()}
-    names = [one.name for one in done.tables]
+    names = [table.name for table in done.tables]
     at = datetime.now(UTC)
     told = f"as version {done.version} of the lake" if done.version else "to the lake's branch"
     for table in done.tables:

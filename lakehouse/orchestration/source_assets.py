@@ -366,9 +366,9 @@ class SourceAssets:
         ]
         untouched = [day for day in requested_days(context) if day not in outcome.days]
         records = [
-            one
+            record
             for key in (self.raw_key, self.quarantine_key)
-            for one in newest_records(context.instance, key, [*map(str, untouched)])
+            for record in newest_records(context.instance, key, [*map(str, untouched)])
         ]
         yield dg.MaterializeResult(
             asset_key=self.raw_key,

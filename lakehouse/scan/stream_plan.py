@@ -46,7 +46,10 @@ class Position(NamedTuple):
         except (ValueError, TypeError):
             found = cls(units=-1)
         numbers = (found.snapshot_id, found.units)
-        if all(one is None or isinstance(one, int) for one in numbers) and found.units != -1:
+        if (
+            all(number is None or isinstance(number, int) for number in numbers)
+            and found.units != -1
+        ):
             return found
         raise InvalidInputError(
             f"{text!r} is no position in a table: the checkpoint is of another source"
@@ -245,8 +248,8 @@ def _by_partition(step: ChangelogStep) -> list[Unit]:
         return [Unit(step.snapshot, step.before, step.after)]
     parts: dict[object, tuple[list[FileScanTask], list[FileScanTask]]] = {}
     for side, files in enumerate((step.before, step.after)):
-        for one in files:
-            parts.setdefault(one.data_file.partition_key, ([], []))[side].append(one)
+        for file in files:
+            parts.setdefault(file.data_file.partition_key, ([], []))[side].append(file)
     sides = sorted(parts.values(), key=lambda part: min(_path(one) for one in (*part[0], *part[1])))
     return [Unit(step.snapshot, tuple(before), tuple(after)) for before, after in sides]
 

@@ -47,8 +47,8 @@ def use(spark: SparkSession, folder: str) -> None:
         "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
         "DELETE FROM lake.n.t WHERE id = 3",
     ]
-    for one in statements:
-        spark.sql(one)
+    for statement in statements:
+        spark.sql(statement)
     spark.sql(
         "SELECT a.name, count(*), count(DISTINCT struct(a.id, a.at)), max(b.at), avg(a.id) "
         "FROM lake.n.t a JOIN lake.n.t b ON a.id = b.id WHERE a.at > TIMESTAMP '1970-01-02' "

@@ -317,7 +317,7 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
             storage_for(self._request.location, self._properties),
             task=task_name(),
         )
-        return Written([one.to_record() for one in files])
+        return Written([file.to_record() for file in files])
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Publish every task's files in one snapshot."""

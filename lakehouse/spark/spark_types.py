@@ -220,7 +220,7 @@ def _arrow_field(field: sp.StructField, path: str) -> pa.Field:
 
 def _arrow_type(kind: sp.DataType, path: str) -> pa.DataType:
     if isinstance(kind, sp.StructType):
-        return pa.struct([_arrow_field(one, f"{path}.{one.name}") for one in kind.fields])
+        return pa.struct([_arrow_field(field, f"{path}.{field.name}") for field in kind.fields])
     if isinstance(kind, sp.ArrayType):
         element = _arrow_type(kind.elementType, f"{path}.element")
         return pa.list_(pa.field("element", element, nullable=kind.containsNull))
@@ -283,7 +283,7 @@ def _spark_type(
 ) -> sp.DataType:
     if isinstance(kind, ice.StructType):
         return sp.StructType(
-            [_spark_field(one, f"{path}.{one.name}", types, top=False) for one in kind.fields]
+            [_spark_field(field, f"{path}.{field.name}", types, top=False) for field in kind.fields]
         )
     if isinstance(kind, ice.ListType):
         return sp.ArrayType(

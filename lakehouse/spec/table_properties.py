@@ -221,7 +221,7 @@ def metrics_mode(text: str) -> str:
 
 def _encoding(text: str) -> str:
     """A name of Parquet's, in capitals."""
-    return one_of(*(one.lower() for one in PARQUET_ENCODINGS))(text).upper()
+    return one_of(*(encoding.lower() for encoding in PARQUET_ENCODINGS))(text).upper()
 
 
 logger = logging.getLogger(__name__)

@@ -289,7 +289,7 @@ class LocalStorage:
         while waiting or folders:
             part, waiting = waiting[:_CONCURRENT_SYNCS], waiting[_CONCURRENT_SYNCS:]
             created = self._create_new_ones(part)
-            syncs = [partial(self._sync_new, *one) for one in created.items()]
+            syncs = [partial(self._sync_new, *item) for item in created.items()]
             if not waiting:  # every name is there
                 syncs += [partial(self._sync_folder, folder) for folder in folders]
                 folders = []

@@ -44,7 +44,7 @@ def variants_of_file(array: pa.StructArray) -> pa.StructArray:
     shared: dict[bytes, Names] = {}
     names = [_names(raw, shared) for raw in metadata.to_pylist()]
     values = [bytes_of.NULL if one is None else one for one in _put_together(array, names)]
-    encoded = [one.encoded() for one in names]
+    encoded = [name.encoded() for name in names]
     return make_struct(
         [pa.array(encoded, pa.binary()), pa.array(values, pa.binary())],
         VARIANT,
@@ -80,7 +80,7 @@ def with_json(rows: pa.Table) -> pa.Table:
     for at, kind in enumerate(rows.schema.types):
         if is_variant(kind) and kind.num_fields == VARIANT.num_fields:
             values = rows.column(at).to_pylist()
-            texts = [None if one is None else bytes_of.variant_json(**one) for one in values]
+            texts = [None if value is None else bytes_of.variant_json(**value) for value in values]
             rows = rows.set_column(at, rows.field(at).name, pa.array(texts, pa.string()))
     return rows
 

@@ -129,13 +129,15 @@ def encode_vectors(deletes: Iterable[FileDeletes], location: str) -> tuple[bytes
     items = [_in_its_file(delete) for delete in deletes]
     puffin = PuffinWriter(_CREATED_BY)
     blobs = []
-    for one in items:
+    for item in items:
         properties = {
-            "referenced-data-file": one.data_file.file_path,
-            "cardinality": str(len(one.positions)),
+            "referenced-data-file": item.data_file.file_path,
+            "cardinality": str(len(item.positions)),
         }
         blobs.append(
-            puffin.add(encode_vector(one.positions), BLOB_TYPE, [POSITION_ROW.field_id], properties)
+            puffin.add(
+                encode_vector(item.positions), BLOB_TYPE, [POSITION_ROW.field_id], properties
+            )
         )
     data = puffin.finish()
     return data, [

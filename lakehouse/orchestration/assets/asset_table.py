@@ -347,7 +347,7 @@ def _docs(metadata: Mapping[str, Any]) -> dict[str, str]:
     found = metadata.get(_COLUMN_SCHEMA)
     schema = found.schema if isinstance(found, dg.TableSchemaMetadataValue) else found
     columns = schema.columns if isinstance(schema, dg.TableSchema) else []
-    return {one.name: one.description for one in columns if one.description}
+    return {column.name: column.description for column in columns if column.description}
 
 
 def plain_tables(definitions: Iterable[object], namespace: str = "default") -> tuple[str, ...]:
@@ -369,9 +369,9 @@ def plain_tables(definitions: Iterable[object], namespace: str = "default") -> t
 def plain_assets(definitions: Iterable[object]) -> list[tuple[dg.AssetsDefinition, dg.AssetKey]]:
     """A project's assets that give their value to the I/O manager, in the definitions' order."""
     found = [
-        one
-        for one in definitions
-        if isinstance(one, dg.AssetsDefinition) and not is_ours(one.node_def)
+        definition
+        for definition in definitions
+        if isinstance(definition, dg.AssetsDefinition) and not is_ours(definition.node_def)
     ]
     return [
         (one, key)

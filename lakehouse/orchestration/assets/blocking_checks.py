@@ -65,7 +65,9 @@ class BlockingChecks:
                     continue
                 late = {asset}
             else:
-                checks = next(one for one in graph.assets_defs if key in one.check_keys)
+                checks = next(
+                    assets_def for assets_def in graph.assets_defs if key in assets_def.check_keys
+                )
                 read = {
                     *checks.keys_by_input_name.values(),
                     *(k.asset_key for k in checks.check_keys),
@@ -133,7 +135,10 @@ class BlockingChecks:
             done = job.execute_in_process(
                 run_config=config, instance=instance, tags=tags, raise_on_error=False
             )
-            evaluations = {one.asset_check_key: one for one in done.get_asset_check_evaluations()}
+            evaluations = {
+                evaluation.asset_check_key: evaluation
+                for evaluation in done.get_asset_check_evaluations()
+            }
         errors = [
             f"{event.step_key}: {event.step_failure_data.error_display_string.strip()}"
             for event in done.all_events
@@ -277,7 +282,7 @@ def _ephemeral(step: Any) -> Iterator[dg.DagsterInstance]:
         for node in step.job_def.asset_layer.asset_graph.asset_nodes:
             definition = node.partitions_def
             parts = (
-                [one.partitions_def for one in definition.partitions_defs]
+                [partitions_def.partitions_def for partitions_def in definition.partitions_defs]
                 if isinstance(definition, dg.MultiPartitionsDefinition)
                 else [definition]
             )

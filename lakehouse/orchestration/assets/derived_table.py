@@ -685,10 +685,10 @@ def rows_by_partition(
 def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[str, Any]]:
     """How a table was brought up to date lately, newest first: `Refresh.to_dict()`."""
     records = instance.fetch_materializations(key, limit=_REMEMBERED).records
-    found = [one.asset_materialization for one in records]
+    found = [record.asset_materialization for record in records]
     said = [one.metadata.get(REFRESH_METADATA) for one in found if one is not None]
     values = [one.value for one in said if isinstance(one, dg.JsonMetadataValue)]
-    return [one for one in values if isinstance(one, Mapping)]
+    return [value for value in values if isinstance(value, Mapping)]
 
 
 def _told(partitions: dg.PartitionsDefinition) -> object:

@@ -294,7 +294,11 @@ class Follower:
             if since == to:
                 continue
             metadata = now.table.metadata
-            line = [one.snapshot_id for one in metadata.ancestors(to)] if to is not None else []
+            line = (
+                [ancestor.snapshot_id for ancestor in metadata.ancestors(to)]
+                if to is not None
+                else []
+            )
             if since is not None and since not in line:
                 there = metadata.snapshot_or_none(since) is not None
                 why = "is no ancestor of it any more" if there else "has expired"
@@ -315,16 +319,16 @@ class Follower:
             if to is None:
                 continue
             if name in changed:
-                for one in metadata.ancestors(to):
-                    if one.snapshot_id == self._before.inputs[name]:
+                for ancestor in metadata.ancestors(to):
+                    if ancestor.snapshot_id == self._before.inputs[name]:
                         break
-                    if one.operation != OPERATION_REPLACE:
-                        moved += sum(int(one.summary.get(key, 0)) for key in _MOVED)
+                    if ancestor.operation != OPERATION_REPLACE:
+                        moved += sum(int(ancestor.summary.get(key, 0)) for key in _MOVED)
             if now.where is None:
                 rows += int(metadata.snapshot(to).summary.get("total-records", 0))
                 continue
             tasks = now.table.scan(now.where, snapshot_id=now.snapshot_id).plan().tasks
-            rows += sum(one.data_file.record_count for one in tasks)
+            rows += sum(task.data_file.record_count for task in tasks)
         return moved, rows
 
     def _delta(self, names: Sequence[str]) -> ResultDelta:
@@ -398,7 +402,7 @@ class Follower:
                 f"what changed in {name} cannot be told: {error.message}"
             ) from error
         kinds = found["_change_type"]
-        found = found.drop_columns([one.name for one in CHANGE_COLUMNS])
+        found = found.drop_columns([column.name for column in CHANGE_COLUMNS])
         went = pc.equal(kinds, DELETE)
         return found.filter(went), found.filter(pc.invert(went))
 
@@ -439,7 +443,7 @@ class Follower:
         batches = coerce(as_stored(rows, columns, self.name), columns, table=self.name)
         bare = _bare(columns)
         return pa.Table.from_batches(
-            [pa.RecordBatch.from_arrays(one.columns, schema=bare) for one in batches], bare
+            [pa.RecordBatch.from_arrays(batch.columns, schema=bare) for batch in batches], bare
         )
 
     def _met(self, held: InputRows, one: str, changed: str, rows: pa.Table) -> InputRows:
@@ -484,10 +488,10 @@ class Follower:
 
 def written_by_others(table: Table) -> bool:
     """Whether rows of a derived table were changed since it was computed."""
-    for one in table.metadata.ancestors(table.metadata.current_snapshot_id):
-        if REFRESH_STATE in one.summary:
+    for ancestor in table.metadata.ancestors(table.metadata.current_snapshot_id):
+        if REFRESH_STATE in ancestor.summary:
             return False
-        if one.operation != OPERATION_REPLACE:
+        if ancestor.operation != OPERATION_REPLACE:
             return True
     return True
 

@@ -207,8 +207,8 @@ def partition_filter(
             ]
         )
 
-    whole = prod(len({one[name] for one in parts}) for name in by_name) == len(parts)
-    return rows(parts) if whole else _any([rows([one]) for one in parts])
+    whole = prod(len({part[name] for part in parts}) for name in by_name) == len(parts)
+    return rows(parts) if whole else _any([rows([part]) for part in parts])
 
 
 def default_partition_terms(
@@ -231,7 +231,7 @@ def _columns(
 ) -> dict[str, str]:
     """Column by dimension; asset partitions of one dimension have no name for it."""
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        names = [one.name for one in definition.partitions_defs]
+        names = [partitions_def.name for partitions_def in definition.partitions_defs]
         if isinstance(expr, Mapping) and set(expr) == set(names):
             return {name: expr[name] for name in names}
         example = ", ".join(f'"{name}": "<column>"' for name in names)

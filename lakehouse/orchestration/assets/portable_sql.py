@@ -69,7 +69,7 @@ _TERMS = (
     exp.DataType, exp.DataTypeParam, exp.TsOrDsToDate, exp.TimestampAdd, exp.GroupConcat, exp.DPipe,
     exp.Floor, exp.Ceil, exp.Greatest, exp.Least, exp.Extract, exp.Interval, exp.NullSafeEQ,
     exp.NullSafeNEQ, exp.Nvl2, exp.BitwiseAnd, *_PARTS_OF_TIMES,
-    *(one for one in _TEXT_FUNCTIONS if one not in _ELSEWHERE),
+    *(function for function in _TEXT_FUNCTIONS if function not in _ELSEWHERE),
 )  # fmt: skip
 _ORDERED = exp.Window, exp.WithinGroup, exp.GroupConcat
 
@@ -99,7 +99,7 @@ def translated(query: exp.Query, inputs: Mapping[str, Schema], engine: str, what
     for node in list(tree.find_all(*_REWRITES)):
         _rewrite(node, engine)
     for select in _outermost(tree):
-        select.set("expressions", [_as_in_spark(one) for one in select.expressions])
+        select.set("expressions", [_as_in_spark(expression) for expression in select.expressions])
     # what it warns of was tried: engines here have UTC as their zone
     return tree.sql(dialect=_WRITTEN[engine], unsupported_level=ErrorLevel.IGNORE)
 
@@ -121,8 +121,8 @@ def typed(
     dialect = f"{grammar}, normalization_strategy=case_sensitive"
     columns: dict[str, object] = {
         name: {
-            one.name: exp.DataType.build(one.dataType.simpleString(), dialect="spark")
-            for one in to_spark_schema(schema).fields
+            field.name: exp.DataType.build(field.dataType.simpleString(), dialect="spark")
+            for field in to_spark_schema(schema).fields
         }
         for name, schema in inputs.items()
     }
@@ -205,14 +205,14 @@ def _refused(node: exp.Expr, engine: str, what: str, why: str = "") -> InvalidIn
 def _typed_problem(node: exp.Expr, engine: str) -> str:
     """Why a node means something else for the types that it has; empty when it does not."""
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Avg, exp.Neg)) and any(
-        _is_decimal(one) for one in node.iter_expressions()
+        _is_decimal(expression) for expression in node.iter_expressions()
     ):
         return "digits of decimals differ"
     if isinstance(node, (exp.Case, exp.Coalesce, exp.Nullif, exp.Union)):
         kinds = {
-            one.type.sql()
-            for one in _results(node)
-            if one.type is not None and not one.is_type(exp.DataType.Type.NULL)
+            result.type.sql()
+            for result in _results(node)
+            if result.type is not None and not result.is_type(exp.DataType.Type.NULL)
         }
         if len(kinds) > 1 and any("DECIMAL" in kind for kind in kinds):
             return "digits of decimals differ"
@@ -221,13 +221,14 @@ def _typed_problem(node: exp.Expr, engine: str) -> str:
     ):
         return "digits of decimals differ"
     if isinstance(node, (exp.Greatest, exp.Least)) and any(
-        isinstance(one, exp.Expr) and (_is_decimal(one) or one.is_type(*exp.DataType.FLOAT_TYPES))
-        for one in node.iter_expressions()
+        isinstance(expression, exp.Expr)
+        and (_is_decimal(expression) or expression.is_type(*exp.DataType.FLOAT_TYPES))
+        for expression in node.iter_expressions()
     ):
         return "NaN and digits differ"
     if isinstance(node, _TEXT_FUNCTIONS) and not all(
-        one.is_type(*exp.DataType.TEXT_TYPES)
-        for one in (node.expressions if isinstance(node, exp.Concat) else [node.this])
+        expression.is_type(*exp.DataType.TEXT_TYPES)
+        for expression in (node.expressions if isinstance(node, exp.Concat) else [node.this])
     ):
         return "of what is no text"
     if isinstance(node, exp.TimestampTrunc) and not node.this.is_type(
@@ -273,7 +274,9 @@ def _results(node: exp.Expr) -> list[exp.Expr]:
         return [*branches, *filter(None, [node.args.get("default")])]
     if isinstance(node, exp.Union):
         return []
-    return [one for one in node.iter_expressions() if isinstance(one, exp.Expr)]
+    return [
+        expression for expression in node.iter_expressions() if isinstance(expression, exp.Expr)
+    ]
 
 
 def _is_moment(node: exp.Cast) -> bool:
@@ -293,7 +296,7 @@ def _is_decimal(node: object) -> bool:
 
 def _digits(kind: exp.DataType | None) -> tuple[int, int]:
     """Precision and scale of a decimal."""
-    given = [] if kind is None else [int(one.name) for one in kind.expressions]
+    given = [] if kind is None else [int(expression.name) for expression in kind.expressions]
     return (given[0] if given else 10), (given[1] if len(given) > 1 else 0)
 
 

@@ -75,7 +75,7 @@ class SqlModel(ComputedTable):
             schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
             return frames.sql(text(query, schemas), views)
 
-        said = {one.name: getattr(self, one.name) for one in fields(ComputedTable)}
+        said = {field.name: getattr(self, field.name) for field in fields(ComputedTable)}
         said["columns"] = self._column_sources() | dict(self.columns)
         said["description"] = self.description or f"```sql\n{self.sql.strip()}\n```"
         return DerivedTable(
@@ -178,7 +178,7 @@ def _dotted(table: exp.Table) -> str:
 def _span(table: exp.Table) -> tuple[int, int]:
     """First and last character of its name."""
     parts = table.parts
-    return min(one.meta["start"] for one in parts), max(one.meta["end"] for one in parts)
+    return min(part.meta["start"] for part in parts), max(part.meta["end"] for part in parts)
 
 
 def _view(prefix: str, table: str) -> str:

@@ -316,7 +316,7 @@ class Known:
         # beyond the end of a list that was cut off nothing is taken before the rest of it
         cut = [some[-1].storage_id for some in found if len(some) == _RUNS_AT_ONCE]
         records = sorted((one for some in found for one in some), key=lambda one: one.storage_id)
-        return [one for one in records if not cut or one.storage_id <= min(cut)]
+        return [record for record in records if not cut or record.storage_id <= min(cut)]
 
     def _forget(self, repository: dg.RepositoryDefinition) -> None:
         """What the project no longer has fails no longer."""

@@ -63,7 +63,7 @@ def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutco
         suites: what must hold.
         where: names the data in messages.
     """
-    asked = [one for suite in suites for one in suite.expectations]
+    asked = [expectation for suite in suites for expectation in suite.expectations]
     proved = iter(held(frame, asked) if _is_spark(frame) else [False] * len(asked))
     plain = [all(list(islice(proved, len(suite.expectations)))) for suite in suites]
     doubtful = [suite for suite, proof in zip(suites, plain, strict=True) if not proof]
@@ -182,9 +182,9 @@ def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
     if str(asked.type) == "expect_column_values_to_not_be_null":
         return [f"{column} IS NULL"]
     values = list(dict.fromkeys(result.get("partial_unexpected_list") or ()))
-    if not values or not {type(one) for one in values} <= {str, int, float, date}:
+    if not values or not {type(value) for value in values} <= {str, int, float, date}:
         return []
-    written = [exp.convert(one).sql() for one in values]
+    written = [exp.convert(value).sql() for value in values]
     return [f"{column} IN ({', '.join(written[:_LISTED])})"]
 
 

@@ -71,7 +71,9 @@ def held(frame: DataFrame, expectations: Sequence[Any]) -> list[bool]:
         frame: is read once, or not at all when there is nothing to prove.
         expectations: each with `type` and `arguments`, as Great Expectations names them.
     """
-    proofs = [_proof(frame, one.type, dict(one.arguments)) for one in expectations]
+    proofs = [
+        _proof(frame, expectation.type, dict(expectation.arguments)) for expectation in expectations
+    ]
     columns = _named([proof for proof in proofs if proof])
     if not columns:
         return [False] * len(proofs)
@@ -91,7 +93,10 @@ def proofs_of_days(frame: DataFrame, expectations: Sequence[Any], day: Column) -
         None when the counts of days cannot tell for which days an expectation fails: it is of no
         known form, or is about all rows together and not proved for all of them.
     """
-    proved = [(one, _proof(frame, one.type, dict(one.arguments))) for one in expectations]
+    proved = [
+        (expectation, _proof(frame, expectation.type, dict(expectation.arguments)))
+        for expectation in expectations
+    ]
     shares = [(one, proof) for one, proof in proved if proof and proof.share]
     others = [one for one, proof in proved if not (proof and proof.share)]
     if not shares or not all(held(frame, others)):
@@ -137,7 +142,9 @@ def _between(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Pro
     bounds = [arguments.get(name) for name in ("min_value", "max_value")]
     if mostly is None or types[arguments["column"]] not in NUMBERS or bounds == [None, None]:
         return None
-    if any(isinstance(one, bool) or not isinstance(one, int | float | None) for one in bounds):
+    if any(
+        isinstance(bound, bool) or not isinstance(bound, int | float | None) for bound in bounds
+    ):
         return None
     column, (low, high) = f.col(_quoted(arguments["column"])), bounds
     inside = f.lit(True)
@@ -151,7 +158,7 @@ def _in_set(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proo
     values = arguments.get("value_set")
     if mostly is None or types[arguments["column"]] != "string" or not isinstance(values, list):
         return None
-    if not values or not all(isinstance(one, str) for one in values):
+    if not values or not all(isinstance(value, str) for value in values):
         return None
     column = f.col(_quoted(arguments["column"]))
     return _most_of(f, column, column.isin(values), mostly)

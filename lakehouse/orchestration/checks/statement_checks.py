@@ -91,8 +91,8 @@ def statements_waiting(
 
 def check_result(results: Sequence[Checked]) -> dg.AssetCheckResult:
     """What a check says of the statements about one table."""
-    counts = Counter(str(one.standing.state) for one in results)
-    contradicted = [one for one in results if one.standing.state is State.CONTRADICTED]
+    counts = Counter(str(result.standing.state) for result in results)
+    contradicted = [result for result in results if result.standing.state is State.CONTRADICTED]
     said = "; ".join(f"{one.draft.statement_id}: {one.standing.reason}" for one in contradicted[:3])
     return dg.AssetCheckResult(
         passed=not contradicted,

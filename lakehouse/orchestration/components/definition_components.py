@@ -141,16 +141,16 @@ def _model_of(value_type: type) -> type[BaseModel]:
     if "automation" in hints:
         hints["automation"] = Any  # as in other components: {{ dg.AutomationCondition.eager() }}
     attributes: dict[str, Any] = {
-        one.name: (
-            hints[one.name],
-            Field(default_factory=one.default_factory)
-            if one.default_factory is not MISSING
+        field.name: (
+            hints[field.name],
+            Field(default_factory=field.default_factory)
+            if field.default_factory is not MISSING
             else ...
-            if one.default is MISSING
-            else one.default,
+            if field.default is MISSING
+            else field.default,
         )
-        for one in fields(value_type)
-        if one.name not in _PYTHON_ALONE
+        for field in fields(value_type)
+        if field.name not in _PYTHON_ALONE
     }
     return create_model(
         f"{value_type.__name__}Attributes", __config__=ConfigDict(extra="forbid"), **attributes

@@ -90,12 +90,12 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
             for one in json.loads(state_path.read_text(encoding="utf-8"))
             if one["kind"] in ("materialized_view", "streaming_table")
         ]
-        names = {_key(one["name"]): one["name"] for one in tables}
-        inputs = {_key(one["name"]): map(_key, one["inputs"]) for one in tables}
+        names = {_key(table["name"]): table["name"] for table in tables}
+        inputs = {_key(table["name"]): map(_key, table["inputs"]) for table in tables}
         in_order = list(TopologicalSorter(inputs).static_order())
 
         @dg.multi_asset(
-            specs=[self.get_asset_spec(one) for one in tables],
+            specs=[self.get_asset_spec(table) for table in tables],
             can_subset=True,
             name=self.name,
         )

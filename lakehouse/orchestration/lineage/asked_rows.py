@@ -27,8 +27,8 @@ def asked_values(schema: Schema, where: str) -> tuple[dict[str, pa.ChunkedArray]
         parsed = parse_one(where)
     except SqlglotError as error:
         raise InvalidInputError(f"--where {where}: {str(error).splitlines()[0]}") from error
-    types = {one.name: one.field_type for one in schema.fields}
-    conditions = [_typed(with_names(one, {}), types) for one in conjuncts(parsed)]
+    types = {field.name: field.field_type for field in schema.fields}
+    conditions = [_typed(with_names(conjunct, {}), types) for conjunct in conjuncts(parsed)]
     values = {
         leaf.path[0]: pa.chunked_array(
             [typed_array(leaf.value if leaf.op is Op.IN else (leaf.value,), leaf.type)]
@@ -52,8 +52,8 @@ def _typed(condition: exp.Expr, types: Mapping[str, IcebergType]) -> exp.Expr:
 def _leaves(condition: Bound) -> Iterator[Leaf]:
     """Columns that have one of some values, by a condition."""
     if isinstance(condition, And):
-        for one in condition.parts:
-            yield from _leaves(one)
+        for part in condition.parts:
+            yield from _leaves(part)
     elif isinstance(condition, Leaf) and condition.op in (Op.EQ, Op.IN):
         yield from [condition] if len(condition.path) == 1 else []
 
@@ -65,7 +65,7 @@ def conjuncts(part: exp.Expr | None) -> list[exp.Expr]:
     inner = part.this if isinstance(part, (exp.Where, exp.Having)) else part
     inner = inner.unnest()
     return (
-        [one for side in (inner.left, inner.right) for one in conjuncts(side)]
+        [conjunct for side in (inner.left, inner.right) for conjunct in conjuncts(side)]
         if isinstance(inner, exp.And)
         else [inner]
     )

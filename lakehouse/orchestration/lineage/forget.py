@@ -151,7 +151,7 @@ class Forgetting(Report):
 
     def facts(self) -> Iterator[tuple[str, object]]:
         """What was done, what was proved, and what is left to people."""
-        yield "rows", sum(one.rows for one in self.tables)
+        yield "rows", sum(table.rows for table in self.tables)
         if self.follow:
             yield "to compute again", ", ".join(self.follow)
         if not self.derived_known:
@@ -188,17 +188,17 @@ class Forgetting(Report):
             "applied": self.applied,
             "tables": [
                 {
-                    "table": one.name,
-                    "rows": one.rows,
-                    "snapshots_to_expire": one.snapshots,
-                    "blocked_by": list(one.blocked_by),
+                    "table": table.name,
+                    "rows": table.rows,
+                    "snapshots_to_expire": table.snapshots,
+                    "blocked_by": list(table.blocked_by),
                 }
-                for one in self.tables
+                for table in self.tables
             ],
             "to_compute_again": list(self.follow),
             "derived_known": self.derived_known,
             "landing": {
-                file: sorted({n for one in self.tables for n in one.landing.get(file, ())})
+                file: sorted({n for table in self.tables for n in table.landing.get(file, ())})
                 for file in self.landing
             },
             "files_searched": self.searched,
@@ -465,7 +465,7 @@ def _of_lines(told: Mapping[str, set[int | None]]) -> BooleanExpression:
     parts: list[BooleanExpression] = []
     for file, lines in told.items():
         of_file = EqualTo(term=LANDING_FILE, value=file)
-        some = {one for one in lines if one is not None}
+        some = {line for line in lines if line is not None}
         if some:
             parts.append(And(of_file, In(term=LANDING_LINE, literals=some)))
         if None in lines:
@@ -541,9 +541,9 @@ def _of_nobody_else(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
     """Some of these texts that are in no row, name or property of a table: the longest."""
     metadata = table.metadata
     known = [metadata.location, *metadata.properties.values()]
-    known += [name for one in metadata.schemas for name in one.column_names]
+    known += [name for schema in metadata.schemas for name in schema.column_names]
     told = "\n".join([*known, *(one.doc or "" for one in table.schema().fields)]).lower()
-    left = [one for one in texts if _is_telling(one) and one.lower() not in told]
+    left = [text for text in texts if _is_telling(text) and text.lower() not in told]
     left = sorted(left, key=lambda one: (-len(one), one))[:_TEXTS]
     names = [one.name for one in table.schema().fields if isinstance(one.field_type, StringType)]
     if left and names and metadata.current_snapshot_id is not None:
@@ -553,8 +553,8 @@ def _of_nobody_else(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
                 text
                 for text in left
                 if not any(
-                    pc.any(pc.match_substring(one, text, ignore_case=True)).as_py()
-                    for one in columns
+                    pc.any(pc.match_substring(column, text, ignore_case=True)).as_py()
+                    for column in columns
                 )
             ]
     return tuple(left)
@@ -614,8 +614,8 @@ def _recorded(lake: Lakehouse, done: Forgetting) -> None:
     row = {
         "forgotten_at": datetime.now(UTC),
         "column": done.column,
-        "tables": orjson.dumps({one.name: one.rows for one in done.tables}).decode(),
-        "rows": sum(one.rows for one in done.tables),
+        "tables": orjson.dumps({table.name: table.rows for table in done.tables}).decode(),
+        "rows": sum(table.rows for table in done.tables),
         "files_searched": done.searched,
         "files_left": len(done.left) + len(done.unreachable),
     }

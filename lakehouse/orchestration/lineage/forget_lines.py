@@ -79,9 +79,13 @@ def _raw_table(
     if tables:
         return tables[0]
     names = [
-        one for one in lake.list_tables() if one not in derived and not one.endswith(QUARANTINE)
+        table
+        for table in lake.list_tables()
+        if table not in derived and not table.endswith(QUARANTINE)
     ]
-    found = [one for one in names if _has_lines(lake.load_table(one)) and _knows(lake, one, landed)]
+    found = [
+        name for name in names if _has_lines(lake.load_table(name)) and _knows(lake, name, landed)
+    ]
     if not found:
         raise NotFoundError(f"no table has rows of {landed.file}, as landing_file has it")
     if len(found) > 1:
@@ -158,7 +162,7 @@ def forgotten_lines(
     ]
     places = [one for one in (f"{name}{QUARANTINE}", name) if lake.table_exists(one)]
     # what tells which rows are derived from the lines goes last
-    planned = [*reversed(planned), *(_landed_rows(lake, one, landed) for one in places)]
+    planned = [*reversed(planned), *(_landed_rows(lake, place, landed) for place in places)]
     column = LANDING_LINE if landed.lines else LANDING_FILE
     numbers = ", ".join(map(str, sorted(landed.lines)))
     whose = f"line {numbers} of {landed.file}" if landed.lines else f"all lines of {landed.file}"
@@ -257,9 +261,9 @@ def _landed_rows(lake: Lakehouse, name: str, landed: LandedLines) -> TableOfPers
 def _texts_in(table: Table, rows: pa.Table) -> list[str]:
     """Texts of rows, without where they landed."""
     names = [
-        one.name
-        for one in table.schema().fields
-        if isinstance(one.field_type, StringType) and one.name not in (LANDING_FILE, "reason")
+        field.name
+        for field in table.schema().fields
+        if isinstance(field.field_type, StringType) and field.name not in (LANDING_FILE, "reason")
     ]
     return [text for name in names for text in rows[name].unique().drop_null().to_pylist()]
 

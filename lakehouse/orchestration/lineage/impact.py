@@ -230,7 +230,7 @@ def rows_below(
     """
     following = _Following(lake, derived, name, asked, session)
     tables = map(lake.load_table, filter(lake.table_exists, [name, *following.downstream()]))
-    heads = [(one.name, one.current_snapshot()) for one in tables]
+    heads = [(table.name, table.current_snapshot()) for table in tables]
     return [following.rows_at(name, head) for name, head in heads if head is not None]
 
 
@@ -310,13 +310,13 @@ class _Following:
         inputs = tuple(dict.fromkeys(one for part in parts for one in part.inputs))
         if not parts:
             return _with(found, _nothing(table, snapshot))
-        if any(one is None for one in rows):
+        if any(row is None for row in rows):
             return Reached(found.table, found.snapshot_id, at, None, inputs, notes)
         return Reached(
             found.table,
             found.snapshot_id,
             at,
-            pa.concat_tables([one for one in rows if one is not None]),
+            pa.concat_tables([row for row in rows if row is not None]),
             inputs,
             notes,
         )
@@ -383,7 +383,10 @@ class _Following:
                 notes.append(f"{error} is not followed: {may}")
             else:
                 if made is not None:
-                    wheres += [having(one, made[one], schema) for one in made.column_names]
+                    wheres += [
+                        having(column_name, made[column_name], schema)
+                        for column_name in made.column_names
+                    ]
                 scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
                 rows = scan.to_arrow()
                 rows = rows if made is None or not rows.num_rows else with_keys(rows, made)

@@ -28,13 +28,13 @@ def newest_records(
     found = instance.fetch_materializations(
         dg.AssetRecordsFilter(asset_key=key, storage_ids=sorted(newest.values())), len(newest)
     )
-    records = [one.asset_materialization for one in found.records]
-    return [one for one in records if one is not None]
+    records = [record.asset_materialization for record in found.records]
+    return [record for record in records if record is not None]
 
 
 def record_again(
     context: dg.AssetExecutionContext, records: Sequence[dg.AssetMaterialization]
 ) -> None:
     """Make them the newest of their partitions; to be called after the run's own are recorded."""
-    for one in records:
-        context.log_event(one)
+    for record in records:
+        context.log_event(record)

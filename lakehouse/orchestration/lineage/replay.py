@@ -143,7 +143,7 @@ def _recompute(
         )
     target = memory.target
     if not done.success or target is None:
-        failures = [one.message for one in done.all_events if one.is_failure]
+        failures = [event.message for event in done.all_events if event.is_failure]
         raise InvalidInputError(
             f"{lineage.asset_key} failed when it was replayed: {failures[0] if failures else ''}"
         )

@@ -96,7 +96,7 @@ def is_row_by_row(query: exp.Query, tables: Collection[str]) -> bool:
         return True
     if type(query) is exp.Union:
         sides = cast("list[exp.Query]", [query.left, query.right])
-        return not query.args.get("distinct") and all(is_row_by_row(one, tables) for one in sides)
+        return not query.args.get("distinct") and all(is_row_by_row(side, tables) for side in sides)
     if not isinstance(query, exp.Select) or any(
         query.args.get(one) for one in (*_NOT_TRACED, "group", "having", "distinct", "qualify")
     ):
@@ -168,7 +168,7 @@ class _Tracer:
             node.copy(),
             [exp.alias_(key.copy(), f"__k{at}", quoted=True) for at, key in enumerate(keys)],
         )
-        outputs = [one.alias_or_name for one in node.expressions]
+        outputs = [expression.alias_or_name for expression in node.expressions]
         for one in hidden:
             outer.append("expressions", one.copy())
         inner = exp.Select(
@@ -183,8 +183,11 @@ class _Tracer:
         inner, names = self._plain(inner)
         found = exp.Select(
             expressions=[
-                *(exp.alias_(_column("__outer", one), one, quoted=True) for one in outputs),
-                *(exp.alias_(_column("__rows", one), one, quoted=True) for one in names),
+                *(
+                    exp.alias_(_column("__outer", output), output, quoted=True)
+                    for output in outputs
+                ),
+                *(exp.alias_(_column("__rows", name), name, quoted=True) for name in names),
             ],
             from_=exp.From(this=_aliased(outer, "__outer")),
             joins=[
@@ -296,7 +299,7 @@ def _aggregates(node: exp.Select) -> bool:
 
 def _common(windows: Sequence[exp.Window]) -> list[exp.Expr]:
     """Expressions by which each of the windows is partitioned."""
-    first, *others = ([*(one.args.get("partition_by") or ())] for one in windows)
+    first, *others = ([*(window.args.get("partition_by") or ())] for window in windows)
     return [key for key in first if all(key in other for other in others)]
 
 
@@ -325,7 +328,9 @@ class Counting:
 
 def _counting(node: exp.Select, column: str | None) -> Counting | None:
     """Which rows count for one column of a group; None: all."""
-    found = next((one for one in node.expressions if one.alias_or_name == column), None)
+    found = next(
+        (expression for expression in node.expressions if expression.alias_or_name == column), None
+    )
     aggregate = None if found is None else found.unalias()
     value = None if aggregate is None else aggregate.this
     if isinstance(value, exp.Distinct):
@@ -350,7 +355,9 @@ def keys_of(query: exp.Query) -> list[str] | None:
     if query.args.get("group") is None:
         return [] if _aggregates(query) and not _windows(query) else None  # one row
     keys = query.args["group"].expressions
-    shown = {one.unalias().sql(): one.alias_or_name for one in query.expressions}
+    shown = {
+        expression.unalias().sql(): expression.alias_or_name for expression in query.expressions
+    }
     names = [shown.get(key.sql()) for key in keys]
     return None if None in names else [str(name) for name in names]
 
@@ -390,9 +397,9 @@ def _same(
     """Tell of each place. `wanted` are columns of this query, with those of the whole result."""
     query = query.unnest()
     if isinstance(query, exp.Union):
-        names = [one.alias_or_name for one in query.selects]
+        names = [select.alias_or_name for select in query.selects]
         for side in (query.left, query.right):
-            own = zip([one.alias_or_name for one in side.selects], names, strict=True)
+            own = zip([select.alias_or_name for select in side.selects], names, strict=True)
             _same(side, {one: wanted[name] for one, name in own if name in wanted}, tell)
         return
     if not isinstance(query, exp.Select):
@@ -427,9 +434,9 @@ def _same(
 
 def _with(query: exp.Query, columns: Sequence[exp.Expr]) -> exp.Query:
     """The query with its own columns, and then these; the numbers that it ends with go."""
-    numbers = sum(1 for one in query.selects if one.alias_or_name.startswith("__p"))
-    names = [one.alias_or_name for one in query.selects][: len(query.selects) - numbers]
-    own = [exp.alias_(_column("__part", one), one, quoted=True) for one in names]
+    numbers = sum(1 for select in query.selects if select.alias_or_name.startswith("__p"))
+    names = [select.alias_or_name for select in query.selects][: len(query.selects) - numbers]
+    own = [exp.alias_(_column("__part", name), name, quoted=True) for name in names]
     return exp.Select(expressions=[*own, *columns], from_=exp.From(this=_aliased(query, "__part")))
 
 

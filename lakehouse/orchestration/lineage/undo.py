@@ -126,7 +126,7 @@ class Undo(Report):
 
     def detail(self) -> RenderableType:
         """A line for each table."""
-        lines = [(one.name, one.head, one.target, one.said()) for one in self.tables]
+        lines = [(table.name, table.head, table.target, table.said()) for table in self.tables]
         return listing(("table", "#snapshot", "#becomes", ""), lines)
 
     def to_dict(self) -> dict[str, object]:
@@ -137,17 +137,17 @@ class Undo(Report):
             "dry_run": self.dry_run,
             "tables": [
                 {
-                    "table": one.name,
-                    "snapshot_id": one.head,
-                    "becomes_snapshot_id": one.target,
-                    "undone_snapshot_ids": list(one.snapshots),
-                    "undone_compaction_ids": list(one.compactions),
-                    "files_given_back": one.files_given_back,
-                    "files_left": list(one.files_left),
-                    "rows_removed": one.inverse and one.inverse.gone.total(),
-                    "rows_brought_back": one.inverse and one.inverse.back.total(),
+                    "table": table.name,
+                    "snapshot_id": table.head,
+                    "becomes_snapshot_id": table.target,
+                    "undone_snapshot_ids": list(table.snapshots),
+                    "undone_compaction_ids": list(table.compactions),
+                    "files_given_back": table.files_given_back,
+                    "files_left": list(table.files_left),
+                    "rows_removed": table.inverse and table.inverse.gone.total(),
+                    "rows_brought_back": table.inverse and table.inverse.back.total(),
                 }
-                for one in self.tables
+                for table in self.tables
             ],
         }
 
@@ -202,7 +202,7 @@ def undo(
             execute(lake, planned)
             now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             instance.add_run_tags(found.run_id, {UNDONE_TAG: now})
-            written = {one.name: one for one in planned.tables}
+            written = {table.name: table for table in planned.tables}
             for key, name in keys.items():
                 if name in written:
                     _observe(instance, key, found.run_id, written[name])
@@ -211,18 +211,18 @@ def undo(
 
 def _refuse_streams(lake: Lakehouse, planned: Undo) -> None:
     """Raise InvalidInputError for a table whose rows come from a stream: they would not again."""
-    for one in planned.tables:
-        metadata = lake.load_table(one.name).metadata
-        names = [metadata.snapshot(found).summary.get(COMMIT_ID, "") for found in one.snapshots]
+    for table in planned.tables:
+        metadata = lake.load_table(table.name).metadata
+        names = [metadata.snapshot(found).summary.get(COMMIT_ID, "") for found in table.snapshots]
         batches = [name.rpartition(":") for name in names if name.startswith(STREAM_PREFIX)]
         if batches:
             stream, first = batches[0][0], min(int(number) for _, _, number in batches)
             raise InvalidInputError(
-                f"{one.name} was written by {stream}, whose checkpoint notes what was read: it "
+                f"{table.name} was written by {stream}, whose checkpoint notes what was read: it "
                 "would not come again. Undo the run with --no-take-again. To have the stream read "
                 f"it once more, remove batch {first} and all after it from the folders offsets and "
                 "commits of its checkpoint before it starts again",
-                table=one.name,
+                table=table.name,
                 first_batch=first,
             )
 
@@ -396,10 +396,10 @@ def _is_ledger(table: Table) -> bool:
 
 def _told(snapshots: Sequence[Snapshot]) -> str:
     texts = [
-        f"{one.operation} {one.snapshot_id} of "
-        f"{datetime.fromtimestamp(one.timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC by "
-        + (f"run {one.summary[RUN_ID]}" if RUN_ID in one.summary else "no run of Dagster")
-        for one in snapshots
+        f"{snapshot.operation} {snapshot.snapshot_id} of "
+        f"{datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC by "
+        + (f"run {snapshot.summary[RUN_ID]}" if RUN_ID in snapshot.summary else "no run of Dagster")
+        for snapshot in snapshots
     ]
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return f"{', '.join(texts[:3])}{more}"

@@ -134,7 +134,7 @@ class Key:
 
     def may_be_in(self, texts: pa.Array) -> pa.Array:
         """Which texts have the letters of a value, or may spell it otherwise."""
-        parts = [pc.match_substring(texts, one, ignore_case=True) for one in sorted(self.texts)]
+        parts = [pc.match_substring(texts, text, ignore_case=True) for text in sorted(self.texts)]
         parts.append(pc.match_substring_regex(texts, _SPELLED_OTHERWISE))
         return pc.fill_null(reduce(pc.or_, parts), fill_value=False)
 
@@ -256,9 +256,9 @@ class LandedLines:
         else:
             return 0
         return sum(
-            one.get(LANDING_FILE) == self.file
-            and (not self.lines or one.get(LANDING_LINE) in self.lines)
-            for one in places
+            place.get(LANDING_FILE) == self.file
+            and (not self.lines or place.get(LANDING_LINE) in self.lines)
+            for place in places
         )
 
 
@@ -292,7 +292,9 @@ class Traces:
         name = location.rsplit("/", 1)[-1]
         whole = {"bytes": data.lower(), "path": location.lower().encode()}
         found = dict.fromkeys(
-            what for what, text in whole.items() if any(one in text for one in self.key.long_texts)
+            what
+            for what, text in whole.items()
+            if any(long_text in text for long_text in self.key.long_texts)
         )
         found |= dict.fromkeys(self._in_path(location))
         reader = self._reader(name, data)
@@ -325,7 +327,7 @@ class Traces:
         schema = file.schema_arrow
         if location.endswith(".columnar.parquet"):
             mine = {f"lower.{self.key.field_id}", f"upper.{self.key.field_id}"}
-            mine |= {f"partition.{one}" for one in self._partitions().values()}
+            mine |= {f"partition.{partition}" for partition in self._partitions().values()}
         else:
             ids = {
                 one.name: int((one.metadata or {}).get(b"PARQUET:field_id", b"-1"))

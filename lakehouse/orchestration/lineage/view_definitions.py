@@ -59,7 +59,7 @@ def _expanded(lake: Lakehouse, name: str, above: tuple[str, ...]) -> exp.Expr:
         column.set("catalog", None)
     within = {one.alias for one in tree.find_all(exp.CTE)}
     for table in list(tree.find_all(exp.Table)):
-        parts = [one.name for one in table.parts]
+        parts = [part.name for part in table.parts]
         if len(parts) == 1 and parts[0] in within:
             continue
         if len(parts) > 2 and parts[0] in catalogs:

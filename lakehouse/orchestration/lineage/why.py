@@ -451,7 +451,7 @@ class _Explaining:
         first, *others = parts
         if not others:
             return replace(first, rows=rows)
-        computed = [one.computed for one in parts]
+        computed = [part.computed for part in parts]
         return replace(
             first,
             rows=rows,
@@ -488,9 +488,9 @@ class _Explaining:
 
     def _function(self, found: Origin, table: Table, snapshot: Snapshot) -> Origin:
         """Of a plain asset: the tables that its snapshot says were read."""
-        for one in table.metadata.ancestors(snapshot.snapshot_id):
-            if REFRESH_STATE in one.summary:
-                state = RefreshState.from_json(one.summary[REFRESH_STATE])
+        for ancestor in table.metadata.ancestors(snapshot.snapshot_id):
+            if REFRESH_STATE in ancestor.summary:
+                state = RefreshState.from_json(ancestor.summary[REFRESH_STATE])
                 tables, notes = tables_at(self.lake, state.inputs, state.inputs)
                 keys = self.keys.get(table.name)
                 if keys is not None:
@@ -616,9 +616,9 @@ def states(
 ) -> Iterator[tuple[Mapping[str, int | None], list[str] | None]]:
     """The snapshots that a table was computed from: with the partitions that were; None: all."""
     found = [
-        RefreshState.from_json(one.summary[REFRESH_STATE])
-        for one in table.metadata.ancestors(snapshot.snapshot_id)
-        if REFRESH_STATE in one.summary
+        RefreshState.from_json(ancestor.summary[REFRESH_STATE])
+        for ancestor in table.metadata.ancestors(snapshot.snapshot_id)
+        if REFRESH_STATE in ancestor.summary
     ]
     if not found or definition.partitioning is None:
         yield found[0].inputs if found else {}, None
@@ -671,7 +671,7 @@ class Model:
         targets = rows.select(names).group_by(names).aggregate([]) if names else rows.slice(0, 1)
         certain = {one: targets[one] for one in names if not targets[one].null_count}
         read = self.read(certain, chosen)
-        columns = [one.column for one in query.leaves]
+        columns = [leaf.column for leaf in query.leaves]
         on = [same("__traced", _TARGETS, one) for one in names]
         joined = _of_targets(query, columns, on)
         found: dict[str, list[pa.Array]] = {}
@@ -702,7 +702,9 @@ class Model:
         query = exp.Select(
             expressions=[exp.Star()], from_=exp.From(this=_subquery(self.query.copy(), "__asked"))
         )
-        return self.run(query.where(*[one.copy() for one in conditions]), self.read(values, None))
+        return self.run(
+            query.where(*[condition.copy() for condition in conditions]), self.read(values, None)
+        )
 
     def rows_only_of(
         self, given: Mapping[str, pa.Table], rows: pa.Table
@@ -718,7 +720,11 @@ class Model:
         views = {self._model.views[name]: some for name, some in given.items()}
         if not is_row_by_row(self.query, views):
             return None
-        exact = [one for one in rows.column_names if _is_exact(rows.schema.field(one).type)]
+        exact = [
+            column_name
+            for column_name in rows.column_names
+            if _is_exact(rows.schema.field(column_name).type)
+        ]
         certain = {one: rows[one] for one in exact if not rows[one].null_count}
         read = {view: some.drop_columns(ROW) for view, some in self.read(certain, None).items()}
         found = []
@@ -780,7 +786,7 @@ class Model:
         """Columns of the result that tell its rows apart."""
         schema = rows if isinstance(rows, pa.Schema) else rows.schema
         names = schema.names if self.keys is None else self.keys
-        return [one for one in names if _is_exact(schema.field(one).type)]
+        return [name for name in names if _is_exact(schema.field(name).type)]
 
     def read(
         self,
@@ -848,7 +854,7 @@ class Model:
 def _of_targets(query: TracedQuery, columns: Iterable[str], on: Sequence[exp.Expr]) -> exp.Query:
     """Columns of a traced query, of the rows that meet those of a table of targets."""
     joined = exp.Select(
-        expressions=[exp.column(one, table="__traced", quoted=True) for one in columns],
+        expressions=[exp.column(column, table="__traced", quoted=True) for column in columns],
         from_=exp.From(this=_subquery(query.query, "__traced")),
     )
     if not on:
@@ -952,9 +958,9 @@ def _kept(computed: pa.Table | None, rows: pa.Table, keys: Sequence[str] | None)
     ]
     typed = pa.table(columns, names=rows.column_names)
     names = [
-        one
-        for one in (rows.column_names if keys is None else keys)
-        if _is_exact(rows.schema.field(one).type)
+        name
+        for name in (rows.column_names if keys is None else keys)
+        if _is_exact(rows.schema.field(name).type)
     ]
     return with_keys(typed, rows.select(names)) if names else typed
 

@@ -135,11 +135,11 @@ class WhyNot:
         """For people: rows after each stage, and what took the last."""
         yield Text(f"no row of {self.table} is {self.where}", style="bold")
         table = ""
-        for one in self.stages:
-            if one.table != table:
-                table = one.table
+        for stage in self.stages:
+            if stage.table != table:
+                table = stage.table
                 yield Text(f"{table}, rows that are left:")
-            yield Text(f"  {one.rows:>9,}  {one.what}", style="" if one.rows else "red")
+            yield Text(f"  {stage.rows:>9,}  {stage.what}", style="" if stage.rows else "red")
         for reason in self.reasons:
             yield Text(reason, style="yellow")
 
@@ -264,7 +264,7 @@ class _Asking:
             model,
             model.read(values, None, _on_columns(conditions)),
             query.grammar,
-            {query.views[one]: one for one in tables},
+            {query.views[table]: table for table in tables},
         )
         lost = list(staged.of(inlined(model.query), conditions))
         self.stages += staged.stages
@@ -488,9 +488,9 @@ def _as_one(part: Bound) -> Bound:
     if not isinstance(part, AnyOf):
         return part
     sides = [one for one in part.parts if isinstance(one, Leaf) and one.op in (Op.EQ, Op.IN)]
-    if len(sides) < len(part.parts) or {one.path for one in sides} != {sides[0].path}:
+    if len(sides) < len(part.parts) or {side.path for side in sides} != {sides[0].path}:
         return part
-    values = [one.value if one.op is Op.IN else (one.value,) for one in sides]
+    values = [side.value if side.op is Op.IN else (side.value,) for side in sides]
     return sides[0].asking(Op.IN, tuple(value for some in values for value in some))
 
 
@@ -550,18 +550,20 @@ class _Staged:
         """Where rows that meet conditions on the result are lost."""
         query = query.unnest()
         if isinstance(query, exp.Union) and type(query) is exp.Union:
-            names = [one.alias_or_name for one in query.selects]
+            names = [select.alias_or_name for select in query.selects]
             for side in (query.left, query.right):
-                own = [one.alias_or_name for one in cast("exp.Query", side.unnest()).selects]
+                own = [select.alias_or_name for select in cast("exp.Query", side.unnest()).selects]
                 renamed = dict(zip(names, own, strict=True))
-                yield from self.of(side, [with_names(one, renamed) for one in conditions])
+                yield from self.of(
+                    side, [with_names(condition, renamed) for condition in conditions]
+                )
         elif isinstance(query, exp.Select):
             yield from self._of_select(query, conditions)
         else:
             yield _Lost(f"{query.key.upper()} is not followed")
 
     def _of_select(self, node: exp.Select, wanted: Sequence[exp.Expr]) -> Iterator[_Lost]:
-        outputs = {one.alias_or_name: one.unalias() for one in node.selects}
+        outputs = {select.alias_or_name: select.unalias() for select in node.selects}
         early: list[exp.Expr] = []
         late: list[exp.Expr] = []
         for one in wanted:
@@ -724,7 +726,7 @@ def _narrowed(query: exp.Query, conditions: Sequence[exp.Expr]) -> exp.Select:
             )
         ),
     )
-    return found.where(*[one.copy() for one in conditions]) if conditions else found
+    return found.where(*[condition.copy() for condition in conditions]) if conditions else found
 
 
 def _grouped(part: exp.Expr) -> exp.Expr:
@@ -751,10 +753,12 @@ def _in_terms_of(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Ex
 def _on_columns(conditions: Sequence[exp.Expr]) -> list[tuple[str, str]]:
     """Conditions on one column each, as SQL of filters."""
     found = []
-    for one in conditions:
-        columns = {column.name for column in one.find_all(exp.Column)}
-        if len(columns) == 1 and isinstance(one, (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)):
-            found.append((columns.pop(), one.sql()))
+    for condition in conditions:
+        columns = {column.name for column in condition.find_all(exp.Column)}
+        if len(columns) == 1 and isinstance(
+            condition, (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)
+        ):
+            found.append((columns.pop(), condition.sql()))
     return found
 
 
@@ -793,7 +797,7 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
             died = ": it was not published, since a check failed or the run died"
             own = name.startswith((AUDIT_BRANCH, RUN_BRANCH))
             yield f"{ref.type} {name} of {table.name} has it{died if own else ''}"
-    line = {one.snapshot_id for one in table.metadata.ancestors(snapshot.snapshot_id)}
+    line = {ancestor.snapshot_id for ancestor in table.metadata.ancestors(snapshot.snapshot_id)}
     logged = [one.snapshot_id for one in reversed(table.metadata.snapshot_log)]
     for id_ in islice(dict.fromkeys(one for one in logged if one not in line), _LOOKED_BACK):
         taken_back = table.metadata.snapshot_or_none(id_)

@@ -137,16 +137,18 @@ def state_metadata(
     sums = {
         "tables": len(states) + len(failed),
         "tables_not_measured": len(failed),
-        "tables_beyond_policy": sum(bool(one.actions) for one in states),
-        "tables_overdue": sum(one.overdue(now_ms) for one in states),
-        "files": sum(one.health.data_files for one in states),
-        "small_files": sum(one.health.small_files for one in states),
-        "manifests": sum(one.health.manifests for one in states),
-        "snapshots": sum(one.health.snapshots for one in states),
-        "bytes": sum(one.health.bytes for one in states),
+        "tables_beyond_policy": sum(bool(state.actions) for state in states),
+        "tables_overdue": sum(state.overdue(now_ms) for state in states),
+        "files": sum(state.health.data_files for state in states),
+        "small_files": sum(state.health.small_files for state in states),
+        "manifests": sum(state.health.manifests for state in states),
+        "snapshots": sum(state.health.snapshots for state in states),
+        "bytes": sum(state.health.bytes for state in states),
     }
     since = {
-        one.name: str(one.beyond_since_ms) for one in states if one.beyond_since_ms is not None
+        state.name: str(state.beyond_since_ms)
+        for state in states
+        if state.beyond_since_ms is not None
     }
     return {
         "state": dg.MetadataValue.md(state_markdown(states, now_ms, failed)),

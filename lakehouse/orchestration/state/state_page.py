@@ -115,11 +115,11 @@ def state_markdown(
         now_ms: the time.
         failed: the others, each with the reason.
     """
-    beyond = [one for one in states if one.actions]
-    overdue = [one for one in states if one.overdue(now_ms)]
+    beyond = [state for state in states if state.actions]
+    overdue = [state for state in states if state.overdue(now_ms)]
     files, size = (
-        sum(one.health.data_files for one in states),
-        sum(one.health.bytes for one in states),
+        sum(state.health.data_files for state in states),
+        sum(state.health.bytes for state in states),
     )
     lines = [
         f"## Lakehouse at {_clock(now_ms)}",
@@ -132,7 +132,7 @@ def state_markdown(
             "over time | policy |"
         ),
         "|---|--:|--:|--:|--:|--:|--:|--:|---|---|",
-        *(_row(one, now_ms) for one in states),
+        *(_row(state, now_ms) for state in states),
     ]
     for name, reason in (failed or {}).items():
         lines += ["", f"### {plain(name)}", "", f"**cannot be measured**: {plain(reason)}"]

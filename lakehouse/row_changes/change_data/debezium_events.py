@@ -110,7 +110,7 @@ class _Rows:
         self.numbers.append(number)
 
     def table(self, last: Sequence[str]) -> pa.Table:
-        names = [*(one for one in self.names if one not in last), *last]
+        names = [*(name for name in self.names if name not in last), *last]
         columns = {}
         for name in names:
             values = [row.get(name) for row in self.rows]

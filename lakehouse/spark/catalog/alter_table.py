@@ -48,9 +48,9 @@ def altered(table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSess
         UnsupportedFeatureError: a change that this library does not make.
     """
     unknown = [
-        one["change"]
-        for one in changes
-        if one["change"] not in _SCHEMA_CHANGES | {"SetProperty", "RemoveProperty"}
+        change["change"]
+        for change in changes
+        if change["change"] not in _SCHEMA_CHANGES | {"SetProperty", "RemoveProperty"}
     ]
     if unknown:
         raise UnsupportedFeatureError(
@@ -60,7 +60,9 @@ def altered(table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSess
         )
     transaction = table.transaction()
     properties = {
-        one["property"]: one["value"] for one in changes if one["change"] == "SetProperty"
+        change["property"]: change["value"]
+        for change in changes
+        if change["change"] == "SetProperty"
     }
     changed = changed_columns(table, changes, spark)
     if changed.updates:
@@ -71,7 +73,7 @@ def altered(table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSess
         transaction.update(partitioned.updates, () if changed else partitioned.requirements)
     if properties:
         transaction.set_properties(_checked_properties(properties))
-    removed = [one["property"] for one in changes if one["change"] == "RemoveProperty"]
+    removed = [change["property"] for change in changes if change["change"] == "RemoveProperty"]
     if removed:
         transaction.remove_properties(removed)
     return transaction
@@ -82,9 +84,9 @@ def changed_columns(
 ) -> Changes:
     """What changes of columns make of the schema. Raises InvalidSchemaError."""
     update = UpdateSchema(table.metadata)
-    for one in changes:
-        if one["change"] in _SCHEMA_CHANGES:
-            _change_column(update, one, spark)
+    for change in changes:
+        if change["change"] in _SCHEMA_CHANGES:
+            _change_column(update, change, spark)
     return update.changes()
 
 

@@ -76,8 +76,8 @@ class RefreshingCatalog(CatalogDecorator):
         try:
             return self.inside.commit_all(commits)
         finally:
-            for one in commits:
-                self._changed(one.base)
+            for commit in commits:
+                self._changed(commit.base)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """What the catalog does: an earlier version of a table may be the newest one again."""

@@ -103,7 +103,9 @@ class LakeAnswers(Answers):
 
     def namespaces(self, told: Arguments, _thing: object) -> list[list[str]]:
         """Directly below a namespace."""
-        return [list(one) for one in self._catalog.list_namespaces(tuple(told["namespace"]))]
+        return [
+            list(namespace) for namespace in self._catalog.list_namespaces(tuple(told["namespace"]))
+        ]
 
     def namespace_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether the namespace exists."""
@@ -147,7 +149,7 @@ class LakeAnswers(Answers):
     def tables(self, told: Arguments, _thing: object) -> list[str]:
         """Names in a namespace, without those of tables that pipelines keep their state in."""
         tables = self._catalog.list_tables(tuple(told["namespace"]))
-        return [one.name for one in tables if not holds_state(one.name)]
+        return [table.name for table in tables if not holds_state(table.name)]
 
     def table_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether `load` finds it."""
@@ -354,7 +356,7 @@ def _schema(told: Arguments) -> Schema:
 def _terms(told: Arguments) -> list[str]:
     """What CREATE TABLE partitions by, or the table property `lakehouse.partition-by`."""
     terms = [iceberg_term(one) for one in told["partition_by"]]
-    if any(one.startswith("cluster_by(") for one in terms):
+    if any(term.startswith("cluster_by(") for term in terms):
         raise UnsupportedFeatureError(
             f"{_identifier(told)}: Iceberg tables have no clustering columns: partition by the "
             f"table property {TableProperties.partition_by.name}, and order rows by CALL "

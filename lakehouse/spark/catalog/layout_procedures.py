@@ -59,8 +59,8 @@ def _partitioned(table: Table, update: UpdatePartitionSpec) -> Rows:
     _commit(table, update.changes())
     schema = table.schema()
     return [
-        (one.name, str(one.transform), schema.find_column_name(one.source_id))
-        for one in table.spec().fields
+        (field.name, str(field.transform), schema.find_column_name(field.source_id))
+        for field in table.spec().fields
     ]
 
 
@@ -92,12 +92,12 @@ def _ordered(call: Call, mode: str) -> Rows:
     schema = table.schema()
     return [
         (
-            str(one.transform),
-            schema.find_column_name(one.source_id),
-            one.direction.value,
-            one.null_order.value,
+            str(field.transform),
+            schema.find_column_name(field.source_id),
+            field.direction.value,
+            field.null_order.value,
         )
-        for one in table.metadata.sort_order().fields
+        for field in table.metadata.sort_order().fields
     ]
 
 
@@ -122,7 +122,7 @@ def _drop_identifier_fields(call: Call) -> Rows:
 
 def _identified(table: Table, names: list[str]) -> Rows:
     _commit(table, UpdateSchema(table.metadata).set_identifier_fields(*names).changes())
-    return [(one,) for one in sorted(table.schema().identifier_field_names())]
+    return [(name,) for name in sorted(table.schema().identifier_field_names())]
 
 
 def _commit(table: Table, changes: Changes, properties: dict[str, str] | None = None) -> None:

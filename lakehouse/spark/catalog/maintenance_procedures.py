@@ -146,12 +146,14 @@ def _sort_terms(call: Call) -> list[str]:
     schema, order = table.schema(), table.metadata.sort_order()
     if not order.fields:
         raise InvalidInputError(f"{table.name} has no sort order: say sort_order => 'a, b desc'")
-    return [
-        f"{schema.find_column_name(one.source_id)} {one.direction.value} {one.null_order.value}"
-        if str(one.transform) == "identity"
-        else f"{one.transform}({schema.find_column_name(one.source_id)}) {one.direction.value}"
-        for one in order.fields
-    ]
+    terms = []
+    for field in order.fields:
+        column, direction = schema.find_column_name(field.source_id), field.direction.value
+        if str(field.transform) == "identity":
+            terms.append(f"{column} {direction} {field.null_order.value}")
+        else:
+            terms.append(f"{field.transform}({column}) {direction}")
+    return terms
 
 
 def _rewrite_position_delete_files(call: Call) -> Rows:
@@ -190,7 +192,7 @@ def _expire_snapshots(call: Call) -> Rows:
         FileKind.MANIFEST_LIST,
         FileKind.STATISTICS,
     )
-    return [tuple(0 if one is None else found.deleted_files.get(one, 0) for one in kinds)]
+    return [tuple(0 if kind is None else found.deleted_files.get(kind, 0) for kind in kinds)]
 
 
 def _remove_orphan_files(call: Call) -> Rows:
@@ -211,11 +213,13 @@ def _remove_orphan_files(call: Call) -> Rows:
                 f"{table.name}, {table.metadata.location}",
                 table=table.name,
             )
-        orphans = (one for one in plan.orphans if canonical(one.location).startswith(within))
+        orphans = (
+            orphan for orphan in plan.orphans if canonical(orphan.location).startswith(within)
+        )
         plan = replace(plan, orphans=tuple(orphans), purges=(), restores=())
     if not call.get("dry_run"):
         execute_orphan_removal(table.catalog, plan, environment=table.environment)
-    return [(one.location,) for one in plan.orphans]
+    return [(orphan.location,) for orphan in plan.orphans]
 
 
 def _aliases(call: Call, location: str) -> dict[str, str]:

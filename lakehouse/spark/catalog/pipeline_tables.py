@@ -200,7 +200,9 @@ class _ViewAnswers(WritableTableAnswers):
         self._pipelines = pipelines
         self._before = table
         self._changes = tuple(
-            one for one in transaction.operations if isinstance(one, MetadataChange)
+            operation
+            for operation in transaction.operations
+            if isinstance(operation, MetadataChange)
         )
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:

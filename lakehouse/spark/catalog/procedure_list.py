@@ -19,8 +19,8 @@ from lakehouse.spark.catalog import (
 from lakehouse.spark.catalog.procedure import Procedure
 
 PROCEDURES: Mapping[str, Procedure] = {
-    one.name: one
-    for one in (
+    procedure.name: procedure
+    for procedure in (
         *snapshot_procedures.PROCEDURES,
         *ref_procedures.PROCEDURES,
         *layout_procedures.PROCEDURES,

@@ -33,7 +33,7 @@ def _rollback_to_timestamp(call: Call) -> Rows:
     table = call.table()
     at_ms = to_ms(call.time("timestamp") or 0)
     before = table.metadata.current_snapshot_id
-    earlier = [one for one in _ancestors(table, before) if one.timestamp_ms < at_ms]
+    earlier = [ancestor for ancestor in _ancestors(table, before) if ancestor.timestamp_ms < at_ms]
     if not earlier:
         raise NoSuchSnapshotError(f"{table.name} has no snapshot that is older than that")
     table.rollback_to(earlier[0].snapshot_id)
@@ -63,7 +63,7 @@ def _cherrypick_snapshot(call: Call) -> Rows:
 def _publish_changes(call: Call) -> Rows:
     """Apply what was staged under a `spark.wap.id` onto main."""
     table, wap_id = call.table(), call.arguments["wap_id"]
-    staged = [one for one in table.snapshots() if one.summary.get(WAP_ID) == wap_id]
+    staged = [snapshot for snapshot in table.snapshots() if snapshot.summary.get(WAP_ID) == wap_id]
     if len(staged) != 1:
         raise InvalidInputError(
             f"{table.name} has {len(staged) or 'no'} snapshots with wap.id {wap_id}, and one is "
@@ -88,7 +88,7 @@ def _ancestors_of(call: Call) -> Rows:
     """The ancestors of a snapshot, the current one by default, newest first."""
     table = call.table()
     head = call.get("snapshot_id") or table.metadata.current_snapshot_id
-    return [(one.snapshot_id, one.timestamp_ms) for one in _ancestors(table, head)]
+    return [(ancestor.snapshot_id, ancestor.timestamp_ms) for ancestor in _ancestors(table, head)]
 
 
 def _register_table(call: Call) -> Rows:
@@ -134,9 +134,9 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
         if (at := options.get(f"{bound}-timestamp")) is not None:
             latest = number_of(f"{bound}-timestamp", at)
             until = (
-                one.snapshot_id
-                for one in _ancestors(table, table.metadata.current_snapshot_id)
-                if one.timestamp_ms <= latest
+                ancestor.snapshot_id
+                for ancestor in _ancestors(table, table.metadata.current_snapshot_id)
+                if ancestor.timestamp_ms <= latest
             )
             found = next(until, None)
             if found is None and bound == "end":
@@ -160,7 +160,7 @@ def _keys_of_updates(call: Call, table: Table) -> list[str]:
             "snapshot, and net_changes has none: leave one out"
         )
     keys = list(given or sorted(table.schema().identifier_field_names()))
-    own = [one.name for one in table.schema().fields]
+    own = [field.name for field in table.schema().fields]
     unknown = [one for one in keys if one not in own]
     if unknown or not keys:
         raise InvalidInputError(

@@ -190,7 +190,7 @@ class StagedTableAnswers(WritableTableAnswers):
 
     def abandon(self, _told: Arguments, _thing: object) -> None:
         """The statement failed: its files go."""
-        self.storage.delete([one.file_path for one in self._files])
+        self.storage.delete([file.file_path for file in self._files])
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON. Nothing is to be read."""

@@ -158,7 +158,7 @@ def _source(call: Call) -> Source:
             f"{location}, and Spark {'reads' if differing[0] in read else 'does not read'} it: "
             f"{name} is not what its folder holds"
         )
-    columns = next((list(one) for one in texts.values()), [])
+    columns = next((list(text) for text in texts.values()), [])
     return Source(name, location, rows, columns, len(texts))
 
 

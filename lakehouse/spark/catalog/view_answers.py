@@ -63,7 +63,7 @@ class ViewAnswers:
 
     def views(self, told: Arguments, _thing: object) -> list[str]:
         """Names in a namespace."""
-        return [one.name for one in self._lake.catalog.views.names(tuple(told["namespace"]))]
+        return [name.name for name in self._lake.catalog.views.names(tuple(told["namespace"]))]
 
     def view_exists(self, told: Arguments, _thing: object) -> bool:
         """Whether there is one."""
@@ -183,11 +183,11 @@ def _with_column_names(view: View) -> str:
     Spark finds the columns of a SELECT by the names that they had when the view was made, which
     nobody kept.
     """
-    sql, names = view.sql(SPARK), [one.name for one in view.schema().fields]
+    sql, names = view.sql(SPARK), [field.name for field in view.schema().fields]
     found = output_names(sql, SPARK)
-    if found is not None and [one.lower() for one in found] == [one.lower() for one in names]:
+    if found is not None and [one.lower() for one in found] == [name.lower() for name in names]:
         return sql
-    aliases = ", ".join(quoted(one) for one in names)
+    aliases = ", ".join(quoted(name) for name in names)
     return f"SELECT * FROM ({sql}) AS v ({aliases})"
 
 

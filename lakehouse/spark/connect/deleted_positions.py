@@ -77,18 +77,19 @@ def deletes_of(
         for one in found
         if one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
     )
-    for one in positions:
-        if one.file_format != "parquet":
+    for position in positions:
+        if position.file_format != "parquet":
             raise UnsupportedFeatureError(
-                f"position deletes {one.file_path} are {one.file_format}; only parquet is read",
-                file=one.file_path,
+                f"position deletes {position.file_path} are {position.file_format}; only parquet "
+                "is read",
+                file=position.file_path,
             )
     return SnapshotDeletes(positions, vectors, equality)
 
 
 def has_equality_deletes(task: FileScanTask) -> bool:
     """Whether some delete of the task compares column values."""
-    return any(one.content == CONTENT_EQUALITY_DELETES for one in task.deletes)
+    return any(delete.content == CONTENT_EQUALITY_DELETES for delete in task.deletes)
 
 
 def untouched_files(plan: ScanPlan) -> pa.Table:
@@ -151,14 +152,14 @@ def _vector_positions(
     spark: SparkSession, vectors: tuple[DataFile, ...], storage: Storage
 ) -> DataFrame:
     """Decoded here when they are few, by the workers when they are many."""
-    if sum(one.record_count for one in vectors) <= _FEW:
+    if sum(vector.record_count for vector in vectors) <= _FEW:
         return spark.createDataFrame(
             pa.Table.from_batches(
-                [b for one in vectors for b in _decoded(one, storage)], schema=_ROWS
+                [b for vector in vectors for b in _decoded(vector, storage)], schema=_ROWS
             )
         )
     records = pa.table(
-        {"record": pa.array([orjson.dumps(one.to_record()) for one in vectors], pa.binary())}
+        {"record": pa.array([orjson.dumps(vector.to_record()) for vector in vectors], pa.binary())}
     )
     return map_batches(
         spark.createDataFrame(records),

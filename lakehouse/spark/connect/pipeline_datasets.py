@@ -168,7 +168,7 @@ def main(spec_path: str) -> None:
         )
         registry = _Registry(spark, spec, graph)
         register_definitions(path, registry, spec, spark, graph)
-        found = [asdict(one) for one in registry.datasets()]
+        found = [asdict(dataset) for dataset in registry.datasets()]
     finally:
         spark.stop()
     sys.stdout.write("\n" + json.dumps(found) + "\n")

@@ -57,7 +57,7 @@ def read_remotely(
             column=beyond[0],
         )
     unsafe = misleading_columns(schema, request.metadata)
-    aliases = {one.field_id: _alias(one) for one in schema.fields if one.name in unsafe}
+    aliases = {field.field_id: _alias(field) for field in schema.fields if field.name in unsafe}
     physical = _physical_schema(schema, aliases)
     plan = plan_scan(request, storage)
     parquet_only(name, plan)
@@ -101,7 +101,7 @@ def _physical_schema(schema: Schema, aliases: dict[int, str]) -> SparkStruct:
 
 def _shown(physical: DataFrame, schema: Schema, aliases: dict[int, str]) -> DataFrame:
     """The columns under the names and types that users know."""
-    if not aliases and not any(isinstance(one.field_type, UUIDType) for one in schema.fields):
+    if not aliases and not any(isinstance(field.field_type, UUIDType) for field in schema.fields):
         return physical
     columns: list[Column] = []
     for field in schema.fields:

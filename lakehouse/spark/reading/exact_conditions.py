@@ -73,7 +73,7 @@ def _condition(node: Node, schema: Schema) -> BooleanExpression | None:
     if operation in ("ALWAYS_TRUE", "ALWAYS_FALSE"):
         return AlwaysTrue() if operation == "ALWAYS_TRUE" else AlwaysFalse()
     if operation in ("AND", "OR", "NOT"):
-        inside = [_condition(one, schema) for one in arguments]
+        inside = [_condition(argument, schema) for argument in arguments]
         known = [one for one in inside if one is not None]
         if len(known) != len(inside):
             return None
@@ -99,7 +99,7 @@ def _compared(
     operation: str, name: str, kind: IcebergType, others: Sequence[Node]
 ) -> BooleanExpression | None:
     literals = [_literal(one, kind) for one in others]
-    values = [one for one in literals if one is not None]
+    values = [literal for literal in literals if literal is not None]
     if len(values) != len(others) or not values:
         return None
     if operation in _COMPARED and len(values) == 1:
@@ -118,7 +118,7 @@ def _build(make: Callable[..., BooleanExpression], name: str, value: object) -> 
 def _column(node: Node, schema: Schema) -> tuple[str, IcebergType] | None:
     """A column outside structs: a null struct nulls its fields, a case that is left out."""
     path = node.get("column")
-    if path is None or len(path) != 1 or path[0] not in {one.name for one in schema.fields}:
+    if path is None or len(path) != 1 or path[0] not in {field.name for field in schema.fields}:
         return None
     return path[0], schema.find_type(path[0])
 

@@ -45,15 +45,15 @@ def file_answer(plan: ScanPlan, columns: Collection[str], metadata: TableMetadat
     tasks = list(plan.tasks)
     specs, types = metadata.specs(), types_of(metadata)
     details = [_details(task, specs, types, wanted=wanted) for task in tasks]
-    deletes = [one for task in tasks for one in task.deletes]
+    deletes = [delete for task in tasks for delete in task.deletes]
     files = sized([task.data_file for task in tasks])
     told = {
         "deletes": bool(deletes),
         "delete_files": any(
-            one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
-            for one in deletes
+            delete.content != CONTENT_EQUALITY_DELETES and not delete.is_deletion_vector
+            for delete in deletes
         ),
-        "for_workers": any(one.content == CONTENT_EQUALITY_DELETES for one in deletes)
+        "for_workers": any(delete.content == CONTENT_EQUALITY_DELETES for delete in deletes)
         or may_lack_ids(files.column(0), metadata),
     }
     return _text(files, details, told)
@@ -108,9 +108,9 @@ def sized(files: Iterable[DataFile]) -> pa.Table:
     files = list(files)
     return pa.table(
         {
-            "file_path": pa.array([one.file_path for one in files], pa.string()),
-            "file_size_in_bytes": pa.array([one.file_size_in_bytes for one in files], pa.int64()),
-            "record_count": pa.array([one.record_count for one in files], pa.int64()),
+            "file_path": pa.array([file.file_path for file in files], pa.string()),
+            "file_size_in_bytes": pa.array([file.file_size_in_bytes for file in files], pa.int64()),
+            "record_count": pa.array([file.record_count for file in files], pa.int64()),
         }
     )
 
@@ -124,7 +124,7 @@ def _details(
 ) -> str:
     told: dict[str, Any] = {}
     if task.deletes:
-        told["deletes"] = [_delete(one) for one in task.deletes]
+        told["deletes"] = [_delete(delete) for delete in task.deletes]
     if wanted:
         file = task.data_file
         values = zip(specs[file.spec_id].fields, file.partition, strict=True)

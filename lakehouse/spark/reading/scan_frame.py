@@ -76,7 +76,7 @@ def needed_columns(schema: Schema, request: ScanRequest, where: Bound) -> Schema
         return schema
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     named = {field.name for field in projected.fields}
-    named |= {one.path[0] for one in columns(where)}
+    named |= {column.path[0] for column in columns(where)}
     return Schema(
         *(field for field in schema.fields if field.name in named), schema_id=schema.schema_id
     )

@@ -104,7 +104,7 @@ class TableAnswers(Answers):
 
         Over all rows, or those of the files that `filters` choose, if these are whole files.
         """
-        fields = {one.name: one for one in self.schema.fields}
+        fields = {field.name: field for field in self.schema.fields}
         asked = [Aggregate(function, fields.get(name)) for function, name in told["asked"]]
         if self.condition("[]") != TRUE or not all(one.may_be_told for one in asked):
             return None

@@ -131,8 +131,8 @@ def total_rows(snapshot: Snapshot | None) -> int:
 
 def partition_terms(spec: PartitionSpec, schema: Schema) -> list[dict[str, Any]]:
     """Partition fields as Spark's transforms; fields without a column here are left out."""
-    terms = [partition_term(one, schema) for one in spec.fields]
-    return [one for one in terms if one is not None]
+    terms = [partition_term(field, schema) for field in spec.fields]
+    return [term for term in terms if term is not None]
 
 
 def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
@@ -143,7 +143,7 @@ def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
     two widths.
     """
     spec = metadata.spec()
-    fields = [one for one in spec.fields if not isinstance(one.transform, VoidTransform)]
+    fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     for field in fields:
         path = field_path(schema, field.source_id)
         if path is None or len(path) > 1 or isinstance(field.transform, TruncateTransform):
@@ -152,8 +152,8 @@ def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
             return None
     if not fields:
         return None
-    known = {one.name: one for one in partition_type(metadata).fields}
-    row = sp.StructType([known[one.name] for one in fields])
+    known = {field.name: field for field in partition_type(metadata).fields}
+    row = sp.StructType([known[field.name] for field in fields])
     return {"spec": spec.spec_id, "type": row.json()}
 
 
@@ -168,7 +168,7 @@ def partition_type(metadata: TableMetadata) -> sp.StructType:
                 continue
             kind = field.transform.result_type(source.field_type)
             fields[field.field_id] = sp.StructField(field.name, shown_type(kind, field.name))
-    return sp.StructType([fields[one] for one in sorted(fields)])
+    return sp.StructType([fields[field] for field in sorted(fields)])
 
 
 def _nested(schema: Schema) -> Sequence[Any]:
@@ -226,9 +226,11 @@ def _distinct(metadata: TableMetadata, snapshot: Snapshot | None, schema: Schema
 
 def _metadata_columns(metadata: TableMetadata, *, by_workers: bool) -> list[dict[str, Any]]:
     found = [
-        _metadata_column(one.name, shown_type(one.field_type, one.name), required=one.required)
-        for one in METADATA_COLUMNS.values()
-        if metadata.format_version >= 3 or one.name not in (ROW_ID, LAST_UPDATED)
+        _metadata_column(
+            column.name, shown_type(column.field_type, column.name), required=column.required
+        )
+        for column in METADATA_COLUMNS.values()
+        if metadata.format_version >= 3 or column.name not in (ROW_ID, LAST_UPDATED)
     ]
     found.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
     if not by_workers:

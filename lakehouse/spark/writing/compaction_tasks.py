@@ -69,12 +69,12 @@ class SparkExecutor:
         frame = self._spark.range(0, len(work), 1, len(work))
         packed = map_batches(
             frame,
-            _packer([work[one] for one in positions], storage.properties),
+            _packer([work[position] for position in positions], storage.properties),
             "number long, record binary",
         )
         with unmarking():
             rows = packed.toArrow()
-        files: dict[int, list[DataFile]] = {one: [] for one in positions}
+        files: dict[int, list[DataFile]] = {position: [] for position in positions}
         for number, record in zip(
             rows["number"].to_pylist(), rows["record"].to_pylist(), strict=True
         ):

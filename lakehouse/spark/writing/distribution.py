@@ -73,7 +73,7 @@ def usable_fields(
     fields: Iterable[PartitionField], schema: Schema, given: StructType
 ) -> list[PartitionField]:
     """The partition fields that separate rows of the given columns."""
-    return [one for one in fields if _usable(one, schema, given)]
+    return [field for field in fields if _usable(field, schema, given)]
 
 
 def _usable(field: PartitionField | SortField, schema: Schema, given: StructType) -> bool:

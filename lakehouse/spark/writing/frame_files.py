@@ -99,7 +99,7 @@ def _writer(request: WriteRequest, properties: Mapping[str, str]) -> Callable[[B
             storage = storage_for(request.location, properties)
             rows = stored_batches(batches, request)
             files = write_all(rows, request, storage, task=task_name())
-        records = [orjson.dumps(one.to_record()) for one in files]
+        records = [orjson.dumps(file.to_record()) for file in files]
         yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
 
     return write

@@ -59,13 +59,13 @@ class GivenColumns:
         wanted = shown_schema(request.schema)
         terms = [*order["clustering"], *(one["term"] for one in order["ordering"])]
         terms += [one["term"] for one in order["ordered_distribution"]]
-        if not all(self._has(one["column"], wanted) for one in terms):
+        if not all(self._has(term["column"], wanted) for term in terms):
             order = {**AS_THEY_COME}
         return {**order, "wanted": wanted.json()}
 
     def _has(self, column: str, wanted: sp.StructType) -> bool:
         name = column.partition(".")[0]
-        types = {one.name: one.dataType for one in self.given.fields}
+        types = {field.name: field.dataType for field in self.given.fields}
         return name in types and types[name] == wanted[name].dataType
 
 
@@ -97,14 +97,14 @@ class _Merge:
     folds: bool
 
     def fields(self, path: list[str], there: sp.StructType, given: sp.StructType) -> None:
-        known = {self._name(one.name): one for one in there.fields}
-        for one in given.fields:
-            found = known.get(self._name(one.name))
+        known = {self._name(field.name): field for field in there.fields}
+        for field in given.fields:
+            found = known.get(self._name(field.name))
             if found is None:
-                column = to_iceberg_schema(sp.StructType([_optional(one)])).fields[0]
-                self.update.add_column([*path, one.name], column.field_type, doc=column.doc)
+                column = to_iceberg_schema(sp.StructType([_optional(field)])).fields[0]
+                self.update.add_column([*path, field.name], column.field_type, doc=column.doc)
             else:
-                self.types([*path, found.name], found.dataType, one.dataType)
+                self.types([*path, found.name], found.dataType, field.dataType)
 
     def types(self, path: list[str], there: sp.DataType, given: sp.DataType) -> None:
         if isinstance(there, sp.StructType) and isinstance(given, sp.StructType):

@@ -78,7 +78,9 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
     java = java_object(frame.sparkSession, "FrameWriter")
     rows = frame.select(*_columns(frame, request))
     fields = usable_fields(request.spec.fields, request.schema, rows.schema)
-    columns = [transform_column(one.transform, request.schema, one.source_id) for one in fields]
+    columns = [
+        transform_column(field.transform, request.schema, field.source_id) for field in fields
+    ]
     mode = TableProperties(request.properties).distribution_mode
     if mode == "hash" and columns:
         keys = rows.select(*columns)._jdf

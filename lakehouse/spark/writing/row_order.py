@@ -43,12 +43,12 @@ def row_order(request: WriteRequest, mode: str | None = None) -> dict[str, Any]:
     chosen = mode or properties.distribution_mode
     partition = [
         term
-        for term in (_shuffled(one, request.schema) for one in request.spec.fields)
+        for term in (_shuffled(field, request.schema) for field in request.spec.fields)
         if term is not None
     ]
     sort = [
         term
-        for term in (_sort_term(one, request.schema) for one in request.sort_order.fields)
+        for term in (_sort_term(field, request.schema) for field in request.sort_order.fields)
         if term is not None
     ]
     by_partition = [_ordered(one) for one in partition]

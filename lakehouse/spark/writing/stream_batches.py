@@ -192,7 +192,7 @@ def _keys(table: Table, told: Arguments, *, updates: bool) -> Sequence[str]:
         )
     given = {one["name"] for one in json.loads(told["columns"])["fields"]}
     for key in keys:
-        if key not in given or all(one.name != key for one in schema.fields):
+        if key not in given or all(field.name != key for field in schema.fields):
             raise InvalidInputError(
                 f"{table.name}: rows are to replace others by {key!r}, which is no column of both "
                 "the stream and the table",
@@ -211,7 +211,7 @@ def _upsert(
             write.files += files
             if write.replayed() is not None:
                 return
-            named = [one for one in table.schema().fields if one.name in keys]
+            named = [field for field in table.schema().fields if field.name in keys]
             with held_rows(
                 _rows(table, files, Schema(*named)),
                 table.name,
@@ -241,7 +241,7 @@ def _upsert(
 def _rows(table: Table, files: Sequence[DataFile], columns: Schema) -> pa.RecordBatchReader:
     """Columns of files that are not committed yet."""
     reader = RowReader(ReadRequest.of(table.metadata, columns), table.storage)
-    batches = reader.read([FileScanTask.whole(one) for one in files])
+    batches = reader.read([FileScanTask.whole(file) for file in files])
     return pa.RecordBatchReader.from_batches(schema_to_arrow(columns), batches)
 
 

@@ -66,4 +66,4 @@ class TaskFiles:
             files = ToldFiles(self._request)
             self._storage.delete([files.location(json.loads(one)) for one in told])
         else:
-            self._storage.delete([one.file_path for one in self.data_files(told)])
+            self._storage.delete([file.file_path for file in self.data_files(told)])

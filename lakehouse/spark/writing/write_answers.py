@@ -155,7 +155,9 @@ def check_unchanged_since(
     since, head = options.validate_from, rows.snapshot_id
     if since is None or since == head:
         return
-    if head is None or all(one.snapshot_id != since for one in rows.metadata.ancestors(head)):
+    if head is None or all(
+        ancestor.snapshot_id != since for ancestor in rows.metadata.ancestors(head)
+    ):
         raise InvalidInputError(
             f"{rows.table}: validate-from-snapshot-id={since} is no ancestor of {branch}",
             table=rows.table,

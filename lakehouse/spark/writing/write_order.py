@@ -67,7 +67,7 @@ def obstacle(spark: SparkSession, request: WriteRequest, storage: Storage) -> st
     options = ParquetOptions.from_properties(request.properties)
     if options.codec not in _CODECS or (options.level is not None and options.codec != "zstd"):
         return f"Spark's Parquet has no {options.codec} codec with such a level"
-    foreign = [one.name for one in request.schema.fields if is_foreign(one.field_type)]
+    foreign = [field.name for field in request.schema.fields if is_foreign(field.field_type)]
     return f"Spark's Parquet cannot write {', '.join(foreign)}" if foreign else None
 
 
@@ -194,7 +194,7 @@ def _key(field: PartitionField, schema: Schema) -> dict[str, Any]:
 
 
 def _ordinals(struct: ice.StructType, names: Sequence[str]) -> list[int]:
-    position = [one.name for one in struct.fields].index(names[0])
+    position = [field.name for field in struct.fields].index(names[0])
     kind = struct.fields[position].field_type
     below = _ordinals(kind, names[1:]) if isinstance(kind, ice.StructType) and names[1:] else []
     return [position, *below]

@@ -195,8 +195,8 @@ def object_value(fields: Mapping[str, bytes], names: Names) -> bytes:
 def array_value(values: Sequence[bytes]) -> bytes:
     """An array of values that are already encoded."""
     ends = [0]
-    for one in values:
-        ends.append(ends[-1] + len(one))
+    for value in values:
+        ends.append(ends[-1] + len(value))
     width, large = _width(ends[-1]), len(values) >= _LARGE
     head = bytes([_ARRAY | (width - 1) << 2 | large << 4])
     count = len(values).to_bytes(4 if large else 1, "little")
