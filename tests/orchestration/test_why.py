@@ -20,6 +20,7 @@ from rich.console import Console
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.ingestion.audit import CheckOutcome
+from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
@@ -259,6 +260,29 @@ def test_some_rows_of_each_table_on_the_way_are_shown(chain: Any) -> None:
     for row in steps[-1]["sample"]:
         assert row_text(row) in shown
     assert not any(one["sample"] for one in plain.to_dict()["steps"])
+
+
+def test_lines_of_the_day_that_became_no_row_are_named(chain: Any) -> None:
+    lake, derived, _ = chain
+    day = dt.date(2013, 1, 2)
+    places = [("b.jsonl", 9, day), ("b.jsonl", 3, day), ("a.jsonl", 7, day + dt.timedelta(1))]
+    places += [("c.jsonl", None, day), ("b.jsonl", 11, None)]
+    rejects = [
+        {"landing_file": file, "landing_line": line, "event_day": day, "reason": "not JSON"}
+        for file, line, day in places
+    ]
+    quarantine = lake.create_table("raw.a_quarantine", REJECTS_SCHEMA)
+    quarantine.append(pa.Table.from_pylist(rejects, REJECTS_SCHEMA))
+    found = asked(lake, derived, "marts.a", WHERE)
+    assert found.quarantined == {"raw.a_quarantine": {"not JSON": 3}}
+    assert found.to_dict()["quarantined_lines"] == [
+        {"table": "raw.a_quarantine", "file": "b.jsonl", "lines": [3, 9]},
+        {"table": "raw.a_quarantine", "file": "c.jsonl", "lines": []},
+    ]
+    console = Console(width=100, file=io.StringIO())
+    console.print(found)
+    shown = console.file.getvalue().partition("and so in no row")[2]
+    assert re.search(r"b\.jsonl +2 +3, 9", shown), shown
 
 
 def test_the_greatest_value_has_its_witnesses(chain: Any) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression, In
 from pyiceberg.schema import Schema
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table as Lines
 from rich.text import Text
 from sqlglot import exp
@@ -143,6 +143,8 @@ class Why:
         origin: the rows, and what they come from.
         lines: (raw table, landing file) -> lines, sorted.
         quarantined: quarantine table -> reason -> lines of the same days that became no row.
+        rejects: (quarantine table, landing file) -> these lines, sorted; none where the file as a
+            whole has the problem.
         equal: whether the tables, computed again from these lines alone, have the same rows; None:
             it could not be tried.
         difference: how it is not so, or why it could not be tried.
@@ -155,6 +157,7 @@ class Why:
     origin: Origin
     lines: Mapping[tuple[str, str], tuple[int, ...]]
     quarantined: Mapping[str, Mapping[str, int]]
+    rejects: Mapping[tuple[str, str], tuple[int, ...]]
     equal: bool | None
     difference: str = ""
     checks: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
@@ -181,11 +184,9 @@ class Why:
                 }
                 for one in self.origin.all()
             ],
-            "lines": [
-                {"table": table, "file": file, "lines": list(lines)}
-                for (table, file), lines in self.lines.items()
-            ],
+            "lines": _listed(self.lines),
             "quarantined": {name: dict(reasons) for name, reasons in self.quarantined.items()},
+            "quarantined_lines": _listed(self.rejects),
             "proved": self.equal,
             "difference": self.difference,
         }
@@ -200,18 +201,13 @@ class Why:
         yield Text("")
         yield from _told(self.origin, self.checks, self.sample)
         yield Text("")
-        files = Lines(
-            "landing file", "lines", "which", box=None, pad_edge=False, header_style="bold"
-        )
-        for (_, file), lines in list(self.lines.items())[:_SHOWN_FILES]:
-            files.add_row(file, f"{len(lines):,}", _ranges(lines))
-        if self.lines:
-            yield files
-        if len(self.lines) > _SHOWN_FILES:
-            yield Text(f"and {len(self.lines) - _SHOWN_FILES:,} more files (--json has them all)")
+        yield from _files(self.lines)
         for name, reasons in self.quarantined.items():
-            told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-            yield Text(f"of the same days in {name}, and so in no row: {told}")
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+            yield Text(f"of the same days in {name}, and so in no row: {counts}")
+            yield from _files(
+                {place: self.rejects[place] for place in self.rejects if place[0] == name}
+            )
         yield Text(self.verdict(), style="green" if self.equal else "red")
 
     def verdict(self) -> str:
@@ -416,7 +412,8 @@ def explained_rows(
 
 def _answer(lake: Lakehouse, where: str, column: str | None, origin: Origin) -> Why:
     equal, difference = _compared(origin, column)
-    return Why(where, column, origin, _lines(origin), _quarantined(lake, origin), equal, difference)
+    quarantined, rejects = _quarantined(lake, origin)
+    return Why(where, column, origin, _lines(origin), quarantined, rejects, equal, difference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1029,18 +1026,43 @@ def _lines(origin: Origin) -> dict[tuple[str, str], tuple[int, ...]]:
     return {place: tuple(sorted(found[place])) for place in sorted(found)}
 
 
-def _quarantined(lake: Lakehouse, origin: Origin) -> dict[str, dict[str, int]]:
-    """Lines of the same days that became no row: by reason."""
+def _quarantined(
+    lake: Lakehouse, origin: Origin
+) -> tuple[dict[str, dict[str, int]], dict[tuple[str, str], tuple[int, ...]]]:
+    """Lines of the same days that became no row: by reason, and by file."""
     days: dict[str, set[date]] = {}
     for one in origin.all():
         if one.landed and EVENT_TS in one.rows.column_names:
             found = one.rows[EVENT_TS].cast(pa.date32(), safe=False).unique().to_pylist()
             days.setdefault(f"{one.table}{_QUARANTINE}", set()).update(found)
-    result: dict[str, dict[str, int]] = {}
-    for name, some in days.items():
-        if lake.table_exists(name):
-            asked = In(term="event_day", literals=some)
-            reasons = lake.load_table(name).scan(asked, ["reason"]).to_arrow()["reason"]
-            counts = Counter(reasons.to_pylist())
-            result |= {name: dict(counts.most_common())} if counts else {}
-    return result
+    reasons: dict[str, dict[str, int]] = {}
+    places: dict[tuple[str, str], list[int]] = {}
+    for name, literals in days.items():
+        if not lake.table_exists(name):
+            continue
+        columns = ["reason", LANDING_FILE, LANDING_LINE]
+        of_days = In(term="event_day", literals=literals)
+        rejects = lake.load_table(name).scan(of_days, columns).to_arrow()
+        if rejects.num_rows:
+            reasons[name] = dict(Counter(rejects["reason"].to_pylist()).most_common())
+        for file, line in zip(*(rejects[place].to_pylist() for place in columns[1:]), strict=True):
+            places.setdefault((name, file), []).extend(() if line is None else (line,))
+    return reasons, {place: tuple(sorted(places[place])) for place in sorted(places)}
+
+
+def _listed(places: Mapping[tuple[str, str], Sequence[int]]) -> list[dict[str, object]]:
+    return [
+        {"table": table, "file": file, "lines": list(lines)}
+        for (table, file), lines in places.items()
+    ]
+
+
+def _files(places: Mapping[tuple[str, str], Sequence[int]]) -> Iterator[RenderableType]:
+    """Landing files with their lines, the first ones."""
+    files = Lines("landing file", "lines", "which", box=None, pad_edge=False, header_style="bold")
+    for (_, file), lines in list(places.items())[:_SHOWN_FILES]:
+        files.add_row(file, f"{len(lines):,}", _ranges(lines))
+    if places:
+        yield files
+    if len(places) > _SHOWN_FILES:
+        yield Text(f"and {len(places) - _SHOWN_FILES:,} more files (--json has them all)")
