@@ -250,6 +250,10 @@ def forget(
     line: Annotated[
         list[int] | None, typer.Option("--line", min=1, help="Of the file; repeatable. Else all.")
     ] = None,
+    backup: Annotated[
+        list[str] | None,
+        typer.Option("--backup", help="Folder of backups to search for the rows; repeatable."),
+    ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Do it. Rows and snapshots cannot be brought back.")
     ] = False,
@@ -266,13 +270,13 @@ def forget(
         raise InvalidInputError("--line is of a landing file: name it with --file")
     # a branch of the lake would hide the rows of main
     lake = session.shared_lake
+    module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
     if file is None:
-        module: Any = load_module("lakehouse.orchestration.lineage.forget", "dagster")
         forgetting = module.forget(lake, where, tables or (), apply=apply)
     else:
-        module = load_module("lakehouse.orchestration.lineage.forget_lines", "dagster")
-        forgetting = module.forget_lines(lake, file, line or (), tables or (), apply=apply)
-    session.report(forgetting)
+        of_lines: Any = load_module("lakehouse.orchestration.lineage.forget_lines", "dagster")
+        forgetting = of_lines.forget_lines(lake, file, line or (), tables or (), apply=apply)
+    session.report(module.with_backups(lake, forgetting, backup or ()))
     if forgetting.left or forgetting.unreachable:
         raise typer.Exit(1)
 

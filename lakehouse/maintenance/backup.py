@@ -852,6 +852,33 @@ def _prune(storage: Storage, folder: str, keep: int) -> tuple[list[int], int]:
     return gone, freed
 
 
+def backed_up_files(
+    folder: str, properties: Mapping[str, str]
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Files that the backups in a folder need, metadata of tables and views apart.
+
+    Args:
+        folder: where the backups are.
+        properties: of a catalog, for the storage.
+
+    Returns:
+        Canonical location -> where the folder has it, and the numbers of the backups that need it.
+
+    Raises:
+        NotFoundError: there is no backup.
+        CorruptMetadataError: one is damaged.
+    """
+    storage = storage_for(folder, properties)
+    needed: dict[str, list[int]] = {}
+    for number in _numbers(storage, folder) or (0,):  # of none it is told as of `restore`
+        for location in _Record.read_at(storage, folder, number).files:
+            needed.setdefault(location, []).append(number)
+    return {
+        location: (_stored(folder, location), tuple(numbers))
+        for location, numbers in needed.items()
+    }
+
+
 def _numbers(storage: Storage, folder: str, room: str = _RECORDS) -> list[int]:
     """The numbers of the backups, oldest first."""
     names = (_NUMBERED.match(basename(one.location)) for one in storage.list(join(folder, room)))

@@ -18,10 +18,12 @@ from lakehouse.cli import app
 from lakehouse.errors import InvalidInputError, MaintenanceRefusedError, NotFoundError
 from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
 from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.backup import backup, restore
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import RefreshState
-from lakehouse.orchestration.lineage.forget import FORGOTTEN, Forgetting
+from lakehouse.orchestration.lineage.forget import FORGOTTEN, Forgetting, with_backups
+from lakehouse.orchestration.lineage.forget import forgotten as by_value
 from lakehouse.orchestration.lineage.forget_lines import forget_lines, forgotten_lines
 from lakehouse.orchestration.lineage.value_traces import LandedLines
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE
@@ -202,6 +204,47 @@ def test_questions_that_cannot_be_asked(people: Any, monkeypatch: Any, tmp_path:
         forget_lines(lake, FILE)
 
 
+@pytest.mark.parametrize("by_line", [False, True], ids=["by value", "by line"])
+def test_backups_that_hold_the_rows_are_named(tmp_path: Path, by_line: bool) -> None:
+    """Which ones: each is restored, and its rows are counted."""
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    table, folder = lake.create_table("raw.p", PEOPLE), (tmp_path / "kept").as_uri()
+    lake.create_table("raw.others", PEOPLE).append(person("Ann Karlsson", 1))
+
+    def found(*, apply: bool = False) -> Forgetting:
+        if by_line:
+            forgetting = forgotten(lake, {}, FILE, 2, apply=apply)
+        else:
+            forgetting = by_value(lake, {}, "name = 'Ann Karlsson'", ["raw.p"], apply=apply)
+        return with_backups(lake, forgetting, [folder])
+
+    table.append(person("Berta Nilsson", 1))
+    with pytest.raises(NotFoundError, match="has no backup at all"):
+        found()
+    backup(lake.catalog, folder)
+    for name, line in (("Ann Karlsson", 2), ("Carl Andersson", 3)):
+        table.append(person(name, line))
+        backup(lake.catalog, folder)
+    assert found().backups == found(apply=True).backups == {folder: (2, 3)}
+    backup(lake.catalog, folder)
+    assert found().backups == {folder: (2, 3)}
+    holding = []
+    for number in range(1, 5):
+        copy = lh.load_catalog((tmp_path / f"copy{number}").as_uri())
+        restore(copy.catalog, folder, number=number)
+        if copy.load_table("raw.p").scan(where="landing_line = 2").count():
+            holding.append(number)
+    assert holding == [2, 3]
+    backup(lake.catalog, folder, keep=1)
+    assert found().backups == {folder: ()}
+    assert f"none of {folder}" in dict(found().facts()).values()
+
+
+def person(name: str, line: int) -> pa.Table:
+    row = {"name": name, "city": "Lund", "landing_file": FILE, "landing_line": line}
+    return pa.Table.from_pylist([row], PEOPLE)
+
+
 def test_the_command(people: Any, monkeypatch: Any, tmp_path: Path) -> None:
     lake, _ = people
     monkeypatch.chdir(tmp_path)
@@ -213,6 +256,10 @@ def test_the_command(people: Any, monkeypatch: Any, tmp_path: Path) -> None:
     told = run.invoke(app, [*command, "--file", FILE, "--line", "1"])
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["landing"] == {FILE: [1]}
+    folder = (tmp_path / "kept").as_uri()
+    backup(lake.catalog, folder)
+    told = run.invoke(app, [*command, "--where", "name = 'nobody'", "--backup", folder])
+    assert json.loads(told.stdout)["backups"] == {folder: []}
 
 
 @pytest.mark.parametrize(

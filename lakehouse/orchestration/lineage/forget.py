@@ -41,6 +41,7 @@ from lakehouse.expressions.sql.sql_grammar import parsed
 from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import REST_DOC
 from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.backup import backed_up_files
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
@@ -56,6 +57,8 @@ from lakehouse.orchestration.lineage.undo_by_rows import Inverse
 from lakehouse.orchestration.lineage.value_traces import LONG_TEXT, Key, LandedLines, Traces
 from lakehouse.orchestration.lineage.why import Model, tables_at
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.location import canonical, is_within
+from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table import Table
 
 FORGOTTEN = f"{NAMESPACE}.forgotten"
@@ -123,6 +126,7 @@ class Forgetting(Report):
         searched: files that were searched for the value, after it was done.
         left: file -> what of it holds the value still; of files that a snapshot reaches.
         unreachable: the same, of files that nothing reaches.
+        backups: folder that was looked at -> numbers of its backups that hold rows of the tables.
     """
 
     column: str
@@ -134,6 +138,7 @@ class Forgetting(Report):
     searched: int = 0
     left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unreachable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    backups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def landing(self) -> dict[str, int]:
@@ -161,9 +166,12 @@ class Forgetting(Report):
             yield "of them with the value", len(self.left) + len(self.unreachable)
         if self.landing:
             yield "landing files with the lines", len(self.landing)
+        for folder, numbers in self.backups.items():
+            yield "backups with the rows", f"{', '.join(map(str, numbers)) or 'none'} of {folder}"
+        backups = "" if self.backups else "backups (--backup FOLDER), "
         yield (
             "not looked at",
-            "backups, copies of the tables elsewhere, reports of scans, and the logs of runs",
+            f"{backups}copies of the tables elsewhere, reports of scans, and the logs of runs",
         )
 
     def detail(self) -> RenderableType:
@@ -204,6 +212,7 @@ class Forgetting(Report):
             "files_searched": self.searched,
             "left": {file: list(found) for file, found in self.left.items()},
             "unreachable": {file: list(found) for file, found in self.unreachable.items()},
+            "backups": {folder: list(numbers) for folder, numbers in self.backups.items()},
         }
 
 
@@ -320,6 +329,40 @@ def carried_out(lake: Lakehouse, found: Forgetting, key: Key) -> Forgetting:
     done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
     _recorded(lake, done)
     return done
+
+
+def with_backups(lake: Lakehouse, found: Forgetting, folders: Sequence[str]) -> Forgetting:
+    """The same, with the backups that hold the rows: all of their files are searched.
+
+    Of landing lines rows are looked for alone, so those of tables that keep file and line.
+
+    Raises:
+        NotFoundError: a folder without a backup. LakehouseError: a file cannot be searched.
+    """
+    held = {}
+    for folder in folders:
+        files = backed_up_files(folder, lake.catalog.properties)
+        storage, keys = storage_for(folder, lake.catalog.properties), LocationKeys()
+        numbers = set[int]()
+        for one in found.tables:
+            table = lake.load_table(one.name)
+            own = [canonical(place) for place in OwnFolders(table.catalog, table.metadata).folders]
+            key = one.key if one.lines is None else replace(one.key, values=())
+            clean: set[str] = set()
+            traces = Traces(key, storage, table.metadata, _texts(table), clean, one.lines)
+            named = {
+                keys.key(location): location
+                for location in files
+                if any(is_within(location, place) for place in own)
+            }
+            for name, location in sorted(named.items(), key=_tells_of_others):
+                place, needed_by = files[location]
+                if traces.of(place):
+                    numbers.update(needed_by)
+                else:
+                    clean.add(name)
+        held[folder] = tuple(sorted(numbers))
+    return replace(found, backups=held)
 
 
 def _names(
