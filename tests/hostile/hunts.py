@@ -66,7 +66,7 @@ HUNTS = {
     "audited": Hunt(audited_assets.round_of, 60, audited_assets.MUTANTS),
     "derived": Hunt(redefinitions.derived_round, 60, redefinitions.OF_DERIVED),
     "followed": Hunt(followed_tables.round_of, 60, followed_tables.MUTANTS, histories=8),
-    "replayed": Hunt(replayed_tables.round_of, 20, replayed_tables.MUTANTS, histories=8),
+    "replayed": Hunt(replayed_tables.round_of, 30, replayed_tables.MUTANTS, histories=8),
     "sources": Hunt(redefinitions.source_round, 60, redefinitions.OF_SOURCES, spark=True),
     "caches": Hunt(spark_sessions.cached_round, 40, spark_sessions.OF_CACHES, spark=True),
     "options": Hunt(spark_sessions.written_round, 40, spark_sessions.OF_OPTIONS, spark=True),

@@ -228,8 +228,8 @@ OF_SOURCES = [
     Mutant(
         "11: the changed type of a source's column is ignored",
         "ingestion.ingest:_columns",
-        "asked = redeclared(source, current)",
-        "asked = Drift((), ())",
+        "redeclaration = redeclared(source, current)",
+        "redeclaration = Drift((), ())",
     ),
     Mutant(
         "11: files that another definition has read are not read again",

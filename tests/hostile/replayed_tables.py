@@ -252,6 +252,7 @@ MUTANTS = [
         f"{_ROWS}:_changed",
         "surplus(old, new)",
         "~np.isin(old, new)",
+        seed=20,
     ),
     Mutant(
         "34: of rows that came and went within a batch one is left",

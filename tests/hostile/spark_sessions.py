@@ -400,7 +400,7 @@ OF_CACHES = [
     Mutant(
         "10: Spark is not told of transactions over several tables",
         f"{_CACHE}.commit_all",
-        "self._changed(one.base)",
+        "self._changed(commit.base)",
         "pass",
         seed=8,
     ),
