@@ -373,7 +373,7 @@ def _write(
         return done, ()
 
     def write(branch: str, commit_id: str) -> Snapshot:
-        rows = WrittenFiles(tuple(taken.rows))
+        rows = WrittenFiles(tuple(taken.rows), disposable=True)
         summary = work.stamp.summary(plan.days if plan.replace else None)
         if plan.replace:
             return raw.overwrite(
@@ -567,7 +567,7 @@ def _quarantine(
     """Put rejects in the place of those that match; no snapshot when there are neither."""
     if rejects or (table.current_snapshot() and table.scan(where, ["landing_file"]).count()):
         table.overwrite(
-            WrittenFiles(tuple(rejects)),
+            WrittenFiles(tuple(rejects), disposable=True),
             where,
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id(what),

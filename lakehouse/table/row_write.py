@@ -57,10 +57,16 @@ class WrittenFiles:
     >>> events.append(lh.WrittenFiles(tuple(files))).rows_inserted
     1
 
-    Methods that take rows accept this, and commit the files unchanged.
+    Methods that take rows accept this, and commit the files unchanged. Where they fail the files
+    stay, to be committed again or deleted by who wrote them; those that nobody commits are orphans.
+
+    Attributes:
+        files: of the table.
+        disposable: a method that certainly commits nothing deletes them.
     """
 
     files: tuple[DataFile, ...]
+    disposable: bool = False
 
 
 def arrow_rows(data: object, table: str, columns: Collection[str] = ()) -> ArrowData:
@@ -453,13 +459,13 @@ class WriteVerbs(LoadedTable):
         with RowWrite(self, branch, summary, commit_id) as write:
             if (done := write.replayed()) is not None:
                 return done
-            write.files += self.write_files(data)
+            new = self._new_files(data, write)
             done = write.commit(
-                self.transaction(branch=branch).append(write.files),
-                rows_inserted=rows_of(write.files),
+                self.transaction(branch=branch).append(new),
+                rows_inserted=rows_of(new),
                 rows_deleted=0,
             )
-        self._join_tail(branch, write.files)
+        self._join_tail(branch, new)
         return done
 
     def add_files(
@@ -546,8 +552,7 @@ class WriteVerbs(LoadedTable):
         with RowWrite(self, branch, summary, commit_id) as write:
             if (done := write.replayed()) is not None:
                 return done
-            new = self.write_files(data)
-            write.files += new
+            new = self._new_files(data, write)
             if must_match:
                 refuse_other_rows(
                     new, bind(where, self.schema()), self.metadata, self.storage, self.name
@@ -610,6 +615,13 @@ class WriteVerbs(LoadedTable):
             return engine.write_data_files(data, self.write_request(), self.storage)
         rows = arrow_rows(data, self.name, self.schema().column_names)
         return write_all(rows, self.write_request(), self.storage)
+
+    def _new_files(self, data: object, write: RowWrite) -> list[DataFile]:
+        """Data files of rows, which go with the write where they were written for it."""
+        new = self.write_files(data)
+        if not isinstance(data, WrittenFiles) or data.disposable:
+            write.files += new
+        return new
 
     def _join_tail(self, branch: str, files: list[DataFile]) -> None:
         """What `lakehouse.write.join-files` asks for, unless the catalog's server does it."""

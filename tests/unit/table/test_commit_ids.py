@@ -174,3 +174,47 @@ def test_a_mark_that_somebody_spoiled_is_no_mark(table):
     table.transaction().set_properties({"lakehouse.stream.q": "7"}).commit()
     with pytest.raises(lh.InvalidInputError, match="Remove it if the stream may"):
         table.refresh().append(rows(9), commit_id=lh.StreamBatch("q", 4))
+
+
+class ReadLate(list):
+    """Files before whose first look something happens."""
+
+    def before(self, happens):
+        self.happens = happens
+        return self
+
+    def __iter__(self):
+        self.happens()
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("verb", ["append", "overwrite"])
+@pytest.mark.parametrize("fails", ["to a tag", "overtaken", "landed meanwhile"])
+def test_files_that_were_given_stay_where_they_are_not_committed(catalog, table, verb, fails):
+    files, other = table.write_files(rows(8, 9)), catalog.load_table("raw.t")
+    write = getattr(table, verb)
+    if fails == "to a tag":
+        table.create_tag("marked")
+        with pytest.raises(lh.LakehouseError, match="is a tag"):
+            write(lh.WrittenFiles(tuple(files)), branch="marked")
+    elif fails == "landed meanwhile":
+        late = ReadLate(files).before(lambda: other.append(lh.WrittenFiles(tuple(files)), **named))
+        named = {"commit_id": NAME}
+        assert write(lh.WrittenFiles(late), **named).replayed
+        assert ids(catalog) == [1, 2, 3, 8, 9]
+        return
+    elif verb == "overwrite":
+        late = ReadLate(files).before(lambda: other.append(rows(4)))
+        with pytest.raises(lh.LakehouseError, match="has since"):
+            write(lh.WrittenFiles(late))
+    assert all(table.storage.exists(file.file_path) for file in files)
+    table.refresh().append(lh.WrittenFiles(tuple(files)))
+    assert ids(catalog)[-2:] == [8, 9]
+
+
+def test_disposable_files_go_with_a_write_that_fails(table):
+    files = table.write_files(rows(8, 9))
+    table.create_tag("marked")
+    with pytest.raises(lh.LakehouseError, match="is a tag"):
+        table.append(lh.WrittenFiles(tuple(files), disposable=True), branch="marked")
+    assert not any(table.storage.exists(file.file_path) for file in files)
