@@ -268,8 +268,8 @@ class Catalog(Protocol):
         """Replace `base` by `base` plus updates, if it is still current and the requirements hold.
 
         Before deleting files after an error, ask `lakehouse.catalog.commit_outcome.is_certain`
-        whether the commit certainly did not happen; after any other error it may have. Nothing that
-        follows the swap raises.
+        whether the commit certainly did not happen; after any other error it may have. What tidies
+        up after the swap never raises.
 
         Raises:
             CommitConflictError: certainly not committed: another version came first, or a

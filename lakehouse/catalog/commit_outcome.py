@@ -2,9 +2,9 @@
 
 A commit happens at one moment: when the catalog swaps its pointer. An error before the swap is a
 certain failure and is marked as such here. The swap itself has three outcomes: committed, certainly
-not committed, unknown. An error after the swap is logged and never raised, because the commit
-stands. Callers that want to delete their files ask `is_certain` first; if it is false, the files
-may belong to a committed snapshot and have to stay.
+not committed, unknown. What tidies up after the swap logs its errors and never raises, because the
+commit stands. Callers that want to delete their files ask `is_certain` first; if it is false, the
+files may belong to a committed snapshot and have to stay.
 """
 
 from __future__ import annotations
