@@ -19,7 +19,6 @@ from pyiceberg.schema import Schema
 from pyspark.errors import IllegalArgumentException
 
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
-from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from tests.integration.spark_support import collected, configured, lake, run, session
 from tests.waiting import eventually
@@ -324,16 +323,6 @@ def test_nanoseconds_are_text_that_scans_filter_by(lake, session):
         assert collected(frame) == [(found,)]
     table.append(session.table("t.beside"))
     assert table.scan().count() == 4
-
-
-def test_a_type_that_nobody_reads_is_refused_by_name(lake, session):
-    schema = Schema(
-        ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "at", ice.GeometryType())
-    )
-    table = lake.create_table("t.shapes", schema, format_version=3)
-    assert collected(table.scan(select=["id"]).to_spark(session.spark)) == []
-    with pytest.raises(UnsupportedTypeError, match="'at'"):
-        table.scan().to_spark(session.spark)
 
 
 def test_paths_are_literal(lake, session):
