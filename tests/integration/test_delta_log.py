@@ -323,7 +323,7 @@ def run(folder, seed, steps=12):
         raise
 
 
-@pytest.mark.parametrize("seed", seeds(2, of=6))
+@pytest.mark.parametrize("seed", seeds(1, of=6))
 def test_delta_shows_what_iceberg_shows(tmp_path, seed):
     run(tmp_path / "lake", seed)
 

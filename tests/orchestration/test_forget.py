@@ -507,7 +507,7 @@ STEPS = ("delete", "compact", "rewrite_manifests", "expire_snapshots", "remove_o
 
 @pytest.mark.parametrize("step", [*STEPS, "set_properties", "remove_properties"])
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-@pytest.mark.parametrize("at", ["raw.e", "raw.e_quarantine"])
+@pytest.mark.parametrize("at", ["raw.e", pytest.param("raw.e_quarantine", marks=pytest.mark.slow)])
 def test_a_death_in_the_middle_is_made_good(
     step: str, mode: str, at: str, pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,7 +208,7 @@ def test_members_one_after_the_other_are_read_once_each(kind: str, noise: bool) 
         assert lines_of(compressed(text, kind) + bytes(3 << 20))[1] == []
 
 
-@pytest.mark.parametrize("kind", ["bzip2", "zstd", "snappy"])
+@pytest.mark.parametrize("kind", [pytest.param("bzip2", marks=pytest.mark.slow), "zstd", "snappy"])
 def test_damage_gives_the_blocks_before_it(kind: str) -> None:
     text = b"".join(event(id=1, text="x" * 20) + b"\n" for _ in range(60_000))
     whole = compressed(text, kind)
@@ -613,6 +613,7 @@ def test_event_times_as_numbers(unit: str, value: object) -> None:
     assert clock.instants(times)[0].tolist() == [1_372_656_600_000_000] * 2
 
 
+@pytest.mark.slow
 def test_numbers_of_several_units_are_told_apart_by_their_size() -> None:
     """The judge: the instant that each number was made of; whole columns and one by one."""
     chance, wanted, numbers = random.Random(4), [], []

@@ -458,7 +458,7 @@ def test_a_check_whose_rows_cannot_be_explained_has_failed_all_the_same(
     assert "cannot be explained" in caplog.text
 
 
-@pytest.mark.parametrize("seed", seeds(2, 26))
+@pytest.mark.parametrize("seed", seeds(1, 26))
 def test_cells_of_generated_pipelines(seed: int) -> None:
     """`python -m tests.orchestration.why_cells` tries more."""
     for _, world in why_cells.worlds(range(seed, seed + 1)):

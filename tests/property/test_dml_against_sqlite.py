@@ -116,6 +116,7 @@ def test_overwrite(tmp_path_factory, first, new, where):
     assert ours(table) == canonical([*kept, *canonical(new)])
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     first=records,

@@ -296,6 +296,7 @@ def test_a_merge_does_what_it_does_in_duckdb(data):
             assert done.rows_inserted + done.rows_updated + done.rows_deleted == changed
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_an_update_does_what_it_does_in_duckdb(data):

@@ -435,6 +435,7 @@ MUTANTS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_planted_fault_is_found(tmp_path, mutant):
     place, planted, rewrites = MUTANTS[mutant]

@@ -123,6 +123,7 @@ def test_a_schema_takes_no_more_than_is_counted(which):
     assert bytes_taken <= counted <= 3 * bytes_taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", DOCUMENTS)
 def test_what_is_made_of_tables_takes_no_more_than_is_counted(which):
     """Each table with a schema of its own: parsed, written, planned and read."""

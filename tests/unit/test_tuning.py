@@ -116,6 +116,7 @@ def test_what_is_refused_is_not_called_proposed(lake):
     assert not trial.verdict.adopt
 
 
+@pytest.mark.slow
 def test_what_is_adopted_keeps_rows_answers_and_time_travel(lake):
     table = lake.load_table("a.keys")
     old = table.snapshots()[20].snapshot_id

@@ -410,6 +410,7 @@ def null_nested(node, row):
     return row[11] is None and "GetStructField" in json.dumps(node)
 
 
+@pytest.mark.slow
 @settings(max_examples=max(400, settings().max_examples))
 @given(filters, st.lists(rows(), min_size=1, max_size=8))
 def test_no_row_that_spark_keeps_is_pruned(node, many):

@@ -239,6 +239,7 @@ def test_a_filter_holds_what_was_added_and_little_else(count):
     assert found.may_hold(others).mean() < (0.002 if count > 100 else 0.01)
 
 
+@pytest.mark.slow
 def test_random_upserts_do_what_they_do_without_filters(tmp_path):
     """Held fixed: one key column. Varied: where keys are, deletes, compaction, new filters."""
     rng = random.Random(5)

@@ -70,9 +70,8 @@ def check(scan, everything: pa.Table, name: str = "key", lookups: int = 12) -> N
             assert in_order(scan(where=condition).to_arrow()) == wanted
 
 
-@pytest.mark.parametrize(
-    "mode", ["copy-on-write", pytest.param("merge-on-read", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_after_commits_deletes_and_evolution(lake, mode):
     table = created(lake, **{"write.delete.mode": mode, "write.update.mode": mode})
     earlier = {}
