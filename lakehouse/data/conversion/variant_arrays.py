@@ -105,9 +105,15 @@ def _put_together(group: pa.StructArray, names: Sequence[Names]) -> Encoded:
     if typed_at < 0:
         return value
     typed = group.field(typed_at)
-    shredded = _encoded_object if pa.types.is_struct(typed.type) else _encoded
-    known = shredded(typed, names)
-    return [_merged(rest, found, one) for rest, found, one in zip(value, known, names, strict=True)]
+    if pa.types.is_struct(typed.type):
+        shredded = _encoded_object(typed, names)
+    elif _is_list(typed.type):
+        shredded = _lists(typed, names, _put_together)
+    else:
+        shredded = _encoded(typed, names)
+    return [
+        _merged(rest, known, one) for rest, known, one in zip(value, shredded, names, strict=True)
+    ]
 
 
 def _member(group: pa.StructArray, name: str, rows: int) -> Encoded:
@@ -165,17 +171,22 @@ def _encoded(array: pa.Array, names: Sequence[Names]) -> Encoded:
         if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
             raise InvalidInputError("a map in a variant is an object: its keys are text")
         return _maps(keys.to_pylist(), values, lengths, names)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        values, lengths = list_parts(array)
-        return _lists(values, lengths, names)
+    if _is_list(kind):
+        return _lists(array, names, _encoded)
     return _plain(array)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise InvalidInputError(f"a value is no JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"a value is no JSON that can be read: {error}") from error
 
 
 def _structs(array: pa.StructArray, names: Sequence[Names]) -> Encoded:
@@ -188,11 +199,13 @@ def _structs(array: pa.StructArray, names: Sequence[Names]) -> Encoded:
     ]
 
 
-def _lists(values: pa.Array, lengths: pa.Array, names: Sequence[Names]) -> Encoded:
-    """Lists of Arrow's, or those of a shredded array, whose elements are groups."""
+def _lists(
+    array: pa.Array, names: Sequence[Names], encode: Callable[[pa.Array, Sequence[Names]], Encoded]
+) -> Encoded:
+    """Lists whose elements `encode` encodes: those of a shredded array are groups."""
+    values, lengths = list_parts(array)
     below, spans = _below(lengths, names)
-    group = pa.types.is_struct(values.type) and {f.name for f in values.type} <= {_VALUE, _TYPED}
-    inside = _put_together(values, below) if group else _encoded(values, below)
+    inside = encode(values, below)
     return [
         None if span is None else bytes_of.array_value([_or_null(one) for one in inside[span]])
         for span in spans

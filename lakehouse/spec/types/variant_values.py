@@ -29,7 +29,9 @@ _FORMATS = {
     TIMESTAMP_NS: "<q",
 }  # fmt: skip
 _DECIMAL_BYTES = {_DECIMAL4: 4, _DECIMAL8: 8, _DECIMAL16: 16}
-_VERSION, _MOST_SHORT, _DEEPEST, _DIGITS = 1, 63, 500, 38
+_VERSION, _MOST_SHORT, _DIGITS = 1, 63, 38
+_DEEPEST = 254
+"""So deep that decoding ends within Python's stack, wherever its caller stands."""
 _LARGE = 256
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time
 _EPOCH_DAY = dt.date(1970, 1, 1)

@@ -33,7 +33,12 @@ from lakehouse.data.conversion.variant_arrays import variants_of, variants_of_fi
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, InvalidSchemaError
 from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
-from lakehouse.spec.types.variant_values import decode_variant, encode_variant, variant_json
+from lakehouse.spec.types.variant_values import (
+    array_value,
+    decode_variant,
+    encode_variant,
+    variant_json,
+)
 
 POINTS = [struct.pack("<BIdd", 1, 1, 1.0, 2.0), None, struct.pack("<BIdd", 1, 1, 3.0, -4.0)]
 FIELDS = StructType(
@@ -246,8 +251,36 @@ def test_any_arrow_value_becomes_a_variant():
     assert decoded(variants_of(variants_of(given))) == decoded(variants_of(given))
     for kind, one in ((pa.uuid(), UUID(int=3).bytes), (pa.decimal128(9, 2), Decimal("1.50"))):
         assert decoded(variants_of(pa.array([one], kind)))[0] in (UUID(int=3), Decimal("1.50"))
-    with pytest.raises(InvalidInputError, match="no JSON"):
-        variants_of(pa.array(["{"], pa.json_()))
+    for text in ("{", "[" * 5000 + "]" * 5000):
+        with pytest.raises(InvalidInputError, match="no JSON"):
+            variants_of(pa.array([text], pa.json_()))
+
+
+@pytest.mark.parametrize(
+    "given", [[{"value": 1}], [{"value": b"\0"}], [{"typed_value": "x"}], [{}], [[{"value": None}]]]
+)
+def test_a_field_may_be_called_as_those_of_shredded_groups(given):
+    (variant,) = variants_of(pa.array([given])).to_pylist()
+    assert decode_variant(**variant) == given
+
+
+@pytest.mark.parametrize("frames", [0, 300])
+def test_how_deep_a_value_may_be_is_not_up_to_who_reads_it(frames):
+    def within(left, call):
+        return within(left - 1, call) if left else call()
+
+    def nested(levels):
+        return [nested(levels - 1)] if levels else "x"
+
+    deep = nested(254)
+    variant = within(frames, lambda: encode_variant(deep))
+    assert within(frames, lambda: decode_variant(*variant)) == deep
+    assert within(frames, lambda: variant_json(*variant)) == json.dumps(deep)
+    with pytest.raises(InvalidInputError, match="too deeply"):
+        within(frames, lambda: encode_variant([deep]))
+    metadata, value = variant
+    with pytest.raises(CorruptMetadataError, match="too deeply"):
+        within(frames, lambda: decode_variant(metadata, array_value([value])))
 
 
 def test_an_optional_struct_with_a_required_field_may_be_left_out(tmp_path: Path):
