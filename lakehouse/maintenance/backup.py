@@ -729,7 +729,7 @@ class _Record:
             document = orjson.loads(storage.read(place))
         except NoSuchFileError as error:
             number = int(basename(place).removesuffix(".json"))
-            raise NotFoundError(f"{folder} has no backup {number or 'at all'}.") from error
+            raise _no_backup(folder, number) from error
         except orjson.JSONDecodeError as error:
             raise CorruptMetadataError(f"{place} is no backup: {error}", location=place) from error
         if document["format"] != _FORMAT:
@@ -802,6 +802,10 @@ class _Record:
             raise CorruptMetadataError(f"{self.folder} lacks {location}") from error
 
 
+def _no_backup(folder: str, number: int) -> NotFoundError:
+    return NotFoundError(f"{folder} has no backup {number or 'at all'}.")
+
+
 def _verified(data: bytes, digest: str, place: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != digest:
         raise _damaged(place)
@@ -870,12 +874,15 @@ def backed_up_files(
     """
     storage = storage_for(folder, properties)
     needed: dict[str, list[int]] = {}
-    for number in _numbers(storage, folder) or (0,):  # of none it is told as of `restore`
+    numbers = _numbers(storage, folder)
+    if not numbers:
+        raise _no_backup(folder, 0)
+    for number in numbers:
         for location in _Record.read_at(storage, folder, number).files:
             needed.setdefault(location, []).append(number)
     return {
-        location: (_stored(folder, location), tuple(numbers))
-        for location, numbers in needed.items()
+        location: (_stored(folder, location), tuple(needed_by))
+        for location, needed_by in needed.items()
     }
 
 

@@ -13,9 +13,11 @@ from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.joint_catalog import JointCatalog
 from lakehouse.catalog.open_branches import PUBLICATION_SCHEMA, PUBLICATIONS, OpenBranches
+from lakehouse.data.reading.changelog_rows import CHANGE_COLUMNS
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
+    LakehouseError,
     NoSuchRefError,
     NoSuchTableError,
     ValidationConflictError,
@@ -34,6 +36,7 @@ from lakehouse.table.table import Table
 from lakehouse.transaction.commit import commit_backoff
 from lakehouse.transaction.operations.branches_and_tags import fork_of, since_fork
 
+_ROWS_CHANGED = "added-records", "deleted-records", "added-position-deletes"
 _ROWS_READ_MAX = 100_000
 _ROWS_SHOWN, _COLUMNS_SHOWN, _TEXT_SHOWN = 3, 6, 40
 
@@ -329,12 +332,20 @@ def _changed_columns(metadata: TableMetadata, fork: int | None, branch: str) -> 
 
 
 def _changed_rows(table: Table, snapshot: Snapshot) -> str:
-    """Some rows that a snapshot changed, for people; nothing where it changed too many to read."""
-    counts = (snapshot.summary.get(name, "0") for name in ("added-records", "deleted-records"))
-    if sum(map(int, counts)) > _ROWS_READ_MAX:
+    """Some rows that a snapshot changed, for people.
+
+    Nothing where it changed too many to read, or its summary does not say how many.
+    """
+    texts = (snapshot.summary.get(name, "") for name in _ROWS_CHANGED)
+    counts = [int(text) for text in texts if text.isdigit()]
+    if not counts or sum(counts) > _ROWS_READ_MAX:
         return ""
-    changes = table.changelog(snapshot.parent_snapshot_id, snapshot.snapshot_id).to_arrow()
-    columns = [name for name in changes.column_names if not name.startswith("_")]
+    try:
+        changes = table.changelog(snapshot.parent_snapshot_id, snapshot.snapshot_id).to_arrow()
+    except LakehouseError:
+        return ""  # the conflict is what has to be told
+    hidden = {column.name for column in CHANGE_COLUMNS}
+    columns = [name for name in changes.column_names if name not in hidden]
     rows = [
         f"{row['_change_type']} "
         + ", ".join(f"{name}={str(row[name])[:_TEXT_SHOWN]}" for name in columns[:_COLUMNS_SHOWN])

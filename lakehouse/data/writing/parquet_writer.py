@@ -346,6 +346,8 @@ def _unordered(arrow: pa.Schema, schema: Schema) -> set[str]:
         if isinstance(field.field_type, GeometryType | GeographyType)
         and (name := schema.find_column_name(field_id)) is not None
     }
+    if not found:
+        return found
     # parts of lists and maps are called otherwise in Parquet
     leaves = [path for one in arrow for path, _ in _leaves(one.name, one)]
     return {

@@ -153,16 +153,23 @@ def test_new_tables_versions_and_who_published(lake: Lakehouse) -> None:
         lake.branch("run-1").publish()
 
 
-def test_who_was_first_is_named(lake: Lakehouse) -> None:
+@pytest.mark.parametrize("readable", [True, False])
+def test_who_was_first_is_named(lake: Lakehouse, readable: bool) -> None:
     for name in NAMES:
         lake.create_table(name, SCHEMA, partition_by=["p"]).append(rows((1, 1, 1)))
     dev = lake.on_branch("dev")
     for name in NAMES:
         dev.load_table(name).overwrite(rows((1, 2, 2)), "p = 1")
-    lake.load_table("t.b").append(rows((1, 3, 3)), summary={RUN_ID: "run-7"})
-    with pytest.raises(ValidationConflictError, match=r"no table of it.*t\.b.*p=1.*run run-7"):
+    other = lake.load_table("t.b")
+    other.append(rows((1, 3, 3)), summary={RUN_ID: "run-7"})
+    (file,) = other.scan(where="n = 3").plan().files
+    if not readable:
+        other.storage.delete([file.file_path])
+    with pytest.raises(ValidationConflictError, match=r"no table of it.*t\.b.*p=1.*run-7") as told:
         lake.branch("dev").publish()
-    assert [lake.load_table(name).scan().count() for name in NAMES] == [1, 2, 1]
+    assert ("INSERT p=1, id=3, n=3" in str(told.value)) == readable
+    heads = [lake.load_table(name).current_snapshot().summary for name in NAMES]
+    assert [head["total-records"] for head in heads] == ["1", "2", "1"]
 
 
 def test_what_a_branch_does_not_have(lake: Lakehouse) -> None:
