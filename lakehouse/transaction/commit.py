@@ -224,6 +224,9 @@ def _attempt(
     if landed is not None:  # what looked like a lost race was our own success
         return _committed(producer, landed)
     if (replayed := committed_before(change, base)) is not None:
+        _check_none_may_land(
+            catalog, base, sent, f"Commit {change.commit_id} is in the table already."
+        )
         producer.files.delete_all()
         return replayed
     attempt = _stage(change, base, producer, retries)
@@ -358,15 +361,30 @@ def _settle_refused(
     made = [attempt for attempt in sent if attempt.snapshots]
     version = _refreshed_or_none(catalog, change.decided_on) if made else None
     landed = None if version is None else _landed_among(made, version)
-    if landed is None and any(_may_land(catalog, version, attempt) for attempt in made):
-        raise CommitStateUnknownError(
-            f"{error.message} But an attempt that the catalog refused could still be applied to "
-            "the table: the outcome is open. Nothing was deleted. Refresh the table and look for "
-            "the snapshot id.",
-            table=str(change.decided_on.identifier),
-            snapshot_ids=[snapshot.snapshot_id for snapshot in made[-1].snapshots],
-        ) from error
+    if landed is None:
+        _check_none_may_land(catalog, version, made, error.message, error)
     return landed
+
+
+def _check_none_may_land(
+    catalog: Catalog,
+    version: TableVersion | None,
+    refused: Sequence[Attempt],
+    reason: str,
+    cause: LakehouseError | None = None,
+) -> None:
+    """Raise CommitStateUnknownError while an attempt that was refused could still land."""
+    open_attempts = [
+        attempt for attempt in refused if attempt.snapshots and _may_land(catalog, version, attempt)
+    ]
+    if open_attempts:
+        raise CommitStateUnknownError(
+            f"{reason} But an attempt that the catalog refused could still be applied to the "
+            "table: the outcome is open. Nothing was deleted. Refresh the table and look for the "
+            "snapshot id.",
+            table=open_attempts[-1].table,
+            snapshot_ids=[snapshot.snapshot_id for snapshot in open_attempts[-1].snapshots],
+        ) from cause
 
 
 def _may_land(catalog: Catalog, version: TableVersion | None, refused: Attempt) -> bool:

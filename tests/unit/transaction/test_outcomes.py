@@ -188,6 +188,26 @@ def test_a_refusal_that_nothing_explains_deletes_nothing(catalog, others, tries)
     assert live_files(catalog, version) == ["one"]
 
 
+def test_a_refusal_before_another_run_of_the_commit_deletes_nothing(catalog):
+    """The other run committed to main; what was refused for a branch may be on its way yet."""
+    create_table(catalog, OTHER)
+    server = Server(catalog)
+    server.refusals = 1
+    server.then = lambda: (
+        Transaction(catalog, OTHER).append([data_file("winner")]).commit(commit_id="day-1")
+    )
+    writer = Transaction(server, OTHER, branch="audit").append([data_file("one")])
+    with pytest.raises(CommitStateUnknownError, match=r"day-1.*could still be applied") as caught:
+        writer.commit(commit_id="day-1")
+    server.deliver()
+    version = catalog.load(OTHER)
+    assert set(caught.value.context["snapshot_ids"]) <= set(version.metadata.snapshots.ids())
+    assert live_files(catalog, version) == ["winner"]
+    on_audit = version.metadata.snapshot_for_ref("audit")
+    assert on_audit.snapshot_id in caught.value.context["snapshot_ids"]
+    assert catalog.storage(version.metadata.location).exists(on_audit.manifest_list)
+
+
 def test_an_error_after_a_refusal_that_nothing_explains_deletes_nothing(catalog, monkeypatch):
     """The second try finds the disk full. The first one may still be on its way."""
     create_table(catalog, OTHER)
