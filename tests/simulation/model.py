@@ -176,6 +176,8 @@ class Model:
         last = self._last
         if last is None or version.metadata_location == last.metadata_location:
             return
+        if _is_later(version, last):  # committed in the step in which the power went
+            return
         for snapshot_id in set(last.metadata.snapshots.ids()) - set(
             version.metadata.snapshots.ids()
         ):
@@ -399,3 +401,9 @@ class Model:
         found = self._storage.size(location)
         if found == 0 or (size is not None and found != size):
             raise InvariantBrokenError(f"I6: {location} has {found} bytes, recorded {size}")
+
+
+def _is_later(version: TableVersion, before: TableVersion) -> bool:
+    """Whether a version was made from another, which is among those that it names."""
+    log = version.metadata.metadata_log
+    return before.metadata_location in {entry.metadata_file for entry in log}

@@ -25,6 +25,13 @@ def test_no_invariant_breaks(batch, caplog):
     assert snapshots > BATCH
 
 
+@pytest.mark.parametrize("seed", [8934, 9141, 9185])
+def test_seeds_that_once_broke_one(seed, caplog):
+    """Power went in the step of an expiry, twice; a late request found no manifest list."""
+    caplog.set_level("ERROR")
+    assert simulate(seed).snapshots_seen > 1
+
+
 def test_same_seed_same_run():
     first, second = simulate(4711), simulate(4711)
     assert first.trace == second.trace
