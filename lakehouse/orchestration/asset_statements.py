@@ -40,7 +40,7 @@ def specs_of_file(file: Path) -> list[dg.AssetSpec]:
         ) from error
     finally:
         sys.path.pop(0)
-    found = {one.key: one for value in vars(module).values() for one in _specs(value)}
+    found = {spec.key: spec for value in vars(module).values() for spec in _specs(value)}
     if not found:
         raise InvalidStatementError(f"{file} has no Dagster assets or definitions of them")
     return list(found.values())

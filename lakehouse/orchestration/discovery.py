@@ -88,7 +88,9 @@ def discover(package: ModuleType) -> Discovered:
     Raises:
         InvalidInputError: a `defs.yaml` with a component that is none of lakehouse.
     """
-    names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    names = [
+        module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
     modules = [
         package,
         *(importlib.import_module(name) for name in names if "._" not in name),
@@ -100,11 +102,11 @@ def discover(package: ModuleType) -> Discovered:
     feeds = [value for value in values if isinstance(value, ChangeFeed)]
     maintained = [value for value in values if isinstance(value, TableMaintenance)]
     return Discovered(
-        tuple(sorted(sources, key=lambda one: one.name)),
-        tuple(sorted(derived, key=lambda one: one.name)),
-        tuple(sorted(feeds, key=lambda one: one.name)),
+        tuple(sorted(sources, key=lambda asset: asset.name)),
+        tuple(sorted(derived, key=lambda asset: asset.name)),
+        tuple(sorted(feeds, key=lambda asset: asset.name)),
         tuple(modules),
-        tuple(name for one in maintained for name in one.tables),
+        tuple(name for table in maintained for name in table.tables),
     )
 
 
@@ -115,13 +117,17 @@ def _components(package: ModuleType) -> list[Any]:
         return []
     tree = dg.ComponentTree.from_module(defs_module=package, project_root=root.parent)
     found: list[Any] = tree.get_all_components(of_type=cast("type[Any]", dg.Component))
-    strange = [one for one in found if not isinstance(one, (DefinitionComponent, *_FOLDERS))]
+    strange = [
+        definition
+        for definition in found
+        if not isinstance(definition, (DefinitionComponent, *_FOLDERS))
+    ]
     if strange:
         raise InvalidInputError(
             f"{root}: {type(strange[0]).__name__} in a defs.yaml is no component of lakehouse: "
             "merge dg.load_from_defs_folder(...) of another folder into the definitions for it"
         )
-    return [one.value for one in found if isinstance(one, DefinitionComponent)]
+    return [component.value for component in found if isinstance(component, DefinitionComponent)]
 
 
 def _unique(modules: Sequence[ModuleType]) -> list[Any]:

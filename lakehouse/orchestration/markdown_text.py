@@ -13,8 +13,8 @@ def plain(text: str) -> str:
     """
     one_line = " ".join(text.split())
     return "".join(
-        f"&#{ord(one)};" if one in _ASCII_MARKS else one if one.isprintable() else "\ufffd"
-        for one in one_line
+        f"&#{ord(mark)};" if mark in _ASCII_MARKS else mark if mark.isprintable() else "\ufffd"
+        for mark in one_line
     )
 
 

@@ -109,8 +109,13 @@ class Freshness(Report):
     def detail(self) -> RenderableType:
         """A line for each source."""
         lines = [
-            (name, one.snapshot_id, one.head, "unknown" if one.snapshots is None else one.snapshots)
-            for name, one in sorted(self.sources.items())
+            (
+                name,
+                source.snapshot_id,
+                source.head,
+                "unknown" if source.snapshots is None else source.snapshots,
+            )
+            for name, source in sorted(self.sources.items())
         ]
         return listing(("source", "#computed from", "#is at", "#snapshots behind"), lines)
 
@@ -125,12 +130,12 @@ class Freshness(Report):
             "seconds_behind": self.seconds_behind,
             "sources": {
                 name: {
-                    "snapshot_id": one.snapshot_id,
-                    "current_snapshot_id": one.head,
-                    "snapshots_behind": one.snapshots,
-                    "seconds_behind": one.seconds,
+                    "snapshot_id": source.snapshot_id,
+                    "current_snapshot_id": source.head,
+                    "snapshots_behind": source.snapshots,
+                    "seconds_behind": source.seconds,
                 }
-                for name, one in sorted(self.sources.items())
+                for name, source in sorted(self.sources.items())
             },
         }
 
@@ -241,8 +246,10 @@ class MaterializedView:
         """
         views = map(lake.load_view, lake.list_views())
         kept = [view for view in views if STORAGE_TABLE in view.properties]
-        found = {one.properties[STORAGE_TABLE]: one for one in kept}
-        order = TopologicalSorter({name: _reads(one) & found.keys() for name, one in found.items()})
+        found = {view.properties[STORAGE_TABLE]: view for view in kept}
+        order = TopologicalSorter(
+            {name: _reads(view) & found.keys() for name, view in found.items()}
+        )
         try:
             return [cls(lake, found[name].name) for name in order.static_order()]
         except CycleError as error:
@@ -285,10 +292,12 @@ class MaterializedView:
             metadata = self._lake.load_table(name).metadata
             since = None if state is None else state.inputs.get(name)
             found = snapshots_since(metadata, since)
-            changed = [one for one in found or () if one.operation != OPERATION_REPLACE]
+            changed = [
+                snapshot for snapshot in found or () if snapshot.operation != OPERATION_REPLACE
+            ]
             seconds = max(0, now - changed[-1].timestamp_ms) / 1000 if changed else 0.0
             sources[name] = SourceLag(since, head, None if found is None else len(changed), seconds)
-        behind = [name for name, one in sources.items() if one.snapshots != 0]
+        behind = [name for name, source in sources.items() if source.snapshots != 0]
         reason = ", ".join(behind) + " has changed" if behind else ""
         if state is None or storage is None:
             reason = "it has never been refreshed"
@@ -440,7 +449,9 @@ def _refuse_unfollowed(lake: Lakehouse, table: DerivedTable) -> None:
     query = table.query
     if query is None:
         return
-    schemas = {query.views[one]: lake.load_table(one).schema() for one in table.inputs}
+    schemas = {
+        query.views[view_name]: lake.load_table(view_name).schema() for view_name in table.inputs
+    }
     compiled = query.compiled(schemas)
     if isinstance(compiled, Refusal):
         raise InvalidInputError(f"the SELECT cannot be kept incrementally, {compiled}")

@@ -118,7 +118,9 @@ def plan_changes(
     for derived in pipeline.in_order():
         changes = list(_of_derived(lake, derived, session))
         found[derived.name] = changes
-        again = [one for one in derived.inputs if _is_recomputed(found.get(one, ()))]
+        again = [
+            input_name for input_name in derived.inputs if _is_recomputed(found.get(input_name, ()))
+        ]
         if again and not _is_recomputed(changes):
             said = f"the days follow that {', '.join(again)} is written anew for"
             changes.append(DefinitionChange(derived.name, "inputs", None, None, "recompute", said))

@@ -99,12 +99,14 @@ class Pipeline:
                 )
         ordered: list[DerivedTable] = []
         while left:
-            ready = [one for one in left.values() if not any(name in left for name in one.inputs)]
+            ready = [
+                table for table in left.values() if not any(name in left for name in table.inputs)
+            ]
             if not ready:
                 raise InvalidInputError(f"derived tables read each other: {', '.join(left)}")
             ordered += ready
-            for one in ready:
-                del left[one.name]
+            for table in ready:
+                del left[table.name]
         return ordered
 
     def sources_of(self, table: DerivedTable) -> tuple[Source, ...]:
@@ -114,7 +116,9 @@ class Pipeline:
             name = inputs.pop()
             if name not in seen:
                 seen.add(name)
-                inputs += [read for one in self.derived if one.name == name for read in one.inputs]
+                inputs += [
+                    read for table in self.derived if table.name == name for read in table.inputs
+                ]
         return tuple(source for source in self.sources if source.table in seen)
 
     def derived_from(self, source: Source) -> list[DerivedTable]:
@@ -153,7 +157,7 @@ class Pipeline:
             NoSuchFileError: a landing file that the ledger named is gone.
         """
         keys = None if lineage.partition is None else [lineage.partition]
-        inputs = {one.table: one.snapshot_id for one in lineage.inputs}
+        inputs = {source.table: source.snapshot_id for source in lineage.inputs}
         for source in self.sources:
             if lineage.table == source.table and keys is not None:
                 days = [date.fromisoformat(key) for key in keys]

@@ -56,9 +56,9 @@ class PublishingExecutor(dg.Executor):
             return
         definition = plan_context.job.get_definition()
         used = {
-            key: one
-            for key, one in definition.resource_defs.items()
-            if issubclass(getattr(one, "configurable_resource_cls", object), _WITH_CATALOG)
+            key: resource
+            for key, resource in definition.resource_defs.items()
+            if issubclass(getattr(resource, "configurable_resource_cls", object), _WITH_CATALOG)
         }
         config: Any = plan_context.run_config.get("resources") or {}
         given = {key: config[key] for key in used if key in config}

@@ -166,5 +166,5 @@ def spark_when_asked(name: str) -> Iterator[Callable[[], SparkSession]]:
     try:
         yield session
     finally:
-        for one in started:
-            one.stop()
+        for value in started:
+            value.stop()

@@ -451,7 +451,7 @@ class SourceAssets:
 
 def reasons_table(reasons: Mapping[str, int]) -> dg.MarkdownMetadataValue:
     """Why lines are in quarantine, the commonest first."""
-    shown = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[:_REASONS_SHOWN]
+    shown = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_REASONS_SHOWN]
     rows = [f"| {count:,} | {plain(reason)} |" for reason, count in shown]
     return dg.MetadataValue.md("\n".join(["| lines | reason |", "|---:|---|", *rows]))
 

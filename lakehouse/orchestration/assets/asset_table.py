@@ -302,7 +302,7 @@ class AssetTable:
         return {LAYOUT_BY_AGE: aged} if aged else {}
 
     def _new_docs(self, table: Table) -> dict[str, str]:
-        known = {one.name: one.doc for one in table.schema().fields}
+        known = {field.name: field.doc for field in table.schema().fields}
         return {
             name: doc for name, doc in self.docs.items() if name in known and known[name] != doc
         }
@@ -310,8 +310,8 @@ class AssetTable:
     def _with_docs(self, schema: Schema) -> Schema:
         return Schema(
             *[
-                one.model_copy(update={"doc": self.docs.get(one.name, one.doc)})
-                for one in schema.fields
+                field.model_copy(update={"doc": self.docs.get(field.name, field.doc)})
+                for field in schema.fields
             ]
         )
 
@@ -319,10 +319,10 @@ class AssetTable:
 def _microseconds(schema: Schema) -> Schema:
     return Schema(
         *[
-            one.model_copy(
-                update={"field_type": _MICROSECONDS.get(type(one.field_type), one.field_type)}
+            field.model_copy(
+                update={"field_type": _MICROSECONDS.get(type(field.field_type), field.field_type)}
             )
-            for one in schema.fields
+            for field in schema.fields
         ]
     )
 
@@ -374,11 +374,12 @@ def plain_assets(definitions: Iterable[object]) -> list[tuple[dg.AssetsDefinitio
         if isinstance(definition, dg.AssetsDefinition) and not is_ours(definition.node_def)
     ]
     return [
-        (one, key)
-        for one in found
-        if one.is_executable
-        for key in sorted(one.keys)
-        if one.get_io_manager_key_for_asset_key(key) == IO_MANAGER and not _gives_nothing(one, key)
+        (asset, key)
+        for asset in found
+        if asset.is_executable
+        for key in sorted(asset.keys)
+        if asset.get_io_manager_key_for_asset_key(key) == IO_MANAGER
+        and not _gives_nothing(asset, key)
     ]
 
 
@@ -391,7 +392,9 @@ def with_code_versions(definitions: Iterable[Any]) -> list[Any]:
     """
     found = list(definitions)
     plain = {id(asset) for asset, _ in plain_assets(found)}
-    return [_versioned(one) if id(one) in plain else one for one in found]
+    return [
+        _versioned(definition) if id(definition) in plain else definition for definition in found
+    ]
 
 
 def code_version(asset: dg.AssetsDefinition, key: dg.AssetKey) -> str:

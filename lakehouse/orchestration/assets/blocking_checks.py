@@ -75,7 +75,7 @@ class BlockingChecks:
                 before = {asset} | _ancestors(graph, asset)
                 late = {*checks.keys, *(read - before)} & set(layer.selected_asset_keys)
             if late:
-                names = ", ".join(sorted(one.to_user_string() for one in late))
+                names = ", ".join(sorted(asset.to_user_string() for asset in late))
                 step.log.warning(
                     f"The check {key.name} also waits for {names}: the rows of "
                     f"{asset.to_user_string()} are published before it."

@@ -686,8 +686,8 @@ def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[st
     """How a table was brought up to date lately, newest first: `Refresh.to_dict()`."""
     records = instance.fetch_materializations(key, limit=_REMEMBERED).records
     found = [record.asset_materialization for record in records]
-    said = [one.metadata.get(REFRESH_METADATA) for one in found if one is not None]
-    values = [one.value for one in said if isinstance(one, dg.JsonMetadataValue)]
+    said = [event.metadata.get(REFRESH_METADATA) for event in found if event is not None]
+    values = [value.value for value in said if isinstance(value, dg.JsonMetadataValue)]
     return [value for value in values if isinstance(value, Mapping)]
 
 

@@ -89,7 +89,7 @@ class Frames(dict[str, Any]):
     """
 
     def __init__(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> None:
-        super().__init__({name: engine.frame(one) for name, one in inputs.items()})
+        super().__init__({name: engine.frame(rows) for name, rows in inputs.items()})
         self.engine = engine
         self.inputs = dict(inputs)
 
@@ -206,7 +206,7 @@ class _ArrowEngine(ModelEngine):
         """A stream, in types that a table has; an error of reading is raised as it was."""
         rows = self._told(lambda: rows_of_frame(frame, what)[0])
         stream = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows).to_reader()
-        schema = pa.schema([(one.name, _plain(one.type)) for one in stream.schema])
+        schema = pa.schema([(field.name, _plain(field.type)) for field in stream.schema])
         return pa.RecordBatchReader.from_batches(schema, self._batches(stream, schema))
 
     def _batches(self, stream: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -366,19 +366,19 @@ def as_stored(
     Raises:
         InvalidSchemaError: a type cannot hold a value; raised of a stream when its batch is read.
     """
-    known = {one.name: one.type for one in schema_to_arrow(schema)}
-    kinds = [(one, known.get(one.name, one.type)) for one in rows.schema]
+    known = {field.name: field.type for field in schema_to_arrow(schema)}
+    kinds = [(field, known.get(field.name, field.type)) for field in rows.schema]
     wanted = pa.schema(
         [
-            one.with_type(kind) if _is_number(one.type) and _is_number(kind) else one
-            for one, kind in kinds
+            field.with_type(kind) if _is_number(field.type) and _is_number(kind) else field
+            for field, kind in kinds
         ]
     )
     if wanted.equals(rows.schema):
         return rows
 
     def stored(part: Any) -> Any:
-        columns = [_exactly(part.column(at), one, what) for at, one in enumerate(wanted)]
+        columns = [_exactly(part.column(at), field, what) for at, field in enumerate(wanted)]
         return type(part).from_arrays(columns, schema=wanted)
 
     if isinstance(rows, pa.RecordBatchReader):
@@ -439,7 +439,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_plain(one.type)) for one in kind])
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
     return cast("pa.DataType", kind)
 
 

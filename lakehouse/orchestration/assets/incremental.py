@@ -166,8 +166,8 @@ class ResultDelta:
         if self.computed is None or not self.more:
             return self.come
         kept = _without_keys(there, self.computed)
-        for one in self.more:
-            kept = put_together(kept, one, self.merged)
+        for part in self.more:
+            kept = put_together(kept, part, self.merged)
         return pa.concat_tables([self.come, kept])
 
 
@@ -238,8 +238,8 @@ class Follower:
     ) -> None:
         self.name, self._query, self._engine, self._computed = name, query, engine, computed
         self._now, self._target, self._before = dict(inputs), target, before
-        self._then = {one: self._rows_then(one) for one in inputs}
-        self._schemas = {query.views[one]: rows.schema() for one, rows in inputs.items()}
+        self._then = {name: self._rows_then(name) for name in inputs}
+        self._schemas = {query.views[name]: rows.schema() for name, rows in inputs.items()}
         compiled = query.compiled(self._schemas)
         if isinstance(compiled, Refusal):
             raise NotFollowedError(f"its query cannot be followed, {compiled}")
@@ -352,12 +352,12 @@ class Follower:
             if linear or merged:
                 come += self._run(state, name, new, target.schema(), part)
             state[name] = self._now[name]
-        counted = sum(one.num_rows for pair in changes.values() for one in pair)
+        counted = sum(rows.num_rows for pair in changes.values() for rows in pair)
         if linear:
             return _row_by_row(gone, come, target, counted)
-        touched = _distinct([*keys, *(one.select(of_keys.column_names) for one in gone)])
-        more = tuple(_without_keys(one, touched) for one in come)
-        every = _distinct([touched, *(one.select(touched.column_names) for one in more)])
+        touched = _distinct([*keys, *(part.select(of_keys.column_names) for part in gone)])
+        more = tuple(_without_keys(part, touched) for part in come)
+        every = _distinct([touched, *(part.select(touched.column_names) for part in more)])
         refresh = Refresh(mode="incremental", reason="", changed=counted, keys=every.num_rows)
         rows, again = _nothing(target), touched
         if gone:
@@ -374,7 +374,7 @@ class Follower:
         """Rows of keys that lost rows, and those of the keys that have to be computed again."""
         merged, target = self._plan.merged, self._target
         went, came = (
-            reduce(lambda one, other: put_together(one, other, merged), parts)
+            reduce(lambda left_rows, other: put_together(left_rows, other, merged), parts)
             for parts in (gone, [_nothing(target), *come])
         )
         keys = went.select(self._plan.keys)
@@ -426,8 +426,10 @@ class Follower:
         if not rows.num_rows:
             return []
         inputs = {
-            one: replace(held, held=rows) if one == name else self._met(held, one, name, rows)
-            for one, held in state.items()
+            input_name: replace(held, held=rows)
+            if input_name == name
+            else self._met(held, input_name, name, rows)
+            for input_name, held in state.items()
         }
         frames = Frames(self._engine, inputs)
         if query is None:
@@ -446,10 +448,10 @@ class Follower:
             [pa.RecordBatch.from_arrays(batch.columns, schema=bare) for batch in batches], bare
         )
 
-    def _met(self, held: InputRows, one: str, changed: str, rows: pa.Table) -> InputRows:
+    def _met(self, held: InputRows, input_name: str, changed: str, rows: pa.Table) -> InputRows:
         """Without rows that cannot meet the changed ones, where equal values are asked for."""
         places, views = self._plan.inputs, self._query.views
-        if held.held is not None or places.count(views[one]) > 1:
+        if held.held is not None or places.count(views[input_name]) > 1:
             return held
         if places.count(views[changed]) > 1:
             return held
@@ -458,7 +460,7 @@ class Follower:
             for left, right in self._plan.equal
             if not (left.days or right.days)
             and places[left.occurrence] == views[changed]
-            and places[right.occurrence] == views[one]
+            and places[right.occurrence] == views[input_name]
         ]
         return _narrowed(held, parts)
 
@@ -562,8 +564,8 @@ def predicted(history: Iterable[Mapping[str, Any]], changed: int, rows: int) -> 
     if changed >= rows * _MUCH:
         return f"{changed:,} rows of the inputs came or went, of {rows:,}"
     last: dict[str, Mapping[str, Any]] = {}
-    for one in history:
-        last.setdefault(str(one.get("mode")), one)
+    for past in history:
+        last.setdefault(str(past.get("mode")), past)
     if set(last) != {"full", "incremental"}:
         return ""
     by_full, by_change = last["full"], last["incremental"]
@@ -659,9 +661,9 @@ def _narrowed(rows: InputRows, parts: Sequence[Bound]) -> InputRows:
 
 
 def _field(schema: Schema, name: str) -> tuple[int, str] | None:
-    for one in schema.fields:
-        if one.name == name:
-            return one.field_id, str(one.field_type)
+    for column in schema.fields:
+        if column.name == name:
+            return column.field_id, str(column.field_type)
     return None
 
 
@@ -671,7 +673,7 @@ def _count(table: Table) -> int:
 
 
 def _bare(schema: Schema) -> pa.Schema:
-    return pa.schema([(one.name, one.type) for one in schema_to_arrow(schema)])
+    return pa.schema([(field.name, field.type) for field in schema_to_arrow(schema)])
 
 
 def _nothing(target: Table) -> pa.Table:
@@ -772,8 +774,8 @@ def taken_apart(
     """
     names = [name for name in went.column_names if name not in merged]
     at = [
-        _met(went, one, names, "left").sort("row of the left")["row of the right"].to_arrow()
-        for one in (there, came)
+        _met(went, side, names, "left").sort("row of the left")["row of the right"].to_arrow()
+        for side in (there, came)
     ]
     old, new = there.take(at[0]), came.take(at[1])
     comes = pc.and_(pc.is_valid(at[1]), alone)
@@ -821,10 +823,10 @@ def _row_by_row(
     went, came = _cancelled(went, came)
     refresh = Refresh(mode="incremental", reason="", changed=counted)
     plain = [
-        one.name
-        for one in target.schema().fields
-        if isinstance(one.field_type, PrimitiveType)
-        and not pa.types.is_floating(went.schema.field(one.name).type)
+        field.name
+        for field in target.schema().fields
+        if isinstance(field.field_type, PrimitiveType)
+        and not pa.types.is_floating(went.schema.field(field.name).type)
     ]
     keys = went.select(plain)
     keys = keys.group_by(plain).aggregate([]) if plain else keys

@@ -201,7 +201,7 @@ def partition_filter(
         return _all(
             [
                 _dimension(
-                    by_name[name], sorted({one[name] for one in chosen}), column, schema, asset
+                    by_name[name], sorted({row[name] for row in chosen}), column, schema, asset
                 )
                 for name, column in columns.items()
             ]

@@ -30,7 +30,7 @@ _UNIT_MICROSECONDS = {
 _SHOWN = 60
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DECIMAL_DIGITS = 38
-_INTEGERS = {exp.DataType.Type[one] for one in ("TINYINT", "SMALLINT", "INT", "BIGINT")}
+_INTEGERS = {exp.DataType.Type[kind] for kind in ("TINYINT", "SMALLINT", "INT", "BIGINT")}
 _CAST_LAST = _INTEGERS | {exp.DataType.Type.DOUBLE, exp.DataType.Type.DECIMAL}
 
 _CLAUSES = (
@@ -270,7 +270,7 @@ def _cast_problem(node: exp.Cast, engine: str) -> str:
 
 def _results(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Case):
-        branches = [one.args["true"] for one in node.args.get("ifs", [])]
+        branches = [branch.args["true"] for branch in node.args.get("ifs", [])]
         return [*branches, *filter(None, [node.args.get("default")])]
     if isinstance(node, exp.Union):
         return []
@@ -309,8 +309,8 @@ _REWRITES: tuple[type[exp.Expr], ...] = (
 def _rewrite(node: exp.Expr, engine: str) -> None:
     """Replace a node by what means the same to the engine, with Spark's type."""
     if isinstance(node, exp.CountIf):
-        one = exp.Case().when(node.this.copy(), exp.Literal.number(1))
-        _replace(node, exp.Count(this=one), "BIGINT")
+        counted = exp.Case().when(node.this.copy(), exp.Literal.number(1))
+        _replace(node, exp.Count(this=counted), "BIGINT")
     elif isinstance(node, exp.Sum):
         distinct = isinstance(node.this, exp.Distinct)
         value = node.this.expressions[0] if distinct else node.this

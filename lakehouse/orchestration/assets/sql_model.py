@@ -147,7 +147,7 @@ class SqlModel(ComputedTable):
         """The text as it was written, with views in place of tables."""
         text, quote = self.sql, "`" if self.dialect == "spark" else '"'
         tables = _tables(sqlglot.parse_one(self.sql, read=_GRAMMAR[self.dialect]))
-        for table in sorted(tables, key=lambda one: _span(one)[0], reverse=True):
+        for table in sorted(tables, key=lambda entry: _span(entry)[0], reverse=True):
             first, last = _span(table)
             alias = "" if table.alias else f" AS {quote}{table.name}{quote}"
             text = text[:first] + views[_dotted(table)] + alias + text[last + 1 :]

@@ -75,7 +75,10 @@ class RefreshState:
 
     def to_json(self) -> str:
         """As text; snapshot ids are text, partitions are ranges, first and last."""
-        inputs = {name: None if one is None else str(one) for name, one in self.inputs.items()}
+        inputs = {
+            name: None if snapshot_id is None else str(snapshot_id)
+            for name, snapshot_id in self.inputs.items()
+        }
         found = {"inputs": inputs, "behind": key_ranges(self.behind)}
         if self.definition:
             found["definition"] = self.definition
@@ -87,8 +90,8 @@ class RefreshState:
         try:
             found = orjson.loads(text)
             inputs = {
-                str(name): None if one is None else int(one)
-                for name, one in found["inputs"].items()
+                str(name): None if snapshot_id is None else int(snapshot_id)
+                for name, snapshot_id in found["inputs"].items()
             }
             behind = {
                 key
@@ -201,7 +204,7 @@ def staleness(
     Raises:
         CorruptMetadataError: its refresh state cannot be read.
     """
-    heads = {name: one.metadata.current_snapshot_id for name, one in inputs.items()}
+    heads = {name: table.metadata.current_snapshot_id for name, table in inputs.items()}
     cause = ",".join(f"{name}@{head}" for name, head in sorted(heads.items()))
     state = refresh_state(table)
     redefined = bool(
@@ -211,15 +214,15 @@ def staleness(
         cause = f"definition@{definition},{cause}"
     known = {} if state is None else state.inputs
     since = {
-        name: snapshots_since(one.metadata, known[name]) if name in known else None
-        for name, one in inputs.items()
+        name: snapshots_since(table.metadata, known[name]) if name in known else None
+        for name, table in inputs.items()
     }
     changing = {
         name: None if found is None else [s for s in found if s.operation != OPERATION_REPLACE]
         for name, found in since.items()
     }
     if partitioning is None or read_by is None:
-        newer = any(one is None or one for one in changing.values())
+        newer = any(count is None or count for count in changing.values())
         some = any(head is not None for head in heads.values())
         return Staleness(
             heads,

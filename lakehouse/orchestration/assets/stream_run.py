@@ -147,10 +147,10 @@ def _said(query: Any, checkpoint: str) -> dict[str, dg.MetadataValue[Any]]:
         said[f"{STREAM}_batch_rows"] = dg.MetadataValue.int(told["numInputRows"])
         took = told["durationMs"].get("triggerExecution", 0) / 1000
         said[f"{STREAM}_batch_seconds"] = dg.MetadataValue.float(took)
-    behind = [one.get("metrics") or {} for one in told["sources"]]
-    behind = [one for one in behind if "snapshotsBehind" in one]
+    behind = [source.get("metrics") or {} for source in told["sources"]]
+    behind = [metrics for metrics in behind if "snapshotsBehind" in metrics]
     if behind:
-        said[LAG] = dg.MetadataValue.int(max(int(one["snapshotsBehind"]) for one in behind))
-        seconds = max(float(one["secondsBehind"]) for one in behind)
+        said[LAG] = dg.MetadataValue.int(max(int(metrics["snapshotsBehind"]) for metrics in behind))
+        seconds = max(float(metrics["secondsBehind"]) for metrics in behind)
         said[f"{STREAM}_seconds_behind"] = dg.MetadataValue.float(seconds)
     return said

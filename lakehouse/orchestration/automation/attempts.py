@@ -97,11 +97,11 @@ class Request:
         return orjson.dumps(
             {
                 "works": [
-                    (one.table, one.part, cause) for one, cause in sorted(self.works.items())
+                    (work.table, work.part, cause) for work, cause in sorted(self.works.items())
                 ],
                 "attempts": [
-                    (one.table, one.part, known.alone, known.together, known.last_ms, known.cause)
-                    for one, known in sorted(self.attempts.items())
+                    (work.table, work.part, known.alone, known.together, known.last_ms, known.cause)
+                    for work, known in sorted(self.attempts.items())
                 ],
                 "failures": self.failures,
                 "seen_ms": self.seen_ms,
@@ -175,7 +175,9 @@ def decide(waiting: Mapping[Work, str], last: Ended | None, now_ms: int) -> Deci
         now_ms: milliseconds since the epoch.
     """
     attempts, failures = ({}, 0) if last is None else _after(last, waiting)
-    given_up = {work: one for work, one in attempts.items() if one.alone >= GIVE_UP_AFTER}
+    given_up = {
+        work: attempt for work, attempt in attempts.items() if attempt.alone >= GIVE_UP_AFTER
+    }
     pause_ms = 0 if last is None else last.ended_ms + doubled(failures, _LONGEST_PAUSE_MS)
     chosen = [] if now_ms < pause_ms else _chosen(waiting, attempts, last, now_ms)
     if not chosen:
@@ -199,8 +201,8 @@ def _after(last: Ended, waiting: Mapping[Work, str]) -> tuple[dict[Work, Attempt
     """Failed attempts at what still waits, and how many requests failed one after the other."""
     asked = last.request.works
     attempts = {
-        work: one
-        for work, one in last.request.attempts.items()
+        work: attempt
+        for work, attempt in last.request.attempts.items()
         if work in waiting and work not in asked
     }
     left = [
@@ -231,7 +233,11 @@ def _again(
     waiting: Mapping[Work, str], attempts: Mapping[Work, Attempts], now_ms: int
 ) -> list[Work]:
     """What failed before and may be tried again: half of what failed together, or one alone."""
-    ready = {work: one for work, one in attempts.items() if one.next_ms(waiting[work]) <= now_ms}
+    ready = {
+        work: attempt
+        for work, attempt in attempts.items()
+        if attempt.next_ms(waiting[work]) <= now_ms
+    }
     if not ready:
         return []
     first = min(ready, key=lambda work: (ready[work].last_ms, work))
@@ -239,8 +245,8 @@ def _again(
         return [first]
     alike = [
         work
-        for work, one in ready.items()
-        if not one.alone and one.together == ready[first].together
+        for work, attempt in ready.items()
+        if not attempt.alone and attempt.together == ready[first].together
     ]
     return sorted(alike)[: max(1, ready[first].together // 2)]
 

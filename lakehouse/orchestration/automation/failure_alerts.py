@@ -139,13 +139,13 @@ class Trouble:
         """A run failed for these."""
         fresh = units - self.failing
         self.failing |= units
-        if not self.news and (not self.told or any(one in self.worked for one, _ in fresh)):
+        if not self.news and (not self.told or any(table in self.worked for table, _ in fresh)):
             self.news, self.run_id = True, run_id
 
     def succeeded(self, units: AbstractSet[Unit], run_id: str) -> None:
         """A run did these."""
         if self.told:
-            self.worked |= {one for one, _ in units}
+            self.worked |= {unit for unit, _ in units}
         self.keep(self.failing - units, run_id)
 
     def keep(self, units: AbstractSet[Unit], run_id: str) -> None:
@@ -186,13 +186,13 @@ class Known:
                 "since_ms": self.since_ms,
                 "troubles": {
                     name: {
-                        "failing": _by_asset(one.failing),
-                        "run": one.run_id,
-                        "told": one.told,
-                        "news": one.news,
-                        "worked": sorted(one.worked),
+                        "failing": _by_asset(trouble.failing),
+                        "run": trouble.run_id,
+                        "told": trouble.told,
+                        "news": trouble.news,
+                        "worked": sorted(trouble.worked),
                     }
-                    for name, one in sorted(self.troubles.items())
+                    for name, trouble in sorted(self.troubles.items())
                 },
                 "checks": sorted(self.checks),
                 "late": sorted(self.late),
@@ -213,15 +213,15 @@ class Known:
                     name: Trouble(
                         {
                             (asset, part)
-                            for asset, parts in one["failing"].items()
+                            for asset, parts in trouble["failing"].items()
                             for part in parts
                         },
-                        one["run"],
-                        one["told"],
-                        one["news"],
-                        set(one["worked"]),
+                        trouble["run"],
+                        trouble["told"],
+                        trouble["news"],
+                        set(trouble["worked"]),
                     )
-                    for name, one in found["troubles"].items()
+                    for name, trouble in found["troubles"].items()
                 },
                 checks=set(found["checks"]),
                 late=set(found["late"]),
@@ -248,9 +248,9 @@ class Known:
     def take(self, ran: RanRun) -> None:
         """Take in a run that ended."""
         mine = ran.subjects()
-        for name, one in self.troubles.items():
+        for name, trouble in self.troubles.items():
             if ran.request is None or name not in mine:
-                one.succeeded(ran.done, ran.run.run_id)
+                trouble.succeeded(ran.done, ran.run.run_id)
         for name, units in mine.items():
             own = self.troubles.setdefault(name, Trouble())
             if ran.request is not None:  # it knows what failed before and still waits
@@ -262,7 +262,9 @@ class Known:
                 own.failed(units, ran.run.run_id)
             elif ran.request is None:
                 own.keep(own.failing - {("", ran.part)}, ran.run.run_id)
-        for name in [n for n, one in self.troubles.items() if not (one.failing or one.told)]:
+        for name in [
+            n for n, trouble in self.troubles.items() if not (trouble.failing or trouble.told)
+        ]:
             del self.troubles[name]
 
     def news(
@@ -270,9 +272,9 @@ class Known:
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """Texts of what nobody was told of yet, each with what to do when it is told."""
         told_of: dict[tuple[str, bool], list[str]] = {}
-        for name, one in sorted(self.troubles.items()):
-            if one.news or not one.failing:
-                told_of.setdefault((one.run_id, one.news), []).append(name)
+        for name, trouble in sorted(self.troubles.items()):
+            if trouble.news or not trouble.failing:
+                told_of.setdefault((trouble.run_id, trouble.news), []).append(name)
         for (run_id, bad), names in told_of.items():
             text = (
                 _failed_run(context.instance, run_id, names, url)
@@ -294,17 +296,19 @@ class Known:
 
     def _told(self, names: Iterable[str]) -> None:
         for name in names:
-            one = self.troubles[name]
-            one.told, one.news, one.worked = True, False, set()
-            if not one.failing:
+            trouble = self.troubles[name]
+            trouble.told, trouble.news, trouble.worked = True, False, set()
+            if not trouble.failing:
                 del self.troubles[name]
 
     def _ended(self, instance: dg.DagsterInstance) -> list[dg.EventLogRecord]:
         """Runs' ends, in their order."""
         since = self.since_ms / 1000 if self.after is None else None
         found = [
-            instance.fetch_run_status_changes(one, limit=_RUNS_AT_ONCE, ascending=True).records
-            for one in (
+            instance.fetch_run_status_changes(
+                records_filter, limit=_RUNS_AT_ONCE, ascending=True
+            ).records
+            for records_filter in (
                 dg.RunStatusChangeRecordsFilter(
                     EventType.RUN_SUCCESS, after_timestamp=since, after_storage_id=self.after
                 ),
@@ -315,7 +319,9 @@ class Known:
         ]
         # beyond the end of a list that was cut off nothing is taken before the rest of it
         cut = [some[-1].storage_id for some in found if len(some) == _RUNS_AT_ONCE]
-        records = sorted((one for some in found for one in some), key=lambda one: one.storage_id)
+        records = sorted(
+            (record for some in found for record in some), key=lambda record: record.storage_id
+        )
         return [record for record in records if not cut or record.storage_id <= min(cut)]
 
     def _forget(self, repository: dg.RepositoryDefinition) -> None:
@@ -324,14 +330,14 @@ class Known:
         assets = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
         checks = {_check_name(key) for key in repository.asset_graph.asset_check_keys}
         sources = {f"source {name.removeprefix(index_job_name(''))}" for name in jobs}
-        for name, one in self.troubles.items():
+        for name, trouble in self.troubles.items():
             there = {
                 unit
-                for unit in one.failing
+                for unit in trouble.failing
                 if not unit[0] or unit[0] in assets or unit[0].partition(":")[0] in jobs
             }
             known = name in jobs | assets | checks | sources
-            one.keep(there if known else set(), one.run_id)
+            trouble.keep(there if known else set(), trouble.run_id)
 
 
 @dataclass(frozen=True)
@@ -371,7 +377,7 @@ class RanRun:
                 plan = event.asset_materialization_planned_data
                 subset = plan.partitions_subset
                 parts = [plan.partition or ""] if subset is None else subset.get_partition_keys()
-                planned |= {(plan.asset_key.to_user_string(), one) for one in parts}
+                planned |= {(plan.asset_key.to_user_string(), part) for part in parts}
         request = _request(run)
         if succeeded:
             return cls(run, frozenset(done | planned), frozenset(), request)

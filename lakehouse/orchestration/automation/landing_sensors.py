@@ -158,10 +158,10 @@ def check_result(decision: Decision) -> dg.AssetCheckResult:
     given_up = sorted(decision.given_up.items())
     said = [
         (
-            f"{work}: {one.alone} runs that were asked for it alone left it waiting, the last at "
-            f"{clock(one.last_ms)}"
+            f"{work}: {attempt.alone} runs that were asked for it alone left it waiting, the last "
+            f"at {clock(attempt.last_ms)}"
         )
-        for work, one in given_up[:_SHOWN]
+        for work, attempt in given_up[:_SHOWN]
     ]
     return dg.AssetCheckResult(
         passed=not given_up,

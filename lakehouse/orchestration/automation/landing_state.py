@@ -58,14 +58,14 @@ def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> d
     for table in derived:
         if not all(lake.table_exists(name) for name in table.inputs):
             continue
-        one = _staleness(lake, table)
+        staleness = _staleness(lake, table)
         if table.day_column is None:
-            found |= {Work(table.name): one.cause} if one.whole else {}
+            found |= {Work(table.name): staleness.cause} if staleness.whole else {}
             continue
         last = source.last_day or today()
         found |= {
             Work(table.name, day): cause
-            for day, cause in one.partitions.items()
+            for day, cause in staleness.partitions.items()
             if str(source.first_day) <= day <= str(last)
         }
     return found
@@ -103,7 +103,9 @@ def look(lake: Lakehouse, landing_root: str, source: Source) -> tuple[pa.Table, 
     ledger = lake.load_table(source.ledger_table)
     last = source.last_day or today()
     # events of clocks that are ahead wait until their day has come
-    come = [one for one in oldest_pending(ledger) if one[0] is None or one[0] <= last]
+    come = [
+        pending for pending in oldest_pending(ledger) if pending[0] is None or pending[0] <= last
+    ]
     return unread(source, ledger, listing), come
 
 

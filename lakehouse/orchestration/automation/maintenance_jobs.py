@@ -385,7 +385,7 @@ def event_metadata(
     }
     snapshot_ids = report.to_dict().get("snapshot_ids") or [report.to_dict().get("snapshot_id")]
     made = (
-        [str(one) for one in snapshot_ids if one is not None]
+        [str(snapshot_id) for snapshot_id in snapshot_ids if snapshot_id is not None]
         if isinstance(snapshot_ids, list)
         else []
     )

@@ -138,9 +138,9 @@ def actions_due(table: Table, *kinds: ActionKind) -> list[Action]:
     """What health and policy ask for now, of these kinds."""
     now_ms = table.environment.now_ms()
     return [
-        one
-        for one in due(decide(health_of(table), policy(table), now_ms), now_ms)
-        if one.kind in kinds
+        action
+        for action in due(decide(health_of(table), policy(table), now_ms), now_ms)
+        if action.kind in kinds
     ]
 
 

@@ -52,8 +52,8 @@ class DayMemory:
         last = self.instance.event_log_storage.get_asset_check_execution_history(
             check, limit=1, status=_EVALUATED
         )
-        for one in last:
-            event = one.event.dagster_event if one.event else None
+        for record in last:
+            event = record.event.dagster_event if record.event else None
             if event is not None:
                 said = event.asset_check_evaluation_data.metadata.get(BAD_DAYS)
                 return _from_json(said.value if said is not None else {})

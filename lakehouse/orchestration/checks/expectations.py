@@ -119,7 +119,7 @@ def validate_days(
             None if outcome.passed else _suspects(frame, suite, days, column),
         )
 
-    return [found(one) for one in validate(frame, suites, where)]
+    return [found(result) for result in validate(frame, suites, where)]
 
 
 def _suspects(
@@ -137,8 +137,9 @@ def _suspects(
         day: BadDay(
             sum(unexpected for _, _, unexpected in doubt),
             "; ".join(
-                f"{_called(one.type, one.arguments)}: {unexpected:,} of {there:,} unexpected"
-                for one, there, unexpected in doubt
+                f"{_called(expectation.type, expectation.arguments)}: {unexpected:,} of {there:,} "
+                "unexpected"
+                for expectation, there, unexpected in doubt
             )[:1000],
         )
         for day, doubt in doubts.items()
@@ -165,11 +166,11 @@ def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
     failures: list[str] = []
     unexpected = 0
     where: list[str] = []
-    for one in result.results:
-        if not one.success:
-            failures.append(_failure(one))
-            unexpected += int(one.result.get("unexpected_count") or 0)
-            where += _where(one.expectation_config, one.result)
+    for judged in result.results:
+        if not judged.success:
+            failures.append(_failure(judged))
+            unexpected += int(judged.result.get("unexpected_count") or 0)
+            where += _where(judged.expectation_config, judged.result)
     return _found(suite, failures, unexpected, " or ".join(dict.fromkeys(where)))
 
 
@@ -203,18 +204,18 @@ def _found(suite: Suite, failures: Sequence[str], unexpected: int, where: str = 
     )
 
 
-def _failure(one: Any) -> str:
-    arguments = {k: v for k, v in one.expectation_config.kwargs.items() if k != "batch_id"}
-    found = one.result.get("partial_unexpected_list") or one.result.get("observed_value")
+def _failure(judged: Any) -> str:
+    arguments = {k: v for k, v in judged.expectation_config.kwargs.items() if k != "batch_id"}
+    found = judged.result.get("partial_unexpected_list") or judged.result.get("observed_value")
     error = next(
         (
             e.get("exception_message")
-            for e in _exceptions(one.exception_info)
+            for e in _exceptions(judged.exception_info)
             if e.get("raised_exception")
         ),
         None,
     )
-    return f"{_called(one.expectation_config.type, arguments)} found {str(error or found)[:200]}"
+    return f"{_called(judged.expectation_config.type, arguments)} found {str(error or found)[:200]}"
 
 
 def _called(kind: str, arguments: Mapping[str, object]) -> str:

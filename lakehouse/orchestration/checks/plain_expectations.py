@@ -58,8 +58,8 @@ class DayProofs:
         found = self.counts.get(day, ())
         pairs = zip(self.proofs, found[::2], found[1::2], strict=False)
         return [
-            (one, there, there - good)
-            for (one, enough), there, good in pairs
+            (expectation, there, there - good)
+            for (expectation, enough), there, good in pairs
             if not enough(there, good)
         ]
 
@@ -97,13 +97,13 @@ def proofs_of_days(frame: DataFrame, expectations: Sequence[Any], day: Column) -
         (expectation, _proof(frame, expectation.type, dict(expectation.arguments)))
         for expectation in expectations
     ]
-    shares = [(one, proof) for one, proof in proved if proof and proof.share]
-    others = [one for one, proof in proved if not (proof and proof.share)]
+    shares = [(expectation, proof) for expectation, proof in proved if proof and proof.share]
+    others = [expectation for expectation, proof in proved if not (proof and proof.share)]
     if not shares or not all(held(frame, others)):
         return None
     rows = frame.groupBy(day).agg(*_named([proof for _, proof in shares])).collect()
     counts = {row[0]: tuple(row)[1:] for row in rows}
-    return DayProofs([(one, proof.enough) for one, proof in shares], counts)
+    return DayProofs([(expectation, proof.enough) for expectation, proof in shares], counts)
 
 
 def _named(proofs: Sequence[Proof]) -> list[Column]:
@@ -124,7 +124,7 @@ def _proof(frame: DataFrame, kind: str, arguments: dict[str, Any]) -> Proof | No
 
 def _types(frame: DataFrame) -> Mapping[str, str]:
     """The kind of each column by its name, without names that occur twice."""
-    found = [(one.name, one.dataType.typeName().partition("(")[0]) for one in frame.schema]
+    found = [(field.name, field.dataType.typeName().partition("(")[0]) for field in frame.schema]
     names = [name for name, _ in found]
     return {name: kind for name, kind in found if names.count(name) == 1}
 

@@ -93,7 +93,9 @@ def check_result(results: Sequence[Checked]) -> dg.AssetCheckResult:
     """What a check says of the statements about one table."""
     counts = Counter(str(result.standing.state) for result in results)
     contradicted = [result for result in results if result.standing.state is State.CONTRADICTED]
-    said = "; ".join(f"{one.draft.statement_id}: {one.standing.reason}" for one in contradicted[:3])
+    said = "; ".join(
+        f"{result.draft.statement_id}: {result.standing.reason}" for result in contradicted[:3]
+    )
     return dg.AssetCheckResult(
         passed=not contradicted,
         severity=dg.AssetCheckSeverity.ERROR,
@@ -113,13 +115,13 @@ def statement_markdown(results: Sequence[Checked]) -> str:
     """Statements with their states as a table, the contradicted ones first."""
     order = [State.CONTRADICTED, State.UNVERIFIED, State.VERIFIED, State.EXPIRED, State.DEPRECATED]
     lines = ["| state | about | statement | why |", "|---|---|---|---|"]
-    for one in sorted(results, key=lambda one: order.index(one.standing.state))[:_SHOWN]:
-        said = one.draft.text or str(dict(one.draft.claim))
+    for result in sorted(results, key=lambda result: order.index(result.standing.state))[:_SHOWN]:
+        said = result.draft.text or str(dict(result.draft.claim))
         cells = (
-            str(one.standing.state),
-            f"{one.draft.kind} {one.draft.column or ''}".strip(),
+            str(result.standing.state),
+            f"{result.draft.kind} {result.draft.column or ''}".strip(),
             said,
-            one.standing.reason,
+            result.standing.reason,
         )
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     return "\n".join(lines)

@@ -71,7 +71,7 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
         """The asset of a table (`pipeline_datasets.Dataset`): its key is the table's name."""
         return dg.AssetSpec(
             key=_key(dataset["name"]),
-            deps=[_key(one) for one in dataset["inputs"]],
+            deps=[_key(table) for table in dataset["inputs"]],
             description=dataset["comment"] or None,
             metadata={"source_file": dataset["source"]},
             kinds={"spark", "iceberg", dataset["kind"]},
@@ -86,9 +86,9 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
         if state_path is None or not state_path.exists():
             return dg.Definitions()
         tables = [
-            one
-            for one in json.loads(state_path.read_text(encoding="utf-8"))
-            if one["kind"] in ("materialized_view", "streaming_table")
+            entry
+            for entry in json.loads(state_path.read_text(encoding="utf-8"))
+            if entry["kind"] in ("materialized_view", "streaming_table")
         ]
         names = {_key(table["name"]): table["name"] for table in tables}
         inputs = {_key(table["name"]): map(_key, table["inputs"]) for table in tables}

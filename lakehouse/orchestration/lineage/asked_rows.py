@@ -40,12 +40,16 @@ def asked_values(schema: Schema, where: str) -> tuple[dict[str, pa.ChunkedArray]
 
 def _typed(condition: exp.Expr, types: Mapping[str, IcebergType]) -> exp.Expr:
     """Text that is compared with days and times as such."""
-    for one in list(condition.find_all(exp.Literal)):
-        column = one.parent.find(exp.Column) if one.parent is not None else None
+    for literal in list(condition.find_all(exp.Literal)):
+        column = literal.parent.find(exp.Column) if literal.parent is not None else None
         kind = None if column is None else types.get(column.name)
-        if one.is_string and isinstance(kind, TIMES) and not isinstance(one.parent, exp.Cast):
+        if (
+            literal.is_string
+            and isinstance(kind, TIMES)
+            and not isinstance(literal.parent, exp.Cast)
+        ):
             name = "date" if isinstance(kind, DateType) else "timestamp"
-            one.replace(exp.cast(one.copy(), name))
+            literal.replace(exp.cast(literal.copy(), name))
     return condition
 
 

@@ -228,7 +228,7 @@ def forget(
         checkout: Any = load_module("definitions", Path.cwd())
     except NotFoundError:
         return forgotten(lake, None, where, tables, apply=apply)
-    derived = {one.name: one for one in checkout.pipeline.derived}
+    derived = {definition.name: definition for definition in checkout.pipeline.derived}
     aliases = {
         column.name: column.aliases
         for source in checkout.pipeline.sources
@@ -302,24 +302,28 @@ def carried_out(lake: Lakehouse, found: Forgetting, key: Key) -> Forgetting:
         key: what is looked for in tables that are to be computed again.
     """
     planned = found.tables
-    blocked = [f"{one.name} by {', '.join(one.blocked_by)}" for one in planned if one.blocked_by]
+    blocked = [
+        f"{entry.name} by {', '.join(entry.blocked_by)}" for entry in planned if entry.blocked_by
+    ]
     if blocked:
         raise MaintenanceRefusedError(
             f"branches or tags hold rows of {found.whose}: {'; '.join(blocked)}. Nothing was "
             "done. Remove them first (lakehouse tag TABLE NAME --delete)"
         )
-    before = {one.name: _reached(lake.load_table(one.name)) for one in planned}
-    for one in planned:
-        _rewritten(lake, one)
+    before = {entry.name: _reached(lake.load_table(entry.name)) for entry in planned}
+    for entry in planned:
+        _rewritten(lake, entry)
     searched, texts = 0, set[str]()
     left: dict[str, tuple[str, ...]] = {}
     unreachable: dict[str, tuple[str, ...]] = {}
-    for one in planned:
-        table = lake.load_table(one.name)
-        if one.lines is not None:
-            one = replace(one, key=replace(one.key, values=_of_nobody_else(table, one.key.values)))
-            texts.update(one.key.values)
-        count, reached, others = _searched(table, one, before[one.name])
+    for entry in planned:
+        table = lake.load_table(entry.name)
+        if entry.lines is not None:
+            entry = replace(
+                entry, key=replace(entry.key, values=_of_nobody_else(table, entry.key.values))
+            )
+            texts.update(entry.key.values)
+        count, reached, others = _searched(table, entry, before[entry.name])
         searched, left, unreachable = searched + count, left | reached, unreachable | others
     for name in filter(lake.table_exists, found.follow):  # such as a list of persons
         count, reached, others = traces_in(
@@ -344,12 +348,12 @@ def with_backups(lake: Lakehouse, found: Forgetting, folders: Sequence[str]) -> 
         files = backed_up_files(folder, lake.catalog.properties)
         storage, keys = storage_for(folder, lake.catalog.properties), LocationKeys()
         numbers = set[int]()
-        for one in found.tables:
-            table = lake.load_table(one.name)
+        for entry in found.tables:
+            table = lake.load_table(entry.name)
             own = [canonical(place) for place in OwnFolders(table.catalog, table.metadata).folders]
-            key = one.key if one.lines is None else replace(one.key, values=())
+            key = entry.key if entry.lines is None else replace(entry.key, values=())
             clean: set[str] = set()
-            traces = Traces(key, storage, table.metadata, _texts(table), clean, one.lines)
+            traces = Traces(key, storage, table.metadata, _texts(table), clean, entry.lines)
             named = {
                 keys.key(location): location
                 for location in files
@@ -380,10 +384,10 @@ def _names(
             if lake.table_exists(name):
                 columns = lake.load_table(name).schema().column_names
                 called = set(_called(lake, derived[name], found)) | {column}
-                has = [(name, one) for one in columns if one in called]
+                has = [(name, column_name) for column_name in columns if column_name in called]
                 found += has
                 follow += [] if has else [name]
-    beside = [(one, column) for name, _ in found for one in _beside(lake, name, column)]
+    beside = [(pair, column) for name, _ in found for pair in _beside(lake, name, column)]
     return list(dict.fromkeys((*found, *beside))), tuple(follow)
 
 
@@ -402,9 +406,9 @@ def _called(
     typed = Model(query, tables, definition.name, no_session).query
     same_as = same_columns(typed, typed.named_selects)
     for name, column in known:
-        for one in same_as.get(query.views.get(name, ""), ()):
-            if one.column == column and not one.days:
-                yield one.output
+        for same in same_as.get(query.views.get(name, ""), ()):
+            if same.column == column and not same.days:
+                yield same.output
 
 
 def _of_column(where: str, column: str, name: str) -> str:
@@ -452,7 +456,7 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
         raise InvalidInputError(f"{name} has no column {key.column!r}: leave it out")
     else:
         key = replace(key, field_id=0)
-    lines = [one for one in (LANDING_FILE, LANDING_LINE) if one in names]
+    lines = [name for name in (LANDING_FILE, LANDING_LINE) if name in names]
     landing: dict[str, set[int]] = {}
     rows = table.scan(condition, lines or None).to_arrow()
     count = rows.num_rows
@@ -465,7 +469,7 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
         count = table.scan(both).count()
         condition = both
         for file, some in told.items():
-            landing.setdefault(file, set()).update(one for one in some if one is not None)
+            landing.setdefault(file, set()).update(number for number in some if number is not None)
     return TableOfPerson(
         name,
         count,
@@ -486,8 +490,8 @@ def to_expire(table: Table) -> int:
 def _texts(table: Table) -> frozenset[str]:
     """Columns that hold whole records, or what was left of them, as text."""
     fields = table.schema().fields
-    rest = {one.name for one in fields if one.doc == REST_DOC}
-    names = {one.name for one in fields}
+    rest = {field.name for field in fields if field.doc == REST_DOC}
+    names = {field.name for field in fields}
     return frozenset(rest | (set(_RECORD) if {*_RECORD, LANDING_FILE} <= names else set()))
 
 
@@ -529,21 +533,21 @@ def _blocking(table: Table, condition: Any) -> Iterator[str]:
             yield name
 
 
-def _rewritten(lake: Lakehouse, one: TableOfPerson) -> None:
+def _rewritten(lake: Lakehouse, entry: TableOfPerson) -> None:
     """Rows, files, manifests and snapshots go."""
-    table = lake.load_table(one.name)
+    table = lake.load_table(entry.name)
     if table.current_snapshot() is None:
         return
-    if one.gone is None:
-        table.delete(one.where)
-    elif one.gone.gone:
-        where = one.gone.where(table)
-        table.overwrite(one.gone.apply(table, table.scan(where).to_arrow()), where)
+    if entry.gone is None:
+        table.delete(entry.where)
+    elif entry.gone.gone:
+        where = entry.gone.where(table)
+        table.overwrite(entry.gone.apply(table, table.scan(where).to_arrow()), where)
     head = table.refresh().current_snapshot()
     if head is not None and head.summary.get("total-delete-files", "1") != "0":
         # rows of texts that were deleted before, as by one who died here, have no condition
-        anywhere = _texts(table) or one.gone is not None
-        tasks = table.scan(None if anywhere else one.where).plan().tasks
+        anywhere = _texts(table) or entry.gone is not None
+        tasks = table.scan(None if anywhere else entry.where).plan().tasks
         files = frozenset(task.data_file.file_path for task in tasks if task.deletes)
         table.compact(CompactionOptions(files=files, rewrite_all=True))
     table.rewrite_manifests(ManifestRewriteOptions(force=True))
@@ -560,10 +564,10 @@ def _expired(table: Table) -> None:
 
 
 def _searched(
-    table: Table, one: TableOfPerson, before: Collection[str]
+    table: Table, entry: TableOfPerson, before: Collection[str]
 ) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """As `traces_in`, once metadata files that hold it are gone from the log."""
-    found = traces_in(table, one.key, before, one.lines)
+    found = traces_in(table, entry.key, before, entry.lines)
     if any(file.endswith((".json", ".json.gz")) for file in found[1]):
         # earlier metadata files that the log names: the log is cut
         kept = table.metadata.properties.get(_LOG)
@@ -576,7 +580,7 @@ def _searched(
                 table.remove_properties(_LOG)
             else:
                 table.set_properties({_LOG: kept})
-        found = traces_in(table, one.key, before, one.lines)
+        found = traces_in(table, entry.key, before, entry.lines)
     return found
 
 
@@ -585,10 +589,12 @@ def _of_nobody_else(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
     metadata = table.metadata
     known = [metadata.location, *metadata.properties.values()]
     known += [name for schema in metadata.schemas for name in schema.column_names]
-    told = "\n".join([*known, *(one.doc or "" for one in table.schema().fields)]).lower()
+    told = "\n".join([*known, *(field.doc or "" for field in table.schema().fields)]).lower()
     left = [text for text in texts if _is_telling(text) and text.lower() not in told]
-    left = sorted(left, key=lambda one: (-len(one), one))[:_TEXTS]
-    names = [one.name for one in table.schema().fields if isinstance(one.field_type, StringType)]
+    left = sorted(left, key=lambda text: (-len(text), text))[:_TEXTS]
+    names = [
+        field.name for field in table.schema().fields if isinstance(field.field_type, StringType)
+    ]
     if left and names and metadata.current_snapshot_id is not None:
         for batch in table.scan(select=names).to_batches():
             columns = [pc.drop_null(pc.unique(column)) for column in batch.columns]
@@ -630,7 +636,7 @@ def traces_in(
     listed = chain.from_iterable(map(storage.list, folders))
     files = {keys.key(info.location): info.location for info in listed}
     known = reachable.union(before) - files.keys()
-    files |= {one: one for one in known if storage.exists(one)}
+    files |= {path: path for path in known if storage.exists(path)}
     clean: set[str] = set()
     traces = Traces(key, storage, version.metadata, _texts(table), clean, lines)
     left: dict[str, tuple[str, ...]] = {}

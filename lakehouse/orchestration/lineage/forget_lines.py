@@ -102,7 +102,7 @@ def _knows(lake: Lakehouse, name: str, landed: LandedLines) -> bool:
     of_file = LandedLines(landed.file).where()
     beside = filter(lake.table_exists, (name, f"{name}{QUARANTINE}"))
     return bool(landed_in(lake, name, landed.file)) or any(
-        lake.load_table(one).scan(of_file).count() for one in beside
+        lake.load_table(place).scan(of_file).count() for place in beside
     )
 
 
@@ -141,26 +141,30 @@ def forgotten_lines(
     if not _knows(lake, name, landed):
         raise NotFoundError(f"{name}, its quarantine and its ledger know no file {landed.file}")
     below = rows_below(lake, derived or {}, name, landed.where(), session)
-    gone = {one.table: one.rows for one in below[:1] if one.table == name and one.rows is not None}
+    gone = {
+        reached.table: reached.rows
+        for reached in below[:1]
+        if reached.table == name and reached.rows is not None
+    }
     below = below[len(gone) :]
     planned, follow = list[TableOfPerson](), list[str]()
-    for one in below:
-        definition = (derived or {})[one.table]
-        rows = _gone(lake, definition, one, gone, follow, session)
+    for reached in below:
+        definition = (derived or {})[reached.table]
+        rows = _gone(lake, definition, reached, gone, follow, session)
         if rows is not None:
-            planned.append(_derived_rows(lake, one.table, rows, landed))
-            gone[one.table] = rows
+            planned.append(_derived_rows(lake, reached.table, rows, landed))
+            gone[reached.table] = rows
         else:
-            follow.append(one.table)
-    hit = {one for one, rows in gone.items() if rows.num_rows} | {*follow}
+            follow.append(reached.table)
+    hit = {table for table, rows in gone.items() if rows.num_rows} | {*follow}
     follow += [
-        one
-        for one in others
-        if lake.table_exists(one)
-        and (state := refresh_state(lake.load_table(one))) is not None
+        view
+        for view in others
+        if lake.table_exists(view)
+        and (state := refresh_state(lake.load_table(view))) is not None
         and hit & set(state.inputs)
     ]
-    places = [one for one in (f"{name}{QUARANTINE}", name) if lake.table_exists(one)]
+    places = [place for place in (f"{name}{QUARANTINE}", name) if lake.table_exists(place)]
     # what tells which rows are derived from the lines goes last
     planned = [*reversed(planned), *(_landed_rows(lake, place, landed) for place in places)]
     column = LANDING_LINE if landed.lines else LANDING_FILE
@@ -187,7 +191,7 @@ def _gone(
     tables, _ = tables_at(lake, definition.inputs, {})
     if len(tables) < len(definition.inputs):
         return None
-    given = {one: gone[one] for one in definition.inputs if one in gone}
+    given = {input_name: gone[input_name] for input_name in definition.inputs if input_name in gone}
     model = Model(query, tables, definition.name, session)
     only = model.rows_only_of(given, rows)
     if only is None:
@@ -208,9 +212,9 @@ def _is_behind(lake: Lakehouse, name: str) -> bool:
     """Whether a table was computed from snapshots that are not there any more: forgotten ones."""
     state = refresh_state(lake.load_table(name))
     return state is not None and any(
-        at is not None and lake.load_table(one).metadata.snapshot_or_none(at) is None
-        for one, at in state.inputs.items()
-        if lake.table_exists(one)
+        at is not None and lake.load_table(input_name).metadata.snapshot_or_none(at) is None
+        for input_name, at in state.inputs.items()
+        if lake.table_exists(input_name)
     )
 
 
@@ -248,7 +252,7 @@ def _landed_rows(lake: Lakehouse, name: str, landed: LandedLines) -> TableOfPers
     for batch in table.scan(where).to_batches():
         rows = pa.Table.from_batches([batch])
         count += rows.num_rows
-        found.update(one for one in rows[LANDING_LINE].to_pylist() if one is not None)
+        found.update(number for number in rows[LANDING_LINE].to_pylist() if number is not None)
         texts |= dict.fromkeys(_texts_in(table, rows))
     blocked = [ref for ref in table.refs() if ref != "main" and table.scan(where, ref=ref).count()]
     lines = {landed.file: tuple(sorted(found))} if found else {}

@@ -97,17 +97,17 @@ class Impact:
             "ledger": dict(self.ledger),
             "reached": [
                 {
-                    "table": one.table,
-                    "snapshot_id": str(one.snapshot_id),
-                    "committed_at": one.committed_at.isoformat(),
-                    "from": list(one.inputs),
-                    "rows": None if one.rows is None else one.rows.num_rows,
+                    "table": reached.table,
+                    "snapshot_id": str(reached.snapshot_id),
+                    "committed_at": reached.committed_at.isoformat(),
+                    "from": list(reached.inputs),
+                    "rows": None if reached.rows is None else reached.rows.num_rows,
                     "sample": []
-                    if one.rows is None
-                    else one.rows.slice(0, self.sample).to_pylist(),
-                    "notes": list(one.notes),
+                    if reached.rows is None
+                    else reached.rows.slice(0, self.sample).to_pylist(),
+                    "notes": list(reached.notes),
                 }
-                for one in self.reached
+                for reached in self.reached
             ],
         }
 
@@ -119,18 +119,22 @@ class Impact:
             yield Text(f"the file, as the ledger counts: {told}")
         for reason, count in self.quarantined.items():
             yield Text(f"{count:,} in {self.table}_quarantine: {reason}")
-        for one in self.reached:
+        for reached in self.reached:
             yield Text("")
-            by = f" from {', '.join(one.inputs)}" if one.inputs else ""
-            many = "rows that are not known" if one.rows is None else _rows(one.rows.num_rows)
-            yield Text.assemble((one.table, "bold"), f": {many}{by}, at snapshot {one.snapshot_id}")
-            for note in one.notes:
+            by = f" from {', '.join(reached.inputs)}" if reached.inputs else ""
+            many = (
+                "rows that are not known" if reached.rows is None else _rows(reached.rows.num_rows)
+            )
+            yield Text.assemble(
+                (reached.table, "bold"), f": {many}{by}, at snapshot {reached.snapshot_id}"
+            )
+            for note in reached.notes:
                 yield Text(f"  {note}", style="yellow")
-            if one.rows is not None:
-                for row in one.rows.slice(0, self.sample).to_pylist():
+            if reached.rows is not None:
+                for row in reached.rows.slice(0, self.sample).to_pylist():
                     yield Text(f"  {row_text(row)}")
-                if one.rows.num_rows > self.sample:
-                    yield Text(f"  and {_rows(one.rows.num_rows - self.sample)} more")
+                if reached.rows.num_rows > self.sample:
+                    yield Text(f"  and {_rows(reached.rows.num_rows - self.sample)} more")
 
 
 def _rows(count: int) -> str:
@@ -212,8 +216,8 @@ def followed_rows(
     if not rejected and not (found and found[0].rows):
         told = _nowhere(name, ledger) if file is not None else f"{name} has no such row"
         raise NotFoundError(f"{of}: {told}")
-    reached = [one for one in found if one.rows is None or one.rows.num_rows]
-    reached += _by_functions(lake, others or {}, {one.table: one for one in reached})
+    reached = [reached for reached in found if reached.rows is None or reached.rows.num_rows]
+    reached += _by_functions(lake, others or {}, {arrival.table: arrival for arrival in reached})
     return Impact(name, of, tuple(reached), rejected, ledger, sample)
 
 
@@ -260,10 +264,10 @@ class _Following:
         while True:
             more = [
                 name
-                for name, one in self.derived.items()
+                for name, definition in self.derived.items()
                 if name not in found
-                and set(one.inputs) & set(found)
-                and not any(self._may_follow(other, found) for other in one.inputs)
+                and set(definition.inputs) & set(found)
+                and not any(self._may_follow(other, found) for other in definition.inputs)
             ]
             if not more:
                 return found[1:]
@@ -275,7 +279,10 @@ class _Following:
         return (
             name not in found
             and definition is not None
-            and any(one in found or self._may_follow(one, found) for one in definition.inputs)
+            and any(
+                input_name in found or self._may_follow(input_name, found)
+                for input_name in definition.inputs
+            )
         )
 
     def rows_at(self, name: str, snapshot: Snapshot) -> Reached:
@@ -307,7 +314,7 @@ class _Following:
         ]
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         rows = [part.rows for part in parts]
-        inputs = tuple(dict.fromkeys(one for part in parts for one in part.inputs))
+        inputs = tuple(dict.fromkeys(input_name for part in parts for input_name in part.inputs))
         if not parts:
             return _with(found, _nothing(table, snapshot))
         if any(row is None for row in rows):
@@ -330,14 +337,19 @@ class _Following:
         columns = {name for name, _ in partitioning.dimensions}
         told = table.metadata.ancestors(snapshot.snapshot_id)
         text = next(
-            (one.summary[REFRESH_STATE] for one in told if REFRESH_STATE in one.summary), None
+            (
+                ancestor.summary[REFRESH_STATE]
+                for ancestor in told
+                if REFRESH_STATE in ancestor.summary
+            ),
+            None,
         )
         read = {} if text is None else RefreshState.from_json(text).inputs
         for name in definition.inputs:
             now = self.lake.load_table(name)
             for at in {read.get(name), now.metadata.current_snapshot_id}:
-                one = None if at is None else now.metadata.snapshot_or_none(at)
-                rows = None if one is None else self.rows_at(name, one).rows
+                read_snapshot = None if at is None else now.metadata.snapshot_or_none(at)
+                rows = None if read_snapshot is None else self.rows_at(name, read_snapshot).rows
                 if rows is not None and columns <= set(rows.column_names):
                     found |= set(partitioning.keys_of(rows).unique().to_pylist())
         return sorted(found - {None})
@@ -356,8 +368,8 @@ class _Following:
         given = {
             name: self.rows_at(name, at) for name, (_, at) in tables.items() if self._leads(name)
         }
-        unknown = [name for name, one in given.items() if one.rows is None]
-        some = {name: one.rows for name, one in given.items() if one.rows}
+        unknown = [name for name, given_part in given.items() if given_part.rows is None]
+        some = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
         if not unknown and not some:
             return _with(found, _nothing(table, snapshot))
         from_ = *some, *unknown
@@ -377,7 +389,7 @@ class _Following:
             try:
                 kept = _nothing(table, snapshot).schema
                 made = model.rows_made_of(
-                    {n: one for n, one in some.items() if one is not None}, kept, chosen
+                    {n: rows for n, rows in some.items() if rows is not None}, kept, chosen
                 )
             except UntracedError as error:
                 notes.append(f"{error} is not followed: {may}")
@@ -421,17 +433,23 @@ def _by_functions(
         table = lake.load_table(name) if lake.table_exists(name) else None
         state = refresh_state(table)
         snapshot = None if table is None else table.current_snapshot()
-        read = [] if state is None else [one for one in state.inputs if one in reached]
+        read = (
+            []
+            if state is None
+            else [input_name for input_name in state.inputs if input_name in reached]
+        )
         if table is None or snapshot is None or not read:
             continue
         at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        inputs = [reached[one].rows for one in read]
-        known = [one for one in inputs if one is not None and set(keys) <= set(one.column_names)]
+        inputs = [reached[input_name].rows for input_name in read]
+        known = [
+            rows for rows in inputs if rows is not None and set(keys) <= set(rows.column_names)
+        ]
         rows, told = None, "which is not followed: it may be in any row"
         if keys and len(known) == len(inputs):
-            values = pa.concat_tables([one.select(keys) for one in known])
+            values = pa.concat_tables([rows.select(keys) for rows in known])
             schema = table.schema()
-            where = conjunction([having(one, values[one], schema) for one in keys])
+            where = conjunction([having(key, values[key], schema) for key in keys])
             rows = with_keys(table.scan(where).to_arrow(), values)
             told = f"which declares that {', '.join(keys)} is that of its inputs, as they are now"
         yield Reached(

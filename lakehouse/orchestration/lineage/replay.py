@@ -128,8 +128,8 @@ def _recompute(
         )
     memory = _Replaying(lake, session, held.namespace, {i.table: i for i in lineage.inputs})
     resources = {
-        name: memory if isinstance(one, LakehouseIOManager) else one
-        for name, one in (defs.resources or {}).items()
+        name: memory if isinstance(resource, LakehouseIOManager) else resource
+        for name, resource in (defs.resources or {}).items()
     }
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize(
@@ -223,10 +223,10 @@ def _compared_frames(
     kept = kept.select(*[_quoted(name) for name in schema.column_names]).persist()
     frame = frame.select(
         *[
-            functions.col(_quoted(one.name))
-            if one.name in frame.columns
-            else functions.lit(None).cast(one.dataType).alias(one.name)
-            for one in kept.schema
+            functions.col(_quoted(field.name))
+            if field.name in frame.columns
+            else functions.lit(None).cast(field.dataType).alias(field.name)
+            for field in kept.schema
         ]
     ).persist()
     try:
@@ -250,8 +250,8 @@ def _compared_rows(lineage: Lineage, again: Recomputed, table: Table) -> Replay:
     batches = list(coerce(rows, schema, table=table.name))
     rows = pa.Table.from_batches(batches, schema_to_arrow(schema)).select(kept.column_names)
     context = datafusion.SessionContext()
-    for name, one in (("again", rows.cast(kept.schema)), ("kept", kept)):
-        context.register_record_batches(name, [one.to_batches() or [_no_rows(kept.schema)]])
+    for name, frame in (("again", rows.cast(kept.schema)), ("kept", kept)):
+        context.register_record_batches(name, [frame.to_batches() or [_no_rows(kept.schema)]])
     columns = ", ".join(_quoted(name, '"') for name in kept.column_names)
     written = "kept"
     if again.keys:

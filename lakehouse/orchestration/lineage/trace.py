@@ -76,15 +76,15 @@ class Lineage:
         yield (
             f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
         )
-        for one in self.inputs:
-            at = "empty" if one.snapshot_id is None else f"at snapshot {one.snapshot_id}"
+        for source in self.inputs:
+            at = "empty" if source.snapshot_id is None else f"at snapshot {source.snapshot_id}"
             when = (
                 ""
-                if one.committed_at is None
-                else f", committed {one.committed_at:%Y-%m-%d %H:%M:%S} UTC"
+                if source.committed_at is None
+                else f", committed {source.committed_at:%Y-%m-%d %H:%M:%S} UTC"
             )
-            by = "" if one.written_by is None else f" by run {one.written_by}"
-            yield f"  {one.table} {at}{when}{by}{', expired' if one.expired else ''}"
+            by = "" if source.written_by is None else f" by run {source.written_by}"
+            yield f"  {source.table} {at}{when}{by}{', expired' if source.expired else ''}"
         if not self.inputs:
             yield "  what landed"
         if self.undone is not None:
@@ -242,7 +242,11 @@ def _undone(
         return None
     metadata = lake.load_table(table).metadata
     line = metadata.ancestors(metadata.current_snapshot_id)
-    return None if any(one.snapshot_id == snapshot_id for one in line) else run.tags[UNDONE_TAG]
+    return (
+        None
+        if any(ancestor.snapshot_id == snapshot_id for ancestor in line)
+        else run.tags[UNDONE_TAG]
+    )
 
 
 def _inputs(lake: Lakehouse, metadata: Mapping[str, dg.MetadataValue]) -> tuple[InputSnapshot, ...]:

@@ -92,13 +92,13 @@ def is_row_by_row(query: exp.Query, tables: Collection[str]) -> bool:
     False
     """
     query = cast("exp.Query", inlined(query).unnest())
-    if not any(one.name in tables for one in query.find_all(exp.Table)):
+    if not any(table.name in tables for table in query.find_all(exp.Table)):
         return True
     if type(query) is exp.Union:
         sides = cast("list[exp.Query]", [query.left, query.right])
         return not query.args.get("distinct") and all(is_row_by_row(side, tables) for side in sides)
     if not isinstance(query, exp.Select) or any(
-        query.args.get(one) for one in (*_NOT_TRACED, "group", "having", "distinct", "qualify")
+        query.args.get(part) for part in (*_NOT_TRACED, "group", "having", "distinct", "qualify")
     ):
         return False
     if _windows(query) or _aggregates(query):
@@ -106,8 +106,8 @@ def is_row_by_row(query: exp.Query, tables: Collection[str]) -> bool:
     first = query.args["from_"].this if query.args.get("from_") is not None else None
     if isinstance(first, exp.Subquery) and not is_row_by_row(first.this, tables):
         return False
-    own = set() if first is None else {id(one) for one in first.find_all(exp.Table)}
-    return all(id(one) in own for one in query.find_all(exp.Table) if one.name in tables)
+    own = set() if first is None else {id(table) for table in first.find_all(exp.Table)}
+    return all(id(table) in own for table in query.find_all(exp.Table) if table.name in tables)
 
 
 class _Tracer:
@@ -169,13 +169,13 @@ class _Tracer:
             [exp.alias_(key.copy(), f"__k{at}", quoted=True) for at, key in enumerate(keys)],
         )
         outputs = [expression.alias_or_name for expression in node.expressions]
-        for one in hidden:
-            outer.append("expressions", one.copy())
+        for hidden_key in hidden:
+            outer.append("expressions", hidden_key.copy())
         inner = exp.Select(
             expressions=hidden,
             **{part: _copied(node.args.get(part)) for part in ("from_", "joins", "where")},
         )
-        on: list[exp.Expr] = [same("__outer", "__rows", one.alias) for one in hidden]
+        on: list[exp.Expr] = [same("__outer", "__rows", hidden_key.alias) for hidden_key in hidden]
         if counting is not None:
             inner.append("expressions", exp.alias_(counting.value.copy(), "__v", quoted=True))
             on.append(counting.met(_column("__outer", counting.column), _column("__rows", "__v")))
@@ -203,7 +203,7 @@ class _Tracer:
     def _sources(self, node: exp.Select) -> Iterator[tuple[str, exp.Expr]]:
         """The numbers of the rows that a FROM combines; nested queries become traced ones."""
         self._membership(node)
-        conditions = [one.args.get("on") for one in node.args.get("joins") or ()]
+        conditions = [join.args.get("on") for join in node.args.get("joins") or ()]
         self._nested(node, [node.args.get("where"), *conditions, *node.expressions])
         if node.args.get("from_") is None:
             return
@@ -285,15 +285,16 @@ def _correlated(query: exp.Expr) -> bool:
 
 def _windows(node: exp.Select) -> list[exp.Window]:
     parts = [*node.expressions, *filter(None, [node.args.get("qualify")])]
-    return [one for part in parts for one in find_all_in_scope(part, exp.Window)]
+    return [window for part in parts for window in find_all_in_scope(part, exp.Window)]
 
 
 def _aggregates(node: exp.Select) -> bool:
     parts = [*node.expressions, *filter(None, [node.args.get("having")])]
     return any(
-        not isinstance(one.parent, exp.Window) and one.find_ancestor(exp.Window, exp.Select) is node
+        not isinstance(aggregate.parent, exp.Window)
+        and aggregate.find_ancestor(exp.Window, exp.Select) is node
         for part in parts
-        for one in find_all_in_scope(part, exp.AggFunc)
+        for aggregate in find_all_in_scope(part, exp.AggFunc)
     )
 
 
@@ -400,23 +401,23 @@ def _same(
         names = [select.alias_or_name for select in query.selects]
         for side in (query.left, query.right):
             own = zip([select.alias_or_name for select in side.selects], names, strict=True)
-            _same(side, {one: wanted[name] for one, name in own if name in wanted}, tell)
+            _same(side, {own_name: wanted[name] for own_name, name in own if name in wanted}, tell)
         return
     if not isinstance(query, exp.Select):
         return
     windows = _windows(query)
     partition = _common(windows) if windows else None
     known: dict[str, list[Same]] = {}
-    for one in query.expressions:
-        term = one.unalias()
-        if one.alias_or_name not in wanted or (partition is not None and term not in partition):
+    for select in query.expressions:
+        term = select.unalias()
+        if select.alias_or_name not in wanted or (partition is not None and term not in partition):
             continue
         days = isinstance(term, exp.TsOrDsToDate) or (
             isinstance(term, exp.Cast) and bool(term.to.is_type("date"))
         )
         column = term.this if days else term
         if isinstance(column, exp.Column):
-            same_as = Same(wanted[one.alias_or_name], column.name, days)
+            same_as = Same(wanted[select.alias_or_name], column.name, days)
             known.setdefault(column.table, []).append(same_as)
     read: set[int] = set()
     for holder in filter(None, [query.args.get("from_"), *(query.args.get("joins") or ())]):
@@ -426,7 +427,15 @@ def _same(
         if isinstance(source, exp.Table):
             tell((source.name, columns))
         elif isinstance(source, exp.Subquery):
-            _same(source, {one.column: one.output for one in columns if not one.days}, tell)
+            _same(
+                source,
+                {
+                    same_column.column: same_column.output
+                    for same_column in columns
+                    if not same_column.days
+                },
+                tell,
+            )
     for table in query.find_all(exp.Table):  # of subqueries in expressions
         if id(table) not in read:
             tell((table.name, []))
@@ -466,5 +475,5 @@ def _aliased(query: exp.Query, name: str) -> exp.Subquery:
 
 def _copied(part: Any) -> Any:
     if isinstance(part, list):
-        return [one.copy() for one in part]
+        return [item.copy() for item in part]
     return None if part is None else part.copy()

@@ -239,18 +239,18 @@ def plan(lake: Lakehouse, run_id: str, names: Iterable[str], *, by_rows: bool = 
     for name in names:
         if lake.table_exists(name):
             table = lake.load_table(name)
-            one = (
+            plan = (
                 _ledger_plan(table, run_id)
                 if _is_ledger(table)
                 else _table_plan(table, run_id, by_rows=by_rows)
             )
-            found += [] if one is None else [one]
+            found += [] if plan is None else [plan]
     if not found:
         raise InvalidInputError(
             f"run {run_id} wrote none of {', '.join(names) or 'the tables'}, or its snapshots are "
             "rolled back or expired: there is nothing to undo"
         )
-    order = sorted(found, key=lambda one: one.name.startswith("raw."))
+    order = sorted(found, key=lambda planned: planned.name.startswith("raw."))
     together = lake.catalog.commits_together or lake.catalog.records_transactions
     return Undo(run_id, tuple(order), together, dry_run=True)
 
@@ -264,29 +264,29 @@ def execute(lake: Lakehouse, planned: Undo) -> None:
     """
     with ExitStack() as stack:
         together = stack.enter_context(lake.transaction()) if planned.together else None
-        for one in planned.tables:
-            table = lake.load_table(one.name) if together is None else together.table(one.name)
+        for part in planned.tables:
+            table = lake.load_table(part.name) if together is None else together.table(part.name)
             head = table.current_snapshot()
-            if head is None or head.snapshot_id != one.head:
+            if head is None or head.snapshot_id != part.head:
                 raise ValidationConflictError(
-                    f"{one.name} was at snapshot {one.head} when this was planned, and is at "
+                    f"{part.name} was at snapshot {part.head} when this was planned, and is at "
                     f"{None if head is None else head.snapshot_id} now: plan it again",
-                    table=one.name,
+                    table=part.name,
                 )
-            if one.files_given_back is not None:
-                rows, files = _given_back(lake.load_table(one.name), planned.run_id)[:2]
+            if part.files_given_back is not None:
+                rows, files = _given_back(lake.load_table(part.name), planned.run_id)[:2]
                 if files:
                     of_files = In(term=LANDING_FILE, literals=set(files))
                     table.overwrite(ledger_to_arrow(rows), of_files)
-            elif one.inverse is not None:
-                current = lake.load_table(one.name)
-                where = one.inverse.where(current)
-                rows = one.inverse.apply(current, table.scan(where).to_arrow())
+            elif part.inverse is not None:
+                current = lake.load_table(part.name)
+                where = part.inverse.where(current)
+                rows = part.inverse.apply(current, table.scan(where).to_arrow())
                 table.overwrite(rows, where)
-            elif one.target is None:
+            elif part.target is None:
                 table.delete(AlwaysTrue())
             else:
-                table.rollback_to(one.target)
+                table.rollback_to(part.target)
 
 
 def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | None:
@@ -294,9 +294,11 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
     line = _since_run(metadata, run_id)
     if not line:
         return None
-    others = [one for one in line if one.summary.get(RUN_ID) != run_id]
-    changed = [one for one in others if one.operation != "replace"]
-    snapshots = tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id)
+    others = [snapshot for snapshot in line if snapshot.summary.get(RUN_ID) != run_id]
+    changed = [snapshot for snapshot in others if snapshot.operation != "replace"]
+    snapshots = tuple(
+        snapshot.snapshot_id for snapshot in line if snapshot.summary.get(RUN_ID) == run_id
+    )
     if changed and by_rows:
         _check_kept(table, line[-1], run_id)
         inverse = inverse_of(table, run_id, line)
@@ -307,7 +309,7 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
             "Undo that first, or take back the run's rows alone with --by-rows, or name the other "
             "tables with --table",
             table=table.name,
-            snapshots=[one.snapshot_id for one in changed],
+            snapshots=[snapshot.snapshot_id for snapshot in changed],
         )
     _check_kept(table, line[-1], run_id)
     return UndoneTable(
@@ -315,7 +317,7 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
         line[0].snapshot_id,
         line[-1].parent_snapshot_id,
         snapshots,
-        tuple(one.snapshot_id for one in others),
+        tuple(snapshot.snapshot_id for snapshot in others),
     )
 
 
@@ -334,7 +336,7 @@ def _check_kept(table: Table, first: Snapshot, run_id: str) -> None:
 def _since_run(metadata: TableMetadata, run_id: str) -> list[Snapshot]:
     """The snapshots of main from the newest to the first that the run wrote; empty: none of it."""
     line = list(metadata.ancestors(metadata.current_snapshot_id))
-    written = [at for at, one in enumerate(line) if one.summary.get(RUN_ID) == run_id]
+    written = [at for at, number in enumerate(line) if number.summary.get(RUN_ID) == run_id]
     return line[: written[-1] + 1] if written else []
 
 
@@ -350,7 +352,7 @@ def _ledger_plan(table: Table, run_id: str) -> UndoneTable | None:
         table.name,
         line[0].snapshot_id,
         None,
-        tuple(one.snapshot_id for one in line if one.summary.get(RUN_ID) == run_id),
+        tuple(snapshot.snapshot_id for snapshot in line if snapshot.summary.get(RUN_ID) == run_id),
         files_given_back=len(files),
         files_left=tuple(left),
     )
@@ -409,7 +411,11 @@ def _run(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
     found = instance.get_run_by_id(run)
     if found is not None:
         return found
-    near = [one for one in instance.get_runs(limit=1000) if one.run_id.startswith(run)]
+    near = [
+        dagster_run
+        for dagster_run in instance.get_runs(limit=1000)
+        if dagster_run.run_id.startswith(run)
+    ]
     if len(near) != 1:
         what = "no run" if not near else f"{len(near)} of the last 1,000 runs"
         raise NotFoundError(f"{what} of this instance has an id that begins with {run!r}")

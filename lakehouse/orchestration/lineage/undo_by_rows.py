@@ -39,11 +39,13 @@ class Inverse:
 
     def where(self, table: Table) -> BooleanExpression:
         """Rows that are looked at: those whose value of one column is that of a row in here."""
-        names = [one.name for one in table.schema().fields if isinstance(one.field_type, _LISTED)]
+        names = [
+            field.name for field in table.schema().fields if isinstance(field.field_type, _LISTED)
+        ]
         found = {name: {row[name] for row in self.values.values()} for name in names}
         if not found:
             return AlwaysTrue()
-        name = max(found, key=lambda one: len(found[one]))
+        name = max(found, key=lambda column: len(found[column]))
         known = found[name] - {None}
         listed = In(term=name, literals=known) if known else IsNull(term=name)
         return Or(listed, IsNull(term=name)) if known and None in found[name] else listed
@@ -87,7 +89,7 @@ def inverse_of(table: Table, run_id: str, line: Sequence[Snapshot]) -> Inverse:
             snapshot.parent_snapshot_id, snapshot.snapshot_id, net=True
         ).to_arrow()
         kinds = changes["_change_type"].to_pylist()
-        rows = changes.select([one.name for one in table.schema().fields]).to_pylist()
+        rows = changes.select([field.name for field in table.schema().fields]).to_pylist()
         if snapshot.summary.get(RUN_ID) != run_id:
             others.append((snapshot, rows))
             continue
@@ -118,7 +120,7 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, float) and value != value:
         return ("NaN",)
     if isinstance(value, dict):
-        return ("struct", *((key, _comparable(one)) for key, one in value.items()))
+        return ("struct", *((key, _comparable(item)) for key, item in value.items()))
     if isinstance(value, list | tuple):
         return ("list", *map(_comparable, value))
     return value

@@ -93,21 +93,21 @@ class Key:
         """Those of the spellings that are nobody else's; of letters beyond ASCII also as given."""
         if isinstance(self.type, _COMMON):
             return []
-        given = {one for value in self.values for one in _spelled(value, self.type)}
-        long = [one for one in given if len(one) >= LONG_TEXT]
-        return sorted({cased for one in long for cased in (one.lower().encode(), _lower(one))})
+        given = {spelling for value in self.values for spelling in _spelled(value, self.type)}
+        long = [spelling for spelling in given if len(spelling) >= LONG_TEXT]
+        return sorted({cased for text in long for cased in (text.lower().encode(), _lower(text))})
 
     @cached_property
     def numbers(self) -> frozenset[Decimal]:
         """The values as numbers, however they are spelled."""
         kinds = (int, float, Decimal)
         some = () if isinstance(self.type, _COMMON) else self.values
-        return frozenset(Decimal(str(one)) for one in some if isinstance(one, kinds))
+        return frozenset(Decimal(str(value)) for value in some if isinstance(value, kinds))
 
     @cached_property
     def names(self) -> frozenset[str]:
         """What records call the column, in lower case."""
-        return frozenset(one.lower() for one in (self.column, *self.aliases))
+        return frozenset(alias.lower() for alias in (self.column, *self.aliases))
 
     def array(self) -> pa.Array:
         """The values, of the column's type."""
@@ -152,9 +152,9 @@ class Key:
             return self._in_record(record, mine=False)
         except (ValueError, RecursionError):  # no JSON
             lower = text.lower()
-            return any(_alone(one).search(lower) for one in self.texts) or any(
-                Decimal(one.group()) in self.numbers
-                for one in (_NUMBER.finditer(text) if self.numbers else ())
+            return any(_alone(text).search(lower) for text in self.texts) or any(
+                Decimal(match.group()) in self.numbers
+                for match in (_NUMBER.finditer(text) if self.numbers else ())
             )
 
     def is_spelled(self, value: object) -> bool:
@@ -182,7 +182,7 @@ class Key:
                 for name, value in record
             )
         if isinstance(record, list):
-            return any(self._in_record(one, mine=mine) for one in record)
+            return any(self._in_record(item, mine=mine) for item in record)
         return (mine and self.is_spelled(record)) or (
             isinstance(record, str) and self._is_long_in(record)
         )
@@ -330,10 +330,10 @@ class Traces:
             mine |= {f"partition.{partition}" for partition in self._partitions().values()}
         else:
             ids = {
-                one.name: int((one.metadata or {}).get(b"PARQUET:field_id", b"-1"))
-                for one in schema
+                column.name: int((column.metadata or {}).get(b"PARQUET:field_id", b"-1"))
+                for column in schema
             }
-            mine = {name for name, one in ids.items() if one == self.key.field_id}
+            mine = {name for name, field_id in ids.items() if field_id == self.key.field_id}
             mine |= {self.key.column}  # also of one that was dropped
         for number in range(file.num_row_groups):
             if location.endswith(".columnar.parquet"):
@@ -369,7 +369,7 @@ class Traces:
 
     def _in_path(self, location: str) -> Iterator[str]:
         """Partitions that the path of a file names."""
-        folders = [unquote_plus(one).lower() for one in location.split("/")]
+        folders = [unquote_plus(folder).lower() for folder in location.split("/")]
         for name in self._partitions():
             if any(f"{name}={text}".lower() in folders for text in self.key.texts):
                 yield f"path by {name}"
@@ -420,12 +420,12 @@ class Traces:
     def _in_entry(self, file: Mapping[str, Any]) -> Iterator[str]:
         partitions = self._partitions()
         for name, words in _BOUNDS.items():
-            for one in file.get(name) or ():
-                if self.key.field_id not in (one["key"], ANY_COLUMN):
+            for entry in file.get(name) or ():
+                if self.key.field_id not in (entry["key"], ANY_COLUMN):
                     continue
-                if one["value"] in self.key.serialized:
+                if entry["value"] in self.key.serialized:
                     yield words
-                elif self._is_shortened(one["value"]) and self._is_dirty(file["file_path"]):
+                elif self._is_shortened(entry["value"]) and self._is_dirty(file["file_path"]):
                     yield f"beginning of {words}"
         for name, value in (file.get("partition") or {}).items():
             if name in partitions and _internal(value) in self.key.values:
@@ -433,16 +433,16 @@ class Traces:
 
     def _in_manifest_list(self, manifest: Mapping[str, Any]) -> Iterator[str]:
         partitions, spec = self._partitions(), self.metadata.spec(manifest["partition_spec_id"])
-        for one, summary in zip(spec.fields, manifest.get("partitions") or (), strict=False):
+        for part, summary in zip(spec.fields, manifest.get("partitions") or (), strict=False):
             ends = {summary.get("lower_bound"), summary.get("upper_bound")}
-            if one.name in partitions and ends & self.key.serialized:
-                yield f"range of partition {one.name}"
+            if part.name in partitions and ends & self.key.serialized:
+                yield f"range of partition {part.name}"
 
     def _in_row(self, row: Mapping[str, Any], fields: Sequence[Any]) -> Iterator[str]:
         """A row of a data file."""
-        for one in fields:
-            name, value = one["name"], row[one["name"]]
-            if one.get("field-id") == self.key.field_id or name == self.key.column:
+        for column_field in fields:
+            name, value = column_field["name"], row[column_field["name"]]
+            if column_field.get("field-id") == self.key.field_id or name == self.key.column:
                 if _internal(value) in self.key.values or self.key.is_spelled(value):
                     yield f"values of {name}"
             elif name in self.texts and self.key.in_text(value):
@@ -481,11 +481,11 @@ class Traces:
 
     def _in_tree(self, value: object, what: str) -> Iterator[str]:
         if isinstance(value, Mapping):
-            for one in value.values():
-                yield from self._in_tree(one, what)
+            for child in value.values():
+                yield from self._in_tree(child, what)
         elif isinstance(value, (list, tuple)):
-            for one in value:
-                yield from self._in_tree(one, what)
+            for child in value:
+                yield from self._in_tree(child, what)
         elif isinstance(value, (str, bytes)):
             plain = value.encode() if isinstance(value, str) else value
             if any(text in plain.lower() for text in self.key.long_texts):
@@ -494,10 +494,10 @@ class Traces:
     def _partitions(self) -> dict[str, int]:
         """Fields of partition specs that hold the value itself."""
         return {
-            one.name: one.field_id
+            field.name: field.field_id
             for spec in self.metadata.partition_specs
-            for one in spec.fields
-            if one.source_id == self.key.field_id and str(one.transform) == "identity"
+            for field in spec.fields
+            if field.source_id == self.key.field_id and str(field.transform) == "identity"
         }
 
 
@@ -524,13 +524,13 @@ def _leaves(values: pa.ChunkedArray) -> Sequence[pa.Array]:
     """Primitive arrays of a column, nested ones too."""
     found, left = [], list(values.chunks)
     while left:
-        one = left.pop()
-        if pa.types.is_struct(one.type):
-            left += one.flatten()
-        elif pa.types.is_list(one.type) or pa.types.is_large_list(one.type):
-            left.append(one.flatten())
-        elif pa.types.is_map(one.type):
-            left += [one.keys, one.items]
+        array = left.pop()
+        if pa.types.is_struct(array.type):
+            left += array.flatten()
+        elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            left.append(array.flatten())
+        elif pa.types.is_map(array.type):
+            left += [array.keys, array.items]
         else:
-            found.append(one)
+            found.append(array)
     return found

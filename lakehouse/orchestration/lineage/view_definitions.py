@@ -18,7 +18,7 @@ from lakehouse.view import CATALOG_NAME, SPARK
 
 def with_views(lake: Lakehouse, derived: Iterable[DerivedTable]) -> dict[str, DerivedTable]:
     """Definitions by table: those of a checkout, and of the catalog's materialized views."""
-    found = {one.name: one for one in derived}
+    found = {definition.name: definition for definition in derived}
     for name in lake.list_views():
         if STORAGE_TABLE in lake.load_view(name).properties:
             view = MaterializedView(lake, name)
@@ -57,7 +57,7 @@ def _expanded(lake: Lakehouse, name: str, above: tuple[str, ...]) -> exp.Expr:
     for column in tree.find_all(exp.Column):
         column.set("db", None)  # tables get aliases
         column.set("catalog", None)
-    within = {one.alias for one in tree.find_all(exp.CTE)}
+    within = {cte.alias for cte in tree.find_all(exp.CTE)}
     for table in list(tree.find_all(exp.Table)):
         parts = [part.name for part in table.parts]
         if len(parts) == 1 and parts[0] in within:

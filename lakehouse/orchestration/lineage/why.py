@@ -124,8 +124,8 @@ class Origin:
     def all(self) -> Iterator[Origin]:
         """Itself and what it comes from, depth first."""
         yield self
-        for one in self.inputs:
-            yield from one.all()
+        for source in self.inputs:
+            yield from source.all()
 
     @property
     def landed(self) -> bool:
@@ -172,17 +172,17 @@ class Why:
             "rows": self.origin.rows.slice(0, MOST_ROWS).to_pylist(),
             "steps": [
                 {
-                    "table": one.table,
-                    "snapshot_id": None if one.snapshot_id is None else str(one.snapshot_id),
-                    "committed_at": one.committed_at.isoformat(),
-                    "run_id": one.run_id,
-                    "definition": one.definition or None,
-                    "checks": dict(self.checks.get(one.table, {})),
-                    "rows": one.count,
-                    "notes": list(one.notes),
-                    "sample": one.rows.slice(0, self.sample).to_pylist(),
+                    "table": origin.table,
+                    "snapshot_id": None if origin.snapshot_id is None else str(origin.snapshot_id),
+                    "committed_at": origin.committed_at.isoformat(),
+                    "run_id": origin.run_id,
+                    "definition": origin.definition or None,
+                    "checks": dict(self.checks.get(origin.table, {})),
+                    "rows": origin.count,
+                    "notes": list(origin.notes),
+                    "sample": origin.rows.slice(0, self.sample).to_pylist(),
                 }
-                for one in self.origin.all()
+                for origin in self.origin.all()
             ],
             "lines": _listed(self.lines),
             "quarantined": {name: dict(reasons) for name, reasons in self.quarantined.items()},
@@ -226,7 +226,7 @@ class Why:
 
 def row_text(row: Mapping[str, Any]) -> str:
     """Columns and values, in a line."""
-    return "  ".join(f"{name} {'null' if one is None else one}" for name, one in row.items())
+    return "  ".join(f"{name} {'null' if value is None else value}" for name, value in row.items())
 
 
 def _told(
@@ -253,8 +253,8 @@ def _told(
         yield Text("  " * (depth + 1) + note, style="yellow")
     for row in origin.rows.slice(0, sample).to_pylist() if depth else ():
         yield Text("  " * (depth + 1) + row_text(row))
-    for one in origin.inputs:
-        yield from _told(one, checks, sample, depth + 1)
+    for source in origin.inputs:
+        yield from _told(source, checks, sample, depth + 1)
 
 
 def _ranges(lines: Sequence[int]) -> str:
@@ -312,9 +312,9 @@ def why(
         )
     found = replace(found, sample=sample)
     writers = {
-        one.table: [(one.run_id, one.asset)]
-        for one in found.origin.all()
-        if one.run_id and one.asset
+        origin.table: [(origin.run_id, origin.asset)]
+        for origin in found.origin.all()
+        if origin.run_id and origin.asset
     }
     try:
         return replace(found, checks=checks_of(writers))
@@ -452,7 +452,7 @@ class _Explaining:
         return replace(
             first,
             rows=rows,
-            inputs=tuple(one for part in parts for one in part.inputs),
+            inputs=tuple(source for part in parts for source in part.inputs),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             computed=None if None in computed else pa.concat_tables(computed),
         )
@@ -508,7 +508,7 @@ class _Explaining:
         for name, (table, snapshot) in tables.items():
             schema = table.metadata.schema_for(snapshot)
             if set(keys) <= set(schema.column_names) & set(found.rows.column_names):
-                where = conjunction([having(one, found.rows[one], schema) for one in keys])
+                where = conjunction([having(key, found.rows[key], schema) for key in keys])
                 rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
                 inputs.append(
                     self.origin(table, snapshot, with_keys(rows, found.rows.select(keys)))
@@ -560,7 +560,7 @@ class _Explaining:
                 [*notes, f"{error} is not followed: rows that it may have read"],
             )
         origins = {name: self.origin(*tables[name], part) for name, part in parts.items()}
-        again = model.again({name: one.computed for name, one in origins.items()})
+        again = model.again({name: origin.computed for name, origin in origins.items()})
         return replace(
             found,
             inputs=tuple(origins.values()),
@@ -666,13 +666,13 @@ class Model:
         query = traced(self.query, column)
         names = self._names(rows)
         targets = rows.select(names).group_by(names).aggregate([]) if names else rows.slice(0, 1)
-        certain = {one: targets[one] for one in names if not targets[one].null_count}
+        certain = {key: targets[key] for key in names if not targets[key].null_count}
         read = self.read(certain, chosen)
         columns = [leaf.column for leaf in query.leaves]
-        on = [same("__traced", _TARGETS, one) for one in names]
+        on = [same("__traced", _TARGETS, key) for key in names]
         joined = _of_targets(query, columns, on)
         found: dict[str, list[pa.Array]] = {}
-        for part, text in [(query, joined), *((one, one.query) for one in query.beside)]:
+        for part, text in [(query, joined), *((side, side.query) for side in query.beside)]:
             numbers = self._numbers(text, {**read, **({_TARGETS: targets} if names else {})})
             for leaf in part.leaves:
                 found.setdefault(leaf.table, []).append(
@@ -690,7 +690,7 @@ class Model:
         known = {self._model.views[name]: rows for name, rows in inputs.items()}
         if any(rows is None for rows in known.values()):
             return None
-        return self.run(self.query, {n: one for n, one in known.items() if one is not None})
+        return self.run(self.query, {n: rows for n, rows in known.items() if rows is not None})
 
     def asked_for(
         self, values: Mapping[str, pa.ChunkedArray], conditions: Sequence[exp.Expr]
@@ -722,7 +722,7 @@ class Model:
             for column_name in rows.column_names
             if _is_exact(rows.schema.field(column_name).type)
         ]
-        certain = {one: rows[one] for one in exact if not rows[one].null_count}
+        certain = {column: rows[column] for column in exact if not rows[column].null_count}
         read = {view: some.drop_columns(ROW) for view, some in self.read(certain, None).items()}
         found = []
         for mine in (views, {view: some.slice(0, 0) for view, some in views.items()}):
@@ -774,9 +774,9 @@ class Model:
         if not found:
             return schema.empty_table().select(names)
         if not names:
-            return None if any(one.num_rows for one in found) else schema.empty_table()
-        types = pa.schema([schema.field(one) for one in names])
-        together = pa.concat_tables([one.cast(types) for one in found])
+            return None if any(rows.num_rows for rows in found) else schema.empty_table()
+        types = pa.schema([schema.field(column) for column in names])
+        together = pa.concat_tables([rows.cast(types) for rows in found])
         return together.group_by(names).aggregate([])
 
     def _names(self, rows: pa.Table | pa.Schema) -> list[str]:
@@ -800,11 +800,11 @@ class Model:
         """
         also: dict[str, list[str]] = {}
         for view, some in same_columns(self.query, [column for column, _ in asked]).items():
-            for one in (one for one in some if not one.days):
+            for pair in (pair for pair in some if not pair.days):
                 also.setdefault(view, []).extend(
-                    text.replace(f'"{column}"', f'"{one.column}"')
+                    text.replace(f'"{column}"', f'"{pair.column}"')
                     for column, text in asked
-                    if column == one.output
+                    if column == pair.output
                 )
         same_as = same_columns(self.query, values)
         found = {}
@@ -812,8 +812,8 @@ class Model:
             view = self._model.views[name]
             schema = self._schemas[view]
             parts = [
-                having(one.column, values[one.output], schema, days=one.days)
-                for one in same_as.get(view, ())
+                having(pair.column, values[pair.output], schema, days=pair.days)
+                for pair in same_as.get(view, ())
             ]
             parts += [bind(text, schema) for text in also.get(view, ())]
             where = conjunction([bind(chosen and chosen(schema), schema), *parts])
@@ -870,19 +870,19 @@ def _common_values(
     found: list[dict[str, pa.ChunkedArray]] = []
     for view, some in rows.items():
         values = {}
-        for one in same_as.get(view, ()):
-            column = some[one.column]
+        for pair in same_as.get(view, ()):
+            column = some[pair.column]
             if not column.null_count:
                 days = pa.date32()
-                values[one.output] = column.cast(days, safe=False) if one.days else column
+                values[pair.output] = column.cast(days, safe=False) if pair.days else column
         found.append(values)
     first, *others = found
     return {
         output: pa.chunked_array(
-            [*values.chunks, *(c for one in others for c in one[output].chunks)]
+            [*values.chunks, *(chunk for columns in others for chunk in columns[output].chunks)]
         )
         for output, values in first.items()
-        if all(output in one and one[output].type == values.type for one in others)
+        if all(output in columns and columns[output].type == values.type for columns in others)
     }
 
 
@@ -890,7 +890,7 @@ def _identity(rows: pa.Table) -> pa.Table:
     """What tells rows of a table apart: where they landed, else all that can be compared."""
     if {LANDING_FILE, LANDING_LINE} <= set(rows.column_names):
         return rows.select([LANDING_FILE, LANDING_LINE])
-    return rows.select([one.name for one in rows.schema if _is_exact(one.type)])
+    return rows.select([field.name for field in rows.schema if _is_exact(field.type)])
 
 
 def _subquery(query: exp.Query, name: str) -> exp.Subquery:
@@ -948,10 +948,10 @@ def _kept(computed: pa.Table | None, rows: pa.Table, keys: Sequence[str] | None)
     if computed is None:
         return None
     columns = [
-        computed[one.name].cast(one.type)
-        if one.name in computed.column_names
-        else pa.nulls(computed.num_rows, one.type)
-        for one in rows.schema
+        computed[field.name].cast(field.type)
+        if field.name in computed.column_names
+        else pa.nulls(computed.num_rows, field.type)
+        for field in rows.schema
     ]
     typed = pa.table(columns, names=rows.column_names)
     names = [
@@ -969,7 +969,9 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 def _origin(table: Table, snapshot: Snapshot, rows: pa.Table, count: int) -> Origin:
     line = table.metadata.ancestors(snapshot.snapshot_id)
-    changed = next((one for one in line if one.operation != OPERATION_REPLACE), snapshot)
+    changed = next(
+        (snapshot for snapshot in line if snapshot.operation != OPERATION_REPLACE), snapshot
+    )
     state = changed.summary.get(REFRESH_STATE)
     return Origin(
         table.name,
@@ -993,7 +995,7 @@ def _compared(origin: Origin, column: str | None) -> tuple[bool | None, str]:
     names = origin.rows.column_names
     if column is not None and origin.keys is not None:
         names = list(dict.fromkeys((*origin.keys, column)))
-    had, has = (_counted(one.select(names)) for one in (origin.rows, origin.computed))
+    had, has = (_counted(rows.select(names)) for rows in (origin.rows, origin.computed))
     if had == has:
         return True, ""
     missing, unexpected = list((had - has).elements()), list((has - had).elements())
@@ -1016,12 +1018,12 @@ def _counted(rows: pa.Table) -> Counter[str]:
 def _lines(origin: Origin) -> dict[tuple[str, str], tuple[int, ...]]:
     """Landing lines of raw rows, by table and file."""
     found: dict[tuple[str, str], set[int]] = {}
-    for one in origin.all():
-        if one.landed:
-            rows = one.rows.select([LANDING_FILE, LANDING_LINE]).group_by(LANDING_FILE)
+    for source in origin.all():
+        if source.landed:
+            rows = source.rows.select([LANDING_FILE, LANDING_LINE]).group_by(LANDING_FILE)
             grouped = rows.aggregate([(LANDING_LINE, "distinct")]).to_pylist()
             for row in grouped:
-                place = one.table, row[LANDING_FILE]
+                place = source.table, row[LANDING_FILE]
                 found.setdefault(place, set()).update(row[f"{LANDING_LINE}_distinct"])
     return {place: tuple(sorted(found[place])) for place in sorted(found)}
 
@@ -1031,10 +1033,10 @@ def _quarantined(
 ) -> tuple[dict[str, dict[str, int]], dict[tuple[str, str], tuple[int, ...]]]:
     """Lines of the same days that became no row: by reason, and by file."""
     days: dict[str, set[date]] = {}
-    for one in origin.all():
-        if one.landed and EVENT_TS in one.rows.column_names:
-            found = one.rows[EVENT_TS].cast(pa.date32(), safe=False).unique().to_pylist()
-            days.setdefault(f"{one.table}{_QUARANTINE}", set()).update(found)
+    for source in origin.all():
+        if source.landed and EVENT_TS in source.rows.column_names:
+            found = source.rows[EVENT_TS].cast(pa.date32(), safe=False).unique().to_pylist()
+            days.setdefault(f"{source.table}{_QUARANTINE}", set()).update(found)
     reasons: dict[str, dict[str, int]] = {}
     places: dict[tuple[str, str], list[int]] = {}
     for name, literals in days.items():

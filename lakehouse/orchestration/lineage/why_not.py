@@ -220,7 +220,9 @@ class _Asking:
         tables, notes = tables_at(self.lake, definition.inputs, state.inputs if state else {})
         self.reasons += notes
         if len(tables) < len(definition.inputs):
-            empty = ", ".join(one for one in definition.inputs if one not in tables)
+            empty = ", ".join(
+                input_name for input_name in definition.inputs if input_name not in tables
+            )
             self.reasons.append(f"{table.name} was computed when {empty} had no rows")
             return
         values, conditions = asked_values(table.schema(), where)
@@ -240,7 +242,7 @@ class _Asking:
         check_condition(view.name, where, schema)
         tables, _ = tables_at(self.lake, view.inputs, {})
         if len(tables) < len(view.inputs):
-            empty = ", ".join(one for one in view.inputs if one not in tables)
+            empty = ", ".join(input_name for input_name in view.inputs if input_name not in tables)
             self.reasons.append(f"{view.name} reads {empty}, which have no rows")
             return
         lost = self._staged(view, tables, *asked_values(schema, where))
@@ -277,17 +279,17 @@ class _Asking:
         tables: Mapping[str, tuple[Table, Snapshot]],
     ) -> None:
         """Tell where rows are lost, and go on to the inputs that have none."""
-        for one in lost:
-            self.reasons.append(f"{name}: {one.told}")
-            if one.input is not None:
-                read, at = tables[one.input]
+        for loss in lost:
+            self.reasons.append(f"{name}: {loss.told}")
+            if loss.input is not None:
+                read, at = tables[loss.input]
                 try:
-                    there = read.scan(one.where, snapshot_id=at.snapshot_id).count()
+                    there = read.scan(loss.where, snapshot_id=at.snapshot_id).count()
                 except LakehouseError:
-                    self.reasons.append(f"{one.input} cannot be asked for {one.where}")
+                    self.reasons.append(f"{loss.input} cannot be asked for {loss.where}")
                     continue
                 if not there:
-                    self.table(read, at, one.where)
+                    self.table(read, at, loss.where)
 
     def _since(
         self,
@@ -424,7 +426,7 @@ class _OfLines:
             yield from (
                 row
                 for row in some.to_pylist()
-                if all(one.in_text(row["record"]) for one in self.keys)
+                if all(key.in_text(row["record"]) for key in self.keys)
             )
 
     def told(self, row: Mapping[str, Any]) -> str:
@@ -487,7 +489,7 @@ def _as_one(part: Bound) -> Bound:
     """`x = 1 or x = 2` as `x in (1, 2)`."""
     if not isinstance(part, AnyOf):
         return part
-    sides = [one for one in part.parts if isinstance(one, Leaf) and one.op in (Op.EQ, Op.IN)]
+    sides = [leaf for leaf in part.parts if isinstance(leaf, Leaf) and leaf.op in (Op.EQ, Op.IN)]
     if len(sides) < len(part.parts) or {side.path for side in sides} != {sides[0].path}:
         return part
     values = [side.value if side.op is Op.IN else (side.value,) for side in sides]
@@ -496,11 +498,11 @@ def _as_one(part: Bound) -> Bound:
 
 def _as_written(where: str, schema: Schema) -> Iterator[Key]:
     """Texts that a column has but for its case and what surrounds it, as by `trim(x) = 'y'`."""
-    kinds = {one.name: one.field_type for one in schema.fields}
+    kinds = {field.name: field.field_type for field in schema.fields}
     for part in conjuncts(parse_one(where)):
         if isinstance(part, exp.EQ) and not isinstance(part.left, exp.Column):
-            columns = {one.name for one in part.left.find_all(exp.Column)}
-            is_plain = all(isinstance(one, _PLAIN) for one in part.left.walk())
+            columns = {column.name for column in part.left.find_all(exp.Column)}
+            is_plain = all(isinstance(node, _PLAIN) for node in part.left.walk())
             if is_plain and len(columns) == 1 and part.right.is_string:
                 (name,) = columns
                 if isinstance(kinds.get(name), StringType) and part.right.this:
@@ -566,10 +568,10 @@ class _Staged:
         outputs = {select.alias_or_name: select.unalias() for select in node.selects}
         early: list[exp.Expr] = []
         late: list[exp.Expr] = []
-        for one in wanted:
-            said = _in_terms_of(one, outputs)
+        for term in wanted:
+            said = _in_terms_of(term, outputs)
             bad = said.find(exp.AggFunc, exp.Window, exp.Subquery, exp.Select)
-            (late if bad else early).append(one if said.find(exp.Window) else said)
+            (late if bad else early).append(term if said.find(exp.Window) else said)
         sources = (
             [node.args["from_"], *(node.args.get("joins") or ())]
             if (node.args.get("from_") is not None)
@@ -589,11 +591,15 @@ class _Staged:
             if number and not self._step(text, before, known):
                 yield from self._of_join(node, number, known, early)
                 return
-            fresh = [one for one in early if one not in known and _tables(one) <= aliases]
-            for one in fresh:
-                known.append(one)
-                if number and not self._step(f"{text}: {self._said(one)}", before, known):
-                    yield _Lost(f"no joined row is {self._said(one)}")
+            fresh = [
+                condition
+                for condition in early
+                if condition not in known and _tables(condition) <= aliases
+            ]
+            for condition in fresh:
+                known.append(condition)
+                if number and not self._step(f"{text}: {self._said(condition)}", before, known):
+                    yield _Lost(f"no joined row is {self._said(condition)}")
                     return
             if not number and not self._step(text + self._asked(known), before, known):
                 yield from self._of_source(holder.this, known, text)
@@ -615,7 +621,11 @@ class _Staged:
     ) -> Iterator[_Lost]:
         group = node.args.get("group")
         parts = conjuncts(node.args.get("having"))
-        aggregates = [one for one in late if not one.find(exp.Window) and one.find(exp.AggFunc)]
+        aggregates = [
+            condition
+            for condition in late
+            if not condition.find(exp.Window) and condition.find(exp.AggFunc)
+        ]
         if group is not None or parts or aggregates:
             grouped = before.copy().where(*known, copy=False)
             grouped.set("expressions", [exp.alias_(exp.Literal.number(1), "one")])
@@ -632,19 +642,24 @@ class _Staged:
                     return
         count = self._count(_narrowed(node, wanted))
         if not count:
-            rest = [one for one in ("qualify", "distinct", "limit", "offset") if node.args.get(one)]
-            what = " and ".join(one.upper() for one in rest) or "values that are computed last"
+            rest = [
+                part for part in ("qualify", "distinct", "limit", "offset") if node.args.get(part)
+            ]
+            what = (
+                " and ".join(condition.upper() for condition in rest)
+                or "values that are computed last"
+            )
             self.stages.append(Stage(self.table, what, 0))
             yield _Lost(f"{what}: all that came before lets it pass")
 
     def _of_source(self, source: exp.Expr, known: Sequence[exp.Expr], text: str) -> Iterator[_Lost]:
         """The first source has no such row by itself."""
-        own = [with_names(one, {}) for one in known]
+        own = [with_names(condition, {}) for condition in known]
         if isinstance(source, exp.Subquery):
             yield from self.of(source, own)
             return
         name = self.names.get(source.name)
-        where = " AND ".join(_grouped(_by_range(one)).sql() for one in own) or "true"
+        where = " AND ".join(_grouped(_by_range(condition)).sql() for condition in own) or "true"
         told = f"{name or text} has no row{self._asked(known)}"
         yield _Lost(told, name, where)
 
@@ -659,7 +674,7 @@ class _Staged:
         if kind.upper() == "ANTI":
             yield _Lost(f"{told}: there is such a row")
             return
-        conditions = [one for one in early if _tables(one) == {alias}]
+        conditions = [condition for condition in early if _tables(condition) == {alias}]
         for part in conjuncts(join.args.get("on")):
             if isinstance(part, exp.EQ):
                 mine, other = part.left, part.right
@@ -680,14 +695,14 @@ class _Staged:
         made = exp.Select(
             expressions=[exp.alias_(term.copy(), "v", quoted=True)],
             from_=node.args["from_"].copy(),
-            joins=[one.copy() for one in node.args["joins"][: number - 1]],
+            joins=[join.copy() for join in node.args["joins"][: number - 1]],
             distinct=exp.Distinct(),
-        ).where(*[one.copy() for one in known])
+        ).where(*[condition.copy() for condition in known])
         found = self.model.run(made, self.rows)["v"].to_pylist()
-        return [exp.convert(one) for one in found if one is not None][:100]
+        return [exp.convert(value) for value in found if value is not None][:100]
 
     def _step(self, what: str, before: exp.Select, known: Sequence[exp.Expr]) -> int:
-        count = self._count(before.copy().where(*[one.copy() for one in known]))
+        count = self._count(before.copy().where(*[condition.copy() for condition in known]))
         self.stages.append(Stage(self.table, what, count))
         return count
 
@@ -695,14 +710,14 @@ class _Staged:
         return int(self.model.run(query, self.rows).column(0)[0].as_py())
 
     def _asked(self, known: Sequence[exp.Expr]) -> str:
-        told = " and ".join(self._said(_grouped(one)) for one in known)
+        told = " and ".join(self._said(_grouped(condition)) for condition in known)
         return f" where {told}" if known else ""
 
     def _said(self, part: exp.Expr) -> str:
         """A part of the query as it was written, about."""
         plain = part.copy()
-        for one in plain.find_all(exp.Identifier):
-            one.set("quoted", False)
+        for identifier in plain.find_all(exp.Identifier):
+            identifier.set("quoted", False)
         for read in list(plain.find_all(exp.Table)):
             name = self.names.get(read.name)
             if name is not None:
@@ -735,7 +750,7 @@ def _grouped(part: exp.Expr) -> exp.Expr:
 
 
 def _tables(part: exp.Expr) -> set[str]:
-    return {one.table for one in part.find_all(exp.Column)}
+    return {column.table for column in part.find_all(exp.Column)}
 
 
 def _in_terms_of(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Expr:
@@ -778,8 +793,8 @@ def _by_range(condition: exp.Expr) -> exp.Expr:
         return condition
     column = exp.column(day.this.name, quoted=True)
     low, high = (
-        exp.cast(exp.Literal.string(str(one)), "timestamp")
-        for one in (first, first + timedelta(days=1))
+        exp.cast(exp.Literal.string(str(day)), "timestamp")
+        for day in (first, first + timedelta(days=1))
     )
     return exp.and_(
         exp.GTE(this=column, expression=low), exp.LT(this=column.copy(), expression=high)
@@ -798,8 +813,11 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
             own = name.startswith((AUDIT_BRANCH, RUN_BRANCH))
             yield f"{ref.type} {name} of {table.name} has it{died if own else ''}"
     line = {ancestor.snapshot_id for ancestor in table.metadata.ancestors(snapshot.snapshot_id)}
-    logged = [one.snapshot_id for one in reversed(table.metadata.snapshot_log)]
-    for id_ in islice(dict.fromkeys(one for one in logged if one not in line), _LOOKED_BACK):
+    logged = [entry.snapshot_id for entry in reversed(table.metadata.snapshot_log)]
+    for id_ in islice(
+        dict.fromkeys(snapshot_id for snapshot_id in logged if snapshot_id not in line),
+        _LOOKED_BACK,
+    ):
         taken_back = table.metadata.snapshot_or_none(id_)
         try:
             if taken_back is None or not table.scan(where, snapshot_id=id_).count():
@@ -811,12 +829,12 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
         yield f"snapshot {id_}{by} of {table.name} had it, and was taken back"
         break
     after = snapshot
-    for one in islice(table.metadata.ancestors(snapshot.snapshot_id), 1, _LOOKED_BACK):
+    for ancestor in islice(table.metadata.ancestors(snapshot.snapshot_id), 1, _LOOKED_BACK):
         if after.operation in (OPERATION_APPEND, OPERATION_REPLACE):
-            after = one  # it removed nothing
+            after = ancestor  # it removed nothing
             continue
         try:
-            there = table.scan(where, snapshot_id=one.snapshot_id).count()
+            there = table.scan(where, snapshot_id=ancestor.snapshot_id).count()
         except LakehouseError:
             return
         if there:
@@ -828,4 +846,4 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
                 f"{at:%Y-%m-%d %H:%M:%S} UTC{by}"
             )
             return
-        after = one
+        after = ancestor

@@ -96,12 +96,12 @@ def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
     chosen = [*line[:-1:step], *line[-1:]]
     return tuple(
         Moment(
-            timestamp_ms=one.timestamp_ms,
-            files=int(one.summary["total-data-files"]),
-            bytes=int(one.summary.get("total-files-size", 0)),
+            timestamp_ms=snapshot.timestamp_ms,
+            files=int(snapshot.summary["total-data-files"]),
+            bytes=int(snapshot.summary.get("total-files-size", 0)),
         )
-        for one in chosen
-        if one.summary.get("total-data-files", "").isdigit()
+        for snapshot in chosen
+        if snapshot.summary.get("total-data-files", "").isdigit()
     )
 
 
@@ -136,28 +136,30 @@ def state_markdown(
     ]
     for name, reason in (failed or {}).items():
         lines += ["", f"### {plain(name)}", "", f"**cannot be measured**: {plain(reason)}"]
-    for one in beyond:
-        lines += ["", *_details(one, now_ms)]
+    for state in beyond:
+        lines += ["", *_details(state, now_ms)]
     return "\n".join(lines)
 
 
-def _row(one: TableState, now_ms: int) -> str:
-    found = one.health
-    values = [moment.files for moment in one.history]
+def _row(state: TableState, now_ms: int) -> str:
+    found = state.health
+    values = [moment.files for moment in state.history]
     picture = "-"
     if values:
         labels = (f"max {max(values):,}", f"now {values[-1]:,}")
-        drawn = line([(moment.timestamp_ms, moment.files) for moment in one.history], labels=labels)
+        drawn = line(
+            [(moment.timestamp_ms, moment.files) for moment in state.history], labels=labels
+        )
         picture = image(
-            drawn, f"data files of {plain(one.name)}, at most {max(values):,}, now {values[-1]:,}"
+            drawn, f"data files of {plain(state.name)}, at most {max(values):,}, now {values[-1]:,}"
         )
     verdict = (
         "within"
-        if not one.actions
-        else f"**beyond** for {_age(one, now_ms)}" + (" ⚠" if one.overdue(now_ms) else "")
+        if not state.actions
+        else f"**beyond** for {_age(state, now_ms)}" + (" ⚠" if state.overdue(now_ms) else "")
     )
     cells = (
-        code(one.name),
+        code(state.name),
         f"{found.records:,}",
         human_bytes(found.bytes),
         f"{found.data_files:,}",
@@ -171,12 +173,14 @@ def _row(one: TableState, now_ms: int) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _details(one: TableState, now_ms: int) -> list[str]:
-    lines = [f"### {plain(one.name)}", ""]
-    for action in one.actions:
+def _details(state: TableState, now_ms: int) -> list[str]:
+    lines = [f"### {plain(state.name)}", ""]
+    for action in state.actions:
         wait = "" if action.due_ms <= now_ms else f", waits until {_clock(action.due_ms)}"
         lines.append(f"- **{action.kind}**: {plain(action.reason)}{wait}")
-    worst = [part for part in one.health.partitions if part.removable_files > 0][:_MOST_PARTITIONS]
+    worst = [part for part in state.health.partitions if part.removable_files > 0][
+        :_MOST_PARTITIONS
+    ]
     if worst:
         lines += [
             "",
@@ -191,8 +195,8 @@ def _details(one: TableState, now_ms: int) -> list[str]:
     return lines
 
 
-def _age(one: TableState, now_ms: int) -> str:
-    return human_ms(max(0, now_ms - (one.beyond_since_ms or now_ms)))
+def _age(state: TableState, now_ms: int) -> str:
+    return human_ms(max(0, now_ms - (state.beyond_since_ms or now_ms)))
 
 
 def _clock(at_ms: int) -> str:
