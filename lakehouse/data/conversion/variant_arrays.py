@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.data.conversion.nested_arrays import list_parts, make_struct, map_parts
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
@@ -20,6 +21,7 @@ from lakehouse.spec.types.arrow_types import VARIANT
 from lakehouse.spec.types.variant_values import Names, encode_with
 
 _METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
+_NO_NAMES = pa.scalar(Names().encoded(), pa.binary())  # of a null, whose own are not looked at
 Encoded = list[bytes | None]
 
 
@@ -42,7 +44,8 @@ def variants_of_file(array: pa.StructArray) -> pa.StructArray:
     if array.type.get_field_index(_TYPED) < 0:
         return make_struct([metadata, _binary(array.field(_VALUE))], VARIANT, present, len(array))
     shared: dict[bytes, Names] = {}
-    names = [_names(raw, shared) for raw in metadata.to_pylist()]
+    given = metadata if present is None else pc.if_else(present, metadata, _NO_NAMES)
+    names = [_names(raw, shared) for raw in given.to_pylist()]
     values = [bytes_of.NULL if one is None else one for one in _put_together(array, names)]
     encoded = [name.encoded() for name in names]
     return make_struct(
@@ -105,14 +108,19 @@ def _put_together(group: pa.StructArray, names: Sequence[Names]) -> Encoded:
     if typed_at < 0:
         return value
     typed = group.field(typed_at)
+    if _is_never_shredded(typed.type):
+        raise CorruptMetadataError(f"no variant is shredded to {typed.type}")
+    own: frozenset[str] = frozenset()
     if pa.types.is_struct(typed.type):
         shredded = _encoded_object(typed, names)
+        own = frozenset(field.name for field in typed.type)
     elif _is_list(typed.type):
         shredded = _lists(typed, names, _put_together)
     else:
         shredded = _encoded(typed, names)
     return [
-        _merged(rest, known, one) for rest, known, one in zip(value, shredded, names, strict=True)
+        _merged(rest, known, one, own)
+        for rest, known, one in zip(value, shredded, names, strict=True)
     ]
 
 
@@ -121,13 +129,22 @@ def _member(group: pa.StructArray, name: str, rows: int) -> Encoded:
     return [None] * rows if at < 0 else list(group.field(at).to_pylist())
 
 
-def _merged(rest: bytes | None, found: bytes | None, names: Names) -> bytes | None:
+def _is_never_shredded(kind: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_binary(kind):
+        return bool(kind.byte_width != 16)  # 16: a uuid
+    return bool(pa.types.is_unsigned_integer(kind))
+
+
+def _merged(
+    rest: bytes | None, found: bytes | None, names: Names, own: frozenset[str]
+) -> bytes | None:
+    """A value of both columns: an object whose `own` fields are shredded, the rest is not."""
     if rest is None or found is None:
         return rest if found is None else found
     fields = bytes_of.fields_of_object(rest, names)
     shredded = bytes_of.fields_of_object(found, names)
-    if fields.keys() & shredded.keys():
-        raise CorruptMetadataError("a shredded variant has a field twice")
+    if fields.keys() & own:
+        raise CorruptMetadataError("a shredded variant has a field both shredded and not")
     return bytes_of.object_value({**fields, **shredded}, names)
 
 

@@ -299,3 +299,43 @@ def test_an_optional_struct_with_a_required_field_may_be_left_out(tmp_path: Path
     assert table.refresh().scan(where="s IS NULL").to_arrow().num_rows == 2
     with pytest.raises(InvalidSchemaError, match="required"):
         table.refresh().append(pa.table({"i": [3], "s": [{"x": None}]}))
+
+
+def shredded(typed: pa.Array, *, value: bytes | None = None, valid: bool = True) -> pa.StructArray:
+    """One row, shredded, whose names are `a` and `b`; a null has no names, as in Parquet."""
+    names = encode_variant({"a": 1, "b": 1})[0]
+    parts = [
+        pa.array([names if valid else b""], pa.binary()),
+        pa.array([value], pa.binary()),
+        typed,
+    ]
+    fields = [
+        pa.field("metadata", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
+        pa.field("typed_value", typed.type),
+    ]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array([not valid]))
+
+
+def test_a_null_beside_shredded_values_has_no_names_to_read():
+    rows = pa.concat_arrays(
+        [shredded(pa.array([1])), shredded(pa.array([None], pa.int64()), valid=False)]
+    )
+    assert decoded(variants_of_file(rows)) == [1, None]
+
+
+@pytest.mark.parametrize("kind", [pa.uint32(), pa.binary(4)])
+def test_a_type_to_which_nothing_is_shredded_is_corrupt(kind):
+    with pytest.raises(CorruptMetadataError, match="no variant is shredded to"):
+        variants_of_file(shredded(pa.nulls(1, kind)))
+
+
+@pytest.mark.parametrize("typed", [None, 7])
+def test_a_shredded_field_is_in_no_object_beside_it(typed):
+    group = pa.struct([("value", pa.binary()), ("typed_value", pa.int64())])
+    objects = pa.array(
+        [{"a": {"value": None, "typed_value": typed}}], pa.struct([pa.field("a", group)])
+    )
+    rest = encode_variant({"a": 1})[1]
+    with pytest.raises(CorruptMetadataError, match="both shredded and not"):
+        variants_of_file(shredded(objects, value=rest))
