@@ -327,13 +327,12 @@ def certain_folders(version: TableVersion) -> tuple[str, ...]:
     """The folders that are the table's whatever its metadata file says.
 
     Who may write into a table's folder may write over that file; the catalog knows where it is. The
-    location is certain where the file lies in its `metadata`.
+    location is certain where the file lies in its `metadata`, or in that beside it: in a filesystem
+    catalog `t/metadata` is the metadata of `t/<id>`, too, a table whose name was taken before.
     """
     folder, location = parent(version.metadata_location), version.metadata.location
-    try:
-        is_certain = canonical(join(location, "metadata")) == canonical(folder)
-    except InvalidLocationError:
-        is_certain = False
+    home, _, name = folder.rstrip("/").rpartition("/")
+    is_certain = name == "metadata" and lies_within(location, home)
     return (location, folder) if is_certain else (folder,)
 
 

@@ -219,6 +219,21 @@ def test_scans_of_the_own_table_are_planned(server):
     assert client.load_table("ann.t").scan().to_arrow().num_rows == 3
 
 
+def test_a_table_whose_name_was_taken_before_is_its_callers_own(server):
+    lake = server.lake
+    for _ in range(2):  # on a filesystem the second lies in a folder of its own below the name's
+        again = lake.create_table("ann.again", ROWS.schema)
+        again.append(ROWS)
+        lake.drop_table("ann.again")
+    table = lake.create_table("ann.again", ROWS.schema)
+    table.append(ROWS)
+    path = "/namespaces/ann/tables/again/plan"
+    planned = server.ask(server.token("ann"), "POST", path, {})
+    assert planned.status_code == 200, planned.text
+    assert len(planned.json()["file-scan-tasks"]) == 1
+    lake.drop_table("ann.again")
+
+
 def test_names_that_climb(server):
     token = server.token("ann")
     for space in ("ann%1F..%1Fbank", "..", "%2e%2e", "ann%2f..%2fbank", "ann%1F%2e%2e", "ann%00"):
