@@ -16,6 +16,7 @@ from lakehouse.spark import build_session
 from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.evolving_history import EvolvingHistory
 from tests.conformance.java.judge import Judge, JudgeError, MissingToolError, build
+from tests.conformance.java.new_types import NewTypes
 from tests.conformance.java.orders import ask
 from tests.conformance.java.random_history import History
 from tests.hostile.foreign_mutants import MUTANTS, OF_HISTORIES
@@ -40,6 +41,9 @@ def main() -> int:
     parser.add_argument(
         "--foreign", action="store_true", help="legal tables of strangers, read by Java"
     )
+    parser.add_argument(
+        "--types", action="store_true", help="variants, geometries, nanoseconds and their lineage"
+    )
     parser.add_argument("--built", action="store_true", help="do not run Maven")
     parser.add_argument("--verbose", action="store_true", help="print every step")
     options = parser.parse_args()
@@ -59,6 +63,8 @@ def main() -> int:
     with Judge() as judge, tempfile.TemporaryDirectory() as folder:
         if options.foreign:
             return foreign(seeds, judge, Path(folder))
+        if options.types:
+            return new_types(seeds, judge, Path(folder), options.steps)
         if options.planted:
             return planted(seeds, judge, Path(folder), options)
         if options.orders:
@@ -136,6 +142,21 @@ def foreign(seeds: range, judge: Judge, folder: Path) -> int:
             say(f"seed {seed}: {outcome}: {told[:300]}")
     say(f"{len(seeds)} tables: {dict(outcomes)}")
     return int(set(outcomes) != {"same"})
+
+
+def new_types(seeds: range, judge: Judge, folder: Path, steps: int) -> int:
+    """Whether both read variants, geometries and nanoseconds of each other, and their lineage."""
+    compared: Counter[str] = Counter()
+    failed = 0
+    for seed in seeds:
+        place = folder / f"types{seed}"
+        place.mkdir()
+        said = NewTypes(judge, place, seed, compared).run(steps)
+        failed += bool(said)
+        for line in said:
+            say(f"seed {seed}: {line[:1000]}")
+    say(f"{len(seeds)} tables, {failed} differ; {dict(compared)}")
+    return int(failed > 0)
 
 
 def planted(seeds: range, judge: Judge, folder: Path, options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.transforms import parse_transform
 
 import lakehouse as lh
+from lakehouse.spec.schema.schema_json import schema_to_json
 from tests.conformance.java.json_rows import Row, rows_of, sorted_maps, table_of
 from tests.conformance.java.judge import Judge
 
@@ -77,7 +78,7 @@ class BothEngines:
         if by_java:
             self.java(
                 "create",
-                schema=json.loads(schema.model_dump_json()),
+                schema=schema_to_json(schema),
                 spec=json.loads(spec_of(schema, terms).model_dump_json(by_alias=True)),
                 properties=properties,
             )

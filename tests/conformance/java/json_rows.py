@@ -1,8 +1,9 @@
 """Rows as JSON, spelled as Java's `Values` spells them: both sides' rows compare as they are.
 
 Dates, times and timestamps are their ticks, decimals their unscaled digits, floating point the bits
-of the double (one spelling of NaN), uuid, fixed and binary hexadecimal. A struct is an object by
-field id, a map a list of pairs in the order of its keys.
+of the double (one spelling of NaN), uuid, fixed, binary, geometry and geography hexadecimal, a
+variant an object of its metadata and value, both hexadecimal. A struct is an object by field id, a
+map a list of pairs in the order of its keys.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     ListType,
     MapType,
@@ -34,12 +37,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from tests.property.arrow_data import build
 
 Row = dict[str, Any]
 
-_BYTES = (FixedType, BinaryType, UUIDType)
+_BYTES = (FixedType, BinaryType, UUIDType, GeometryType, GeographyType)
 _TICKS = (
     DateType,
     TimeType,
@@ -139,6 +143,8 @@ def _spelled(value: Any, kind: IcebergType) -> Any:
     if isinstance(kind, DecimalType):
         sign, digits, _ = value.as_tuple()
         return str((-1 if sign else 1) * int("".join(map(str, digits))))
+    if isinstance(kind, VariantType):
+        return {name: part.hex() for name, part in value.items()}
     return value.hex() if isinstance(kind, _BYTES) else value
 
 
@@ -165,4 +171,6 @@ def plain(value: Any, kind: IcebergType) -> Any:
     if isinstance(kind, DecimalType):
         number = int(value)
         return Decimal((number < 0, tuple(map(int, str(abs(number)))), -kind.scale))
+    if isinstance(kind, VariantType):
+        return {name: bytes.fromhex(part) for name, part in value.items()}
     return bytes.fromhex(value) if isinstance(kind, _BYTES) else value

@@ -8,6 +8,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.LocalTime;
@@ -24,12 +25,16 @@ import org.apache.iceberg.data.Record;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.DateTimeUtil;
+import org.apache.iceberg.variants.Variant;
+import org.apache.iceberg.variants.VariantMetadata;
+import org.apache.iceberg.variants.VariantValue;
 
 /**
  * Values as JSON: exact, one spelling for each.
  *
  * <p>Dates, times and timestamps are their ticks, decimals their unscaled digits, floating point
- * the bits of the double (one spelling of NaN), uuid, fixed and binary hexadecimal. A struct is an
+ * the bits of the double (one spelling of NaN), uuid, fixed, binary, geometry and geography
+ * hexadecimal, a variant an object of its metadata and value, both hexadecimal. A struct is an
  * object by field id, a map a list of pairs.
  */
 final class Values {
@@ -57,6 +62,9 @@ final class Values {
         return ((Types.TimestampNanoType) type).shouldAdjustToUTC() ? utc(nanos) : nanos;
       case FIXED:
         return HEX.parseHex(node.textValue());
+      case VARIANT:
+        VariantMetadata names = VariantMetadata.from(little(node.get("metadata")));
+        return Variant.of(names, VariantValue.from(names, little(node.get("value"))));
       case STRUCT:
         Record record = GenericRecord.create(type.asStructType());
         for (Types.NestedField field : type.asStructType().fields()) {
@@ -107,6 +115,8 @@ final class Values {
         return new UUID(buffer.getLong(), buffer.getLong());
       case FIXED:
       case BINARY:
+      case GEOMETRY:
+      case GEOGRAPHY:
         return ByteBuffer.wrap(HEX.parseHex(node.textValue()));
       default:
         throw new IllegalArgumentException("no values of type " + type);
@@ -147,9 +157,20 @@ final class Values {
         buffer.putLong(uuid.getMostSignificantBits()).putLong(uuid.getLeastSignificantBits());
         return NODES.textNode(HEX.formatHex(buffer.array()));
       case FIXED:
+      case GEOMETRY:
+      case GEOGRAPHY:
       case BINARY: // a fixed that is a partition value is read as a buffer
         byte[] raw = value instanceof byte[] ? (byte[]) value : bytes((ByteBuffer) value);
         return NODES.textNode(HEX.formatHex(raw));
+      case VARIANT:
+        Variant variant = (Variant) value;
+        ByteBuffer names = empty(variant.metadata().sizeInBytes());
+        variant.metadata().writeTo(names, 0);
+        ByteBuffer encoded = empty(variant.value().sizeInBytes());
+        variant.value().writeTo(encoded, 0);
+        return NODES.objectNode()
+            .put("metadata", HEX.formatHex(names.array()))
+            .put("value", HEX.formatHex(encoded.array()));
       case STRUCT:
         ObjectNode struct = NODES.objectNode();
         List<Types.NestedField> fields = type.asStructType().fields();
@@ -196,6 +217,14 @@ final class Values {
     byte[] result = new byte[buffer.remaining()];
     buffer.duplicate().get(result);
     return result;
+  }
+
+  private static ByteBuffer little(JsonNode node) {
+    return ByteBuffer.wrap(HEX.parseHex(node.textValue())).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  private static ByteBuffer empty(int size) {
+    return ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN);
   }
 
   private static String id(Types.NestedField field) {

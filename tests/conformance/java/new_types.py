@@ -1,0 +1,167 @@
+"""Types and lineage of version 3: tables that both write in turn, each reading what both wrote."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    GeographyType,
+    GeometryType,
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
+
+from lakehouse.spec.schema.iceberg_types import VariantType
+from lakehouse.spec.types.variant_values import decode_variant, encode_variant
+from lakehouse.storage.location import local_path
+from tests.conformance.java.both_engines import BothEngines
+from tests.conformance.java.json_rows import Row
+from tests.conformance.java.judge import Judge
+from tests.unit.data.test_variants import value
+
+STRUCT = StructType(
+    NestedField(7, "n", TimestampNanoType(), required=False),
+    NestedField(8, "l", ListType(9, VariantType(), element_required=False), required=False),
+)
+SCHEMA = Schema(
+    NestedField(1, "rid", LongType(), required=True),
+    NestedField(2, "v", VariantType(), required=False),
+    NestedField(3, "g", GeometryType(), required=False),
+    NestedField(4, "h", GeographyType("OGC:CRS84", "karney"), required=False),
+    NestedField(5, "t", TimestamptzNanoType(), required=False),
+    NestedField(6, "s", STRUCT, required=False),
+)
+
+
+class NewTypes:
+    """A table with variants, geometries and nanoseconds, and a model of its rows.
+
+    Args:
+        judge: Java.
+        folder: empty.
+        seed: of the values and of who writes when.
+        compared: counts what was compared.
+    """
+
+    def __init__(self, judge: Judge, folder: Path, seed: int, compared: Counter[str]) -> None:
+        self._random = Random(seed)
+        self._compared = compared
+        self._rows: dict[int, Row] = {}
+        self._both = BothEngines(judge, folder, self._random.choice(("hadoop", "jdbc")))
+        properties = {
+            "format-version": "3",
+            "write.parquet.shred-variants": self._random.choice(("true", "false")),
+        }
+        self._both.create(SCHEMA, [], properties, by_java=self._random.random() < 0.5)
+
+    def run(self, steps: int) -> list[str]:
+        """Make changes; after each tell what either reads otherwise than the model."""
+        said: list[str] = []
+        done: list[str] = []
+        for _ in range(steps):
+            done.append(self._step())
+            wanted = [_comparable(self._rows[rid]) for rid in sorted(self._rows)]
+            for who, rows in (("Java", self._both.java_rows()), ("we", self._both.our_rows())):
+                found = [_comparable(row) for row in sorted(rows, key=lambda row: row["1"])]
+                if found != wanted:
+                    said.append(f"{who} read after {done}: {_first_difference(found, wanted)}")
+                self._compared[f"rows by {who}"] += len(found)
+            ours, theirs = self._both.our_lineage(), self._both.java_lineage("1")
+            if ours != theirs:
+                said.append(f"lineage after {done}: {ours}, Java {theirs}")
+            self._compared["lineages"] += len(theirs)
+        files = self._both.java("places")
+        schemas = (str(pq.read_schema(local_path(file["path"]))) for file in files)
+        self._compared["files shredded"] += sum("typed_value" in text for text in schemas)
+        self._compared["files"] += len(files)
+        return said
+
+    def _step(self) -> str:
+        ids = sorted(self._random.sample(sorted(self._rows), min(2, len(self._rows))))
+        by_java = self._random.random() < 0.5
+        what = self._random.choice(["append", "append", *["delete", "compact"] * bool(ids)])
+        if what == "append":
+            rows = self._new_rows(self._random.choice((1, 5, 20)))
+            if by_java:
+                self._both.java("append", rows=rows)
+            else:
+                self._both.append(rows)
+        elif what == "delete":
+            if by_java:
+                self._both.java("merge-on-read", rids=ids)
+            else:
+                self._both.table().delete(where=f"rid IN ({', '.join(map(str, ids))})")
+            for rid in ids:
+                del self._rows[rid]
+        elif by_java:
+            self._both.java("compact")
+        else:
+            self._both.table().compact()
+        return f"{what} by {'Java' if by_java else 'us'}"
+
+    def _new_rows(self, count: int) -> list[Row]:
+        first = max(self._rows, default=-1) + 1000
+        rows = [
+            {
+                "1": rid,
+                "2": self._variant(rid),
+                "3": self._point(),
+                "4": self._point(),
+                "5": self._maybe(self._random.randrange(-(10**18), 10**18)),
+                "6": {
+                    "7": self._maybe(self._random.randrange(-(10**18), 10**18)),
+                    "8": self._maybe([self._variant(rid), None]),
+                },
+            }
+            for rid in range(first, first + count)
+        ]
+        self._rows |= {row["1"]: row for row in rows}
+        return rows
+
+    def _variant(self, rid: int) -> Any:
+        """Mostly objects that share fields, as those do that are shredded."""
+        found = value(self._random)
+        if self._random.random() < 0.7:
+            found = {"id": rid, "name": f"n{rid}", "more": {"deep": found}, "at": [rid, "x"]}
+        metadata, encoded = encode_variant(found)
+        return self._maybe({"metadata": metadata.hex(), "value": encoded.hex()})
+
+    def _point(self) -> str | None:
+        x, y = (self._random.choice((0.0, -0.0, 1.5, -9e300, math.nan)) for _ in "xy")
+        return self._maybe(struct.pack("<BIdd", 1, 1, x, y).hex())
+
+    def _maybe(self, found: Any) -> Any:
+        return None if self._random.random() < 0.2 else found
+
+
+def _comparable(found: Any) -> Any:
+    """A row whose variants are their values, since names may be in another order."""
+    if isinstance(found, dict):
+        if found.keys() == {"metadata", "value"}:
+            return repr(_sorted(decode_variant(*(bytes.fromhex(part) for part in found.values()))))
+        return {name: _comparable(one) for name, one in found.items()}
+    return [_comparable(one) for one in found] if isinstance(found, list) else found
+
+
+def _sorted(found: Any) -> Any:
+    if isinstance(found, dict):
+        return [(name, _sorted(found[name])) for name in sorted(found)]
+    return [_sorted(one) for one in found] if isinstance(found, list) else found
+
+
+def _first_difference(found: list[Any], wanted: list[Any]) -> str:
+    if len(found) != len(wanted):
+        return f"{len(found)} rows for {len(wanted)}"
+    row, right = next(pair for pair in zip(found, wanted, strict=True) if pair[0] != pair[1])
+    return f"{row} instead of {right}"
