@@ -151,7 +151,10 @@ def new_types(seeds: range, judge: Judge, folder: Path, steps: int) -> int:
     for seed in seeds:
         place = folder / f"types{seed}"
         place.mkdir()
-        said = NewTypes(judge, place, seed, compared).run(steps)
+        try:
+            said = NewTypes(judge, place, seed, compared).run(steps)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
+            said = [f"{type(error).__name__}: {error}"]
         failed += bool(said)
         for line in said:
             say(f"seed {seed}: {line[:1000]}")
