@@ -23,7 +23,7 @@ from lakehouse.spec.manifests.data_file import (
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.unified_partition import UnifiedPartition
-from lakehouse.spec.schema.iceberg_types import field_types
+from lakehouse.spec.schema.iceberg_types import VariantType, field_types
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.spec.types.internal_values import decode_bounds, typed_array
 from lakehouse.storage.storage_protocol import Storage
@@ -155,6 +155,8 @@ def _column_metrics(
 ) -> pa.StructArray:
     def bounds(maps: list[Mapping[int, bytes]]) -> pa.Array:
         raw = pa.array([by_field.get(field_id) for by_field in maps], pa.binary())
+        if isinstance(kind, VariantType):  # what bounds its shredded fields, encoded
+            return raw
         return typed_array(decode_bounds(raw, kind).to_pylist(), kind)
 
     def counts(maps: list[Mapping[int, int]]) -> pa.Array:

@@ -25,6 +25,7 @@ from lakehouse.data.statistics.column_metrics import (
     count_nans,
     footer_metrics,
 )
+from lakehouse.data.statistics.geometry_bounds import GeometryBounds
 from lakehouse.data.writing.logical_types import logical_types, with_logical_types
 from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.schema.iceberg_types import fields_of
@@ -192,6 +193,7 @@ class ParquetFileWriter:
         self._null_counts: dict[int, int] = {}
         self._schema, self._modes, self._options = schema, modes, options
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(schema, modes), 0)
+        self._geometries = GeometryBounds(schema, modes)
         self._stream: OutputStream = storage.open_output(location)
         self._sink = _Sink(self._stream)
         self._logical_types = logical_types(schema)
@@ -241,6 +243,7 @@ class ParquetFileWriter:
             self._null_counts[field_id] = self._null_counts.get(field_id, 0) + nulls
         for batch in table.to_batches():
             count_nans(batch, self._schema, self._modes, self._nan_counts)
+        self._geometries.add(table)
         self._guard(lambda: self._writer.write_table(table, row_group_size=max(table.num_rows, 1)))
         self.rows += table.num_rows
 
@@ -266,6 +269,7 @@ class ParquetFileWriter:
         metrics.null_value_counts.update(
             {one: self._null_counts[one] for one in metrics.value_counts.keys() & self._null_counts}
         )
+        self._geometries.put_into(metrics)
         return metrics, size
 
     def abort(self) -> None:

@@ -152,7 +152,9 @@ def new_types(seeds: range, judge: Judge, folder: Path, steps: int) -> int:
         place = folder / f"types{seed}"
         place.mkdir()
         try:
-            said = NewTypes(judge, place, seed, compared).run(steps)
+            table = NewTypes(judge, place, seed, compared)
+            said = table.run(steps)
+            said += ["the bounds of geometries differ"] * table.bounds_differ()
         except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
             said = [f"{type(error).__name__}: {error}"]
         failed += bool(said)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -29,6 +27,7 @@ from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.json_rows import Row
 from tests.conformance.java.judge import Judge
 from tests.unit.data.test_variants import value
+from tests.wkb import geometry
 
 STRUCT = StructType(
     NestedField(7, "n", TimestampNanoType(), required=False),
@@ -87,6 +86,24 @@ class NewTypes:
         self._compared["files"] += len(files)
         return said
 
+    def bounds_differ(self) -> bool:
+        """Whether one file of the same rows has other bounds of geometries where Java wrote it."""
+        rows = self._new_rows(self._random.choice((1, 2, 30)))
+        column = str(self._both.table().schema().find_field("g").field_id)
+        found = []
+        for write in (self._both.append, lambda rows: self._both.java("append", rows=rows)):
+            before = {file["file_path"] for file in self._both.table().inspect.files().to_pylist()}
+            write(rows)
+            (file,) = (
+                file
+                for file in self._both.table().inspect.files().to_pylist()
+                if file["file_path"] not in before
+            )
+            bounds = [dict(file[side]) for side in ("lower_bounds", "upper_bounds")]
+            found.append([each.get(int(column)) for each in bounds])
+        self._compared["bounds of geometries"] += found[0] != [None, None]
+        return found[0] != found[1]
+
     def _step(self) -> str:
         ids = sorted(self._random.sample(sorted(self._rows), min(2, len(self._rows))))
         by_java = self._random.random() < 0.5
@@ -116,8 +133,8 @@ class NewTypes:
             {
                 "1": rid,
                 "2": self._variant(rid),
-                "3": self._point(),
-                "4": self._point(),
+                "3": self._geometry(),
+                "4": self._geometry(),
                 "5": self._maybe(self._random.randrange(-(10**18), 10**18)),
                 "6": {
                     "7": self._maybe(self._random.randrange(-(10**18), 10**18)),
@@ -137,9 +154,8 @@ class NewTypes:
         metadata, encoded = encode_variant(found)
         return self._maybe({"metadata": metadata.hex(), "value": encoded.hex()})
 
-    def _point(self) -> str | None:
-        x, y = (self._random.choice((0.0, -0.0, 1.5, -9e300, math.nan)) for _ in "xy")
-        return self._maybe(struct.pack("<BIdd", 1, 1, x, y).hex())
+    def _geometry(self) -> str | None:
+        return self._maybe(geometry(self._random)[0].hex())
 
     def _maybe(self, found: Any) -> Any:
         return None if self._random.random() < 0.2 else found

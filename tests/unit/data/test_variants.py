@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import random
 import struct
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from pyspark.sql.variant_utils import VariantUtils
 import lakehouse as lh
 from lakehouse.data.conversion.variant_arrays import variants_of, variants_of_file
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, InvalidSchemaError
+from lakehouse.inspect.files_tables import files_table
 from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 from lakehouse.spec.types.variant_values import (
@@ -339,3 +341,16 @@ def test_a_shredded_field_is_in_no_object_beside_it(typed):
     rest = encode_variant({"a": 1})[1]
     with pytest.raises(CorruptMetadataError, match="both shredded and not"):
         variants_of_file(shredded(objects, value=rest))
+
+
+def test_files_are_told_where_java_wrote_bounds_of_variants(tmp_path: Path):
+    lake = lh.load_catalog(tmp_path / "lake")
+    lake.create_namespace("d")
+    table = lake.create_table("d.t", SCHEMA, properties={"format-version": "3"})
+    table.append(pa.table({"i": [1], "v": [{"a": 1}]}))
+    metadata = table.refresh().metadata
+    (file,) = table.refresh().scan().plan().files
+    bound = b"".join(encode_variant({"$['a']": 1}))
+    told = files_table([replace(file, lower_bounds={2: bound}, upper_bounds={2: bound})], metadata)
+    metrics = told["readable_metrics"].to_pylist()[0]["v"]
+    assert (metrics["lower_bound"], metrics["upper_bound"]) == (bound, bound)
