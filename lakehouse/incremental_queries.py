@@ -181,7 +181,7 @@ def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
     inputs = tuple(top.inputs[number] for number in sorted(top.inputs))
     columns = {name: frozenset(compiler.read[name]) for name in inputs}
     both = tuple({*top.equal, *((right, left) for left, right in top.equal)})
-    parts = {one: _with(query.copy(), one) for one in inputs} if query.find(exp.Union) else {}
+    parts = {table: _with(query.copy(), table) for table in inputs} if query.find(exp.Union) else {}
     if top.linear:
         return DeltaPlan(inputs, columns, deltas=parts, equal=both)
     keys = [
@@ -261,7 +261,7 @@ def _spread(places: set[Place], equal: Iterable[tuple[Place, Place]]) -> list[Pl
         more = {right for left, right in equal if left in found}
         added = not more <= found
         found |= more
-    return sorted(found, key=lambda one: (one.occurrence, one.column))
+    return sorted(found, key=lambda place: (place.occurrence, place.column))
 
 
 class _Compiler:
@@ -314,17 +314,17 @@ class _Compiler:
         for join in select.args.get("joins") or []:
             equal |= _joined(join, sources)
         equal |= _compared(_where(select), sources)
-        windows = [one for one in own if isinstance(one, exp.Window)]
+        windows = [node for node in own if isinstance(node, exp.Window)]
         grouped = bool(select.args.get("group")) or any(
-            isinstance(one, exp.AggFunc) and one.find_ancestor(exp.Window) is None for one in own
+            isinstance(node, exp.AggFunc) and node.find_ancestor(exp.Window) is None for node in own
         )
         group = select.args.get("group")
         splitting = [group.expressions if group else []] if grouped else []
         splitting += [window.args.get("partition_by") or [] for window in windows]
         places = {
-            one.alias_or_name: _places(one.unalias(), sources)
-            for one in select.selects
-            if _splits(one.unalias(), splitting, sources)
+            selected.alias_or_name: _places(selected.unalias(), sources)
+            for selected in select.selects
+            if _splits(selected.unalias(), splitting, sources)
         }
         linear = not (splitting or select.args.get("distinct")) and all(
             source.relation.linear and not source.kind for source in sources.values()
@@ -342,7 +342,7 @@ class _Compiler:
             words = {join.side.upper(), join.kind.upper()} - {""}
             if words - _JOINS or join.method:
                 raise _RefusedError(join, "of outer joins only LEFT JOIN is followed")
-            kind = next((one for one in _OF_THE_LEFT if one in words), "")
+            kind = next((word for word in _OF_THE_LEFT if word in words), "")
             if kind and not _pairs(join.args.get("on")):
                 raise _RefusedError(join, "an outer join without columns that are equal")
             relation = self._read(join.this)
@@ -357,9 +357,9 @@ class _Compiler:
         number, self._occurrences = self._occurrences, self._occurrences + 1
         select = source.find_ancestor(exp.Select)
         names = {
-            one.name
-            for one in select.find_all(exp.Column)  # type: ignore[union-attr]
-            if one.table == source.alias_or_name
+            column.name
+            for column in select.find_all(exp.Column)  # type: ignore[union-attr]
+            if column.table == source.alias_or_name
         }
         self.read.setdefault(source.name, set()).update(names)
         places = {name: {Place(number, name)} for name in names}
@@ -379,18 +379,22 @@ class _Compiler:
         if isinstance(query, exp.Union):
             names = dict(zip(_names(query.left), _names(query.right), strict=True))
             left = self.touching(query.left, wanted, changed)
-            of_right = {name: names[one] for name, one in wanted.items()}
+            of_right = {name: names[output] for name, output in wanted.items()}
             right = self.touching(query.right, of_right, changed)
-            both = [one for one in (left, right) if one is not None]
+            both = [part for part in (left, right) if part is not None]
             return exp.union(*both, distinct=False) if len(both) == 2 else next(iter(both), None)
         select = cast("exp.Select", query)
         sources = self.sources(select)
         if not any(source.reads(changed) for source in sources.values()):
             return None
         # who joins what did not change only looks something up there
-        kept = {alias for alias, one in sources.items() if not one.kind or one.reads(changed)}
-        values = {one.alias_or_name: one.unalias() for one in select.selects}
-        chosen = [exp.alias_(values[one].copy(), name, quoted=True) for name, one in wanted.items()]
+        kept = {
+            alias for alias, source in sources.items() if not source.kind or source.reads(changed)
+        }
+        values = {selected.alias_or_name: selected.unalias() for selected in select.selects}
+        chosen = [
+            exp.alias_(values[output].copy(), name, quoted=True) for name, output in wanted.items()
+        ]
         conditions = [
             conjunct for conjunct in _conjuncts(_where(select)) if _known(conjunct, sources)
         ]
@@ -404,8 +408,8 @@ class _Compiler:
             if join.this.alias_or_name in kept
         }
         needed: dict[str, set[str]] = {alias: set() for alias in sources}
-        for one in (*chosen, *conditions, *(term for terms in on.values() for term in terms)):
-            for column in one.find_all(exp.Column):
+        for term in (*chosen, *conditions, *(term for terms in on.values() for term in terms)):
+            for column in term.find_all(exp.Column):
                 needed[column.table].add(column.name)
         made = exp.Select(expressions=chosen or [exp.alias_(exp.Literal.number(1), "one")])
         for number, alias in enumerate(source for source in sources if source in kept):
@@ -423,7 +427,7 @@ class _Compiler:
     ) -> exp.Expr:
         if isinstance(source.node, exp.Table) or not source.reads(changed):
             return source.node.copy()
-        found = self.touching(source.node, {one: one for one in sorted(needed)}, changed)
+        found = self.touching(source.node, {name: name for name in sorted(needed)}, changed)
         return cast("exp.Query", found).subquery(exp.to_identifier(alias, quoted=True))
 
     def _refuse_node(self, node: exp.Expr) -> None:
@@ -549,8 +553,9 @@ def _known(term: exp.Expr, sources: _Sources, right: str = "") -> bool:
         right: alias of what is joined where the term stands.
     """
     return not term.find(exp.AggFunc, exp.Window) and all(
-        _follows(one, sources) or (one.table == right and one.name in sources[right].relation.keys)
-        for one in term.find_all(exp.Column)
+        _follows(column, sources)
+        or (column.table == right and column.name in sources[right].relation.keys)
+        for column in term.find_all(exp.Column)
     )
 
 
@@ -564,13 +569,15 @@ def _with(query: exp.Query, changed: str) -> exp.Query:
     """Without the parts of each UNION ALL that do not read a table."""
     for union in reversed(list(query.find_all(exp.Union))):
         left, right = union.left, union.right
-        reading = [any(t.name == changed for t in one.find_all(exp.Table)) for one in (left, right)]
+        reading = [
+            any(t.name == changed for t in part.find_all(exp.Table)) for part in (left, right)
+        ]
         if all(reading) or not any(reading):
             continue
         stays = left if reading[0] else right
         if stays is right:
-            for name, one in zip(_names(left), _first(right).selects, strict=True):
-                one.replace(exp.alias_(one.unalias().copy(), name, quoted=True))
+            for name, selected in zip(_names(left), _first(right).selects, strict=True):
+                selected.replace(exp.alias_(selected.unalias().copy(), name, quoted=True))
         if union is query:
             query = cast("exp.Query", stays.unnest().copy())
         else:
@@ -586,7 +593,7 @@ def _first(query: exp.Expr) -> exp.Query:
 def inlined(query: exp.Query) -> exp.Query:
     """The query with subqueries in place of common table expressions; recursive ones stay."""
     query = query.copy()
-    for with_ in [one for one in query.find_all(exp.With) if not one.args.get("recursive")]:
+    for with_ in [with_ for with_ in query.find_all(exp.With) if not with_.args.get("recursive")]:
         reader = cast("exp.Expr", with_.parent)
         for expression in reversed(with_.expressions):
             for table in [t for t in reader.find_all(exp.Table) if t.name == expression.alias]:
@@ -620,7 +627,7 @@ def _refuse_unordered(node: exp.GroupConcat) -> None:
     """Raise where values that are put together have no order of their own."""
     within = node.parent if isinstance(node.parent, exp.WithinGroup) else None
     order = node.find(exp.Order) or (None if within is None else within.find(exp.Order))
-    values = {one.sql() for one in node.this.find_all(exp.Column)}
+    values = {column.sql() for column in node.this.find_all(exp.Column)}
     ordered = order is not None and all(
         {column.sql() for column in expression.find_all(exp.Column)} == values
         and isinstance(expression.this, exp.Column)
@@ -633,10 +640,14 @@ def _refuse_unordered(node: exp.GroupConcat) -> None:
 def _own_nodes(select: exp.Select) -> Iterator[exp.Expr]:
     """The nodes of a SELECT, without those of what it reads and of its common tables."""
     first = select.args.get("from_")
-    read = [one.this for one in (first, *(select.args.get("joins") or [])) if one is not None]
-    inside = {id(one) for one in read}
+    read = [
+        clause.this for clause in (first, *(select.args.get("joins") or [])) if clause is not None
+    ]
+    inside = {id(node) for node in read}
     for node in select.walk(
-        prune=lambda one: id(one) in inside or (one is not select and isinstance(one, exp.Query))
+        prune=lambda node: (
+            id(node) in inside or (node is not select and isinstance(node, exp.Query))
+        )
     ):
         if node is not select and id(node) not in inside:
             yield node
@@ -653,8 +664,8 @@ def _conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     condition = condition.unnest()
     return [
         inner
-        for one in (condition.flatten() if isinstance(condition, exp.And) else [condition])
-        for inner in (_conjuncts(one) if isinstance(one.unnest(), exp.And) else [one.unnest()])
+        for part in (condition.flatten() if isinstance(condition, exp.And) else [condition])
+        for inner in (_conjuncts(part) if isinstance(part.unnest(), exp.And) else [part.unnest()])
     ]
 
 

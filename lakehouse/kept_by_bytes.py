@@ -163,7 +163,7 @@ def short_only(kept_max: int) -> Callable[[Callable[..., V]], Callable[..., V]]:
 
         @wraps(function)
         def called(*given: Any) -> V:
-            length = sum(len(one) for one in given if isinstance(one, str | bytes))
+            length = sum(len(value) for value in given if isinstance(value, str | bytes))
             return (kept if length <= _SHORT else function)(*given)
 
         return called
@@ -179,11 +179,11 @@ def bytes_of(*values: object) -> int:
     """
     found, pending = 0, [*values]
     while pending:
-        one = pending.pop()
-        found += sys.getsizeof(one)
-        if isinstance(one, Mapping):
-            found += 104 * len(one)
-            pending += [*one.keys(), *one.values()]
-        elif not isinstance(one, str | bytes) and isinstance(one, Iterable):
-            pending += one
+        value = pending.pop()
+        found += sys.getsizeof(value)
+        if isinstance(value, Mapping):
+            found += 104 * len(value)
+            pending += [*value.keys(), *value.values()]
+        elif not isinstance(value, str | bytes) and isinstance(value, Iterable):
+            pending += value
     return found

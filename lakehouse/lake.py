@@ -190,7 +190,7 @@ class Lakehouse:
             if namespace is None
             else self.catalog.list_tables(_namespace(namespace))
         )
-        return sorted(str(one) for one in found)
+        return sorted(str(name) for name in found)
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
         """Remove a table from the catalog; with `purge`, delete the files in its folder too.
@@ -442,7 +442,7 @@ class Lakehouse:
             if namespace is None
             else self.catalog.views.names(_namespace(namespace))
         )
-        return sorted(str(one) for one in found)
+        return sorted(str(name) for name in found)
 
     def drop_view(self, name: Name) -> None:
         """Remove a view. Raises NoSuchViewError.

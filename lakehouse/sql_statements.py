@@ -607,7 +607,7 @@ def _typed_literals(rows: pa.Table, schema: Schema) -> pa.Table:
     """Literals of VALUES with the types of their columns; nothing is rounded or cut."""
     columns = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        known = next((one for one in schema.fields if one.name == name), None)
+        known = next((field for field in schema.fields if field.name == name), None)
         if known is None or known.field_type.is_struct:
             columns.append(column)
             continue

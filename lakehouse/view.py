@@ -217,7 +217,9 @@ def first_version(sql: Sql, default_namespace: tuple[str, ...], now_ms: int) -> 
         version_id=1,
         schema_id=0,
         timestamp_ms=now_ms,
-        representations=tuple(SqlRepresentation(text, one) for one, text in by_dialect.items()),
+        representations=tuple(
+            SqlRepresentation(text, dialect) for dialect, text in by_dialect.items()
+        ),
         default_namespace=default_namespace,
         summary={"engine-name": "lakehouse"},
     )

@@ -138,9 +138,9 @@ class BranchCatalog(CatalogDecorator):
     ) -> TableVersion:
         """Commit to the branch what was to be committed to `main`."""
         with before_the_swap():
-            one = self._on_branch(TableCommit(identifier, base, requirements, updates))
-        made = self.inside.commit(identifier, one.base, one.requirements, one.updates)
-        return base if made is one.base else self._noted(one, made)
+            commit = self._on_branch(TableCommit(identifier, base, requirements, updates))
+        made = self.inside.commit(identifier, commit.base, commit.requirements, commit.updates)
+        return base if made is commit.base else self._noted(commit, made)
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to the branch of several tables, all or none."""

@@ -100,7 +100,8 @@ class PostedAppend:
             table_uuid=require_str(document, "table-uuid", "body").lower(),
             branch=require_str(document, "branch", "body"),
             manifests=tuple(
-                _manifest_from_json(one, f"body.manifests[{n}]") for n, one in enumerate(listed)
+                _manifest_from_json(manifest, f"body.manifests[{n}]")
+                for n, manifest in enumerate(listed)
             ),
             files=files,
             summary=string_map(document.get("summary"), "body.summary"),

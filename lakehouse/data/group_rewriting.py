@@ -103,12 +103,12 @@ class ThreadExecutor:
         self, work: Sequence[GroupRewrite], storage: Storage
     ) -> Iterator[tuple[int, list[DataFile]]]:
         """Rewrite the groups; yields (position of a group, its new files). In the order given."""
-        workers = 1 if any(one.arranged for one in work) else min(self._max_workers, len(work))
+        workers = 1 if any(group.arranged for group in work) else min(self._max_workers, len(work))
         if not workers:
             return
         threads = max(1, (os.cpu_count() or 1) // workers)
         with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="compact") as pool:
-            futures = [pool.submit(one.run, storage, threads=threads) for one in work]
+            futures = [pool.submit(group.run, storage, threads=threads) for group in work]
             told = 0
             try:
                 for position, future in enumerate(futures):

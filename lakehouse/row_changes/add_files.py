@@ -81,7 +81,7 @@ def describe_hive(
     """
     root = full_uri(location.rstrip("/"))
     listed: list[tuple[FileInfo, _Texts]] = []
-    for info in sorted(storage.list(root), key=lambda one: one.location):
+    for info in sorted(storage.list(root), key=lambda info: info.location):
         relative = info.location[len(root) :].lstrip("/")
         if is_hidden(relative):
             continue
@@ -118,7 +118,9 @@ def describe_files(
         table=table,
     )
     with ThreadPoolExecutor(_THREADS) as pool:
-        files = tuple(pool.map(lambda one: describe_file(one[0], request, storage, one[1]), listed))
+        files = tuple(
+            pool.map(lambda file: describe_file(file[0], request, storage, file[1]), listed)
+        )
     return AddedFiles(files, {} if mapping == stated else {NAME_MAPPING: mapping})
 
 

@@ -411,8 +411,8 @@ def refuse_other_rows(
     """
     types = types_of(metadata)
     by_spec: defaultdict[int, list[DataFile]] = defaultdict(list)
-    for one in files:
-        by_spec[one.spec_id].append(one)
+    for written in files:
+        by_spec[written.spec_id].append(written)
     for spec_id, group in by_spec.items():
         entries = Entries.from_manifest_entries(
             [ManifestEntry(status=STATUS_ADDED, data_file=file) for file in group],

@@ -92,7 +92,9 @@ def replace_rows(
     """
     names = [field.name for field in target.schema.fields]
     tasks = list(target.tasks(where)) if keys.num_rows else []
-    found = [no_rows(pa.schema([(one.name, one.type) for one in schema_to_arrow(target.schema)]))]
+    found = [
+        no_rows(pa.schema([(field.name, field.type) for field in schema_to_arrow(target.schema)]))
+    ]
     numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for number, task in enumerate(tasks):
         for batch in target.batches(task, target.every_column, where):

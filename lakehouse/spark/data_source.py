@@ -205,8 +205,8 @@ class LakehouseReader(ds.DataSourceReader):
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:
         """Takes what it understands for pruning; Spark applies every filter again."""
-        for one in filters:
-            self._where = And(self._where, pushed_filter(one, self._schema))
+        for pushed in filters:
+            self._where = And(self._where, pushed_filter(pushed, self._schema))
         return filters
 
     def partitions(self) -> list[GroupPartition]:
@@ -226,38 +226,38 @@ class LakehouseReader(ds.DataSourceReader):
             yield shown_batch(rows, target)
 
 
-def pushed_filter(one: ds.Filter, schema: Schema) -> BooleanExpression:
+def pushed_filter(pushed: ds.Filter, schema: Schema) -> BooleanExpression:
     """An expression that holds wherever the filter does; `AlwaysTrue` if not understood."""
-    attribute = getattr(one, "attribute", None)
+    attribute = getattr(pushed, "attribute", None)
     name = ".".join(attribute) if attribute else None
     if name is None or name not in schema.column_names:
         return AlwaysTrue()
     reference = Reference(name)
     kind = schema.find_type(name)
-    if isinstance(one, ds.IsNotNull):
+    if isinstance(pushed, ds.IsNotNull):
         return _predicate(NotNull, reference)
-    if isinstance(one, ds.IsNull):
+    if isinstance(pushed, ds.IsNull):
         return _predicate(IsNull, reference) if len(attribute or ()) == 1 else AlwaysTrue()
-    if isinstance(one, ds.StringStartsWith) and isinstance(kind, StringType) and one.value:
-        return _predicate(StartsWith, reference, one.value)
-    if isinstance(one, ds.In):
-        values = [_pushed_literal(value, kind) for value in one.value if value is not None]
+    if isinstance(pushed, ds.StringStartsWith) and isinstance(kind, StringType) and pushed.value:
+        return _predicate(StartsWith, reference, pushed.value)
+    if isinstance(pushed, ds.In):
+        values = [_pushed_literal(value, kind) for value in pushed.value if value is not None]
         return AlwaysTrue() if not values or None in values else _predicate(In, reference, values)
-    return _pushed_comparison(one, name, kind)
+    return _pushed_comparison(pushed, name, kind)
 
 
 def _predicate(build: Callable[..., BooleanExpression], *parts: object) -> BooleanExpression:
     return build(*parts)
 
 
-def _pushed_comparison(one: ds.Filter, name: str, kind: IcebergType) -> BooleanExpression:
-    build = _COMPARED.get(type(one))
-    value = None if build is None else _pushed_literal(getattr(one, "value", None), kind)
+def _pushed_comparison(pushed: ds.Filter, name: str, kind: IcebergType) -> BooleanExpression:
+    build = _COMPARED.get(type(pushed))
+    value = None if build is None else _pushed_literal(getattr(pushed, "value", None), kind)
     if build is None or value is None:
         return AlwaysTrue()
     compared = _predicate(build, Reference(name), value)
     if isinstance(kind, FloatType | DoubleType) and isinstance(
-        one, ds.GreaterThan | ds.GreaterThanOrEqual
+        pushed, ds.GreaterThan | ds.GreaterThanOrEqual
     ):
         return Or(compared, _predicate(IsNaN, Reference(name)))
     return compared

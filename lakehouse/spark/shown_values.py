@@ -29,7 +29,7 @@ def shown_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         if isinstance(kind, pa.UuidType) and pa.types.is_string(target):
             return pa.array(
-                [None if one is None else str(one) for one in array.to_pylist()], target
+                [None if value is None else str(value) for value in array.to_pylist()], target
             )
         return array.storage.cast(target)
     if pa.types.is_timestamp(kind) and pa.types.is_string(target):

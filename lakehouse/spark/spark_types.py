@@ -146,7 +146,7 @@ def for_workers(schema: Schema) -> list[str]:
         for field in schema.fields
         if is_foreign(field.field_type)
         or (field.initial_default is not None and not _is_filled_in(field.field_type))
-        or any(one.initial_default is not None for one in _inside(field.field_type))
+        or any(part.initial_default is not None for part in _inside(field.field_type))
     ]
 
 
@@ -162,7 +162,9 @@ def _is_filled_in(kind: ice.IcebergType) -> bool:
 
 
 def _holds(kind: ice.IcebergType, types: tuple[type[ice.IcebergType], ...]) -> bool:
-    return isinstance(kind, types) or any(_holds(one.field_type, types) for one in _inside(kind))
+    return isinstance(kind, types) or any(
+        _holds(field.field_type, types) for field in _inside(kind)
+    )
 
 
 def _inside(kind: ice.IcebergType) -> Iterator[ice.NestedField]:
@@ -225,7 +227,7 @@ def _arrow_type(kind: sp.DataType, path: str) -> pa.DataType:
         element = _arrow_type(kind.elementType, f"{path}.element")
         return pa.list_(pa.field("element", element, nullable=kind.containsNull))
     if isinstance(kind, sp.MapType):
-        key, value = (_arrow_type(one, path) for one in (kind.keyType, kind.valueType))
+        key, value = (_arrow_type(part, path) for part in (kind.keyType, kind.valueType))
         return pa.map_(key, pa.field("value", value, nullable=kind.valueContainsNull))
     if isinstance(kind, sp.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
@@ -258,7 +260,7 @@ def default_literal(field: ice.NestedField) -> str:
     if not isinstance(kind, ice.StructType):
         return sql_literal(kind, value)
     # the default of a struct is `{}`: its fields have their own (spec: Default values)
-    parts = (f"{_quoted_text(one.name)}, {default_literal(one)}" for one in kind.fields)
+    parts = (f"{_quoted_text(field.name)}, {default_literal(field)}" for field in kind.fields)
     return f"named_struct({', '.join(parts)})"
 
 

@@ -859,7 +859,11 @@ def without_effect(properties: Mapping[str, str]) -> list[str]:
     ['write.target-file-size-byte is kept, and nothing here knows it: is it \
 write.target-file-size-bytes?']
     """
-    known = {one.name for one in all_properties()} | HONOURED_ELSEWHERE.keys() | REFUSED.keys()
+    known = (
+        {property_.name for property_ in all_properties()}
+        | HONOURED_ELSEWHERE.keys()
+        | REFUSED.keys()
+    )
     sentences = []
     for name in sorted(properties):
         if _entry(name, known) is not None:
@@ -883,7 +887,7 @@ def _entry(name: str, names: Collection[str]) -> str | None:
     """The entry that a name has, be it that of its prefix; bare prefixes are no names."""
     if name in names:
         return name
-    prefixes = (one for one in names if one.endswith((".", "-")) and name.startswith(one))
+    prefixes = (known for known in names if known.endswith((".", "-")) and name.startswith(known))
     return next(prefixes, None)
 
 

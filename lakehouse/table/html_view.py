@@ -51,7 +51,9 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Texts as a table of HTML, the first hundred rows of it."""
     head = "".join(f"<th>{_cell(name)}</th>" for name in header)
     body = "".join(
-        "<tr>" + "".join(f'<td style="text-align:left">{_cell(one)}</td>' for one in row) + "</tr>"
+        "<tr>"
+        + "".join(f'<td style="text-align:left">{_cell(text)}</td>' for text in row)
+        + "</tr>"
         for row in rows[:_ROWS_MAX]
     )
     left = len(rows) - _ROWS_MAX
@@ -63,7 +65,7 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _cell(text: str) -> str:
     shown = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
     # what is no letter, mark or sign would be invisible, or turn the line around
-    return html.escape("".join(one if one.isprintable() else repr(one)[1:-1] for one in shown))
+    return html.escape("".join(char if char.isprintable() else repr(char)[1:-1] for char in shown))
 
 
 def _said(tell: Callable[[], str]) -> str:

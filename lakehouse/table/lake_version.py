@@ -62,7 +62,11 @@ class LakeVersion(CatalogDecorator):
                     row["snapshot_id"],
                 )
                 self._published.setdefault(row["table"], []).append(published)
-        times = {one.version: one.at_ms for line in self._published.values() for one in line}
+        times = {
+            published.version: published.at_ms
+            for line in self._published.values()
+            for published in line
+        }
         until = None if time is None else to_ms(time)
         fitting = [
             number
@@ -94,7 +98,11 @@ class LakeVersion(CatalogDecorator):
 
     def _snapshot_of(self, identifier: Identifier, metadata: TableMetadata) -> int | None:
         line = self._published.get(str(identifier), [])
-        own = [one for one in line if one.version == self.version and one.at_ms == self._at_ms]
+        own = [
+            publication
+            for publication in line
+            if publication.version == self.version and publication.at_ms == self._at_ms
+        ]
         if own:
             found: int | None = own[0].snapshot_id
         else:
@@ -106,9 +114,9 @@ class LakeVersion(CatalogDecorator):
                 if log and (first is None or first.parent_snapshot_id is not None):
                     raise  # what was there has expired
                 found = None
-        for one in reversed(line):  # published in the same millisecond, and yet later
-            if one.version > self.version and found == one.snapshot_id:
-                found = one.before
+        for publication in reversed(line):  # published in the same millisecond, and yet later
+            if publication.version > self.version and found == publication.snapshot_id:
+                found = publication.before
         if found is not None and metadata.snapshot_or_none(found) is None:
             raise NoSuchSnapshotError(
                 f"Table {identifier}: snapshot {found}, which version {self.version} of the lake "

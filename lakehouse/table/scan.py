@@ -127,7 +127,7 @@ def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
             "or it has been expired.",
             run_id=run_id,
         )
-    return max(written, key=lambda one: one.sequence_number)
+    return max(written, key=lambda snapshot: snapshot.sequence_number)
 
 
 @dataclass(frozen=True, repr=False)

@@ -246,14 +246,16 @@ def tasks_from_json(
     for position, item in enumerate(optional_list(document, "file-scan-tasks", "tasks")):
         where = f"file-scan-tasks[{position}]"
         task = require_object(item, where)
-        named = [as_int(one, where) for one in optional_list(task, "delete-file-references", where)]
-        if any(not 0 <= one < len(deletes) for one in named):
+        named = [
+            as_int(index, where) for index in optional_list(task, "delete-file-references", where)
+        ]
+        if any(not 0 <= index < len(deletes) for index in named):
             raise CorruptMetadataError(f"{where} names a delete file that is not there.")
         file = file_from_json(task.get("data-file"), f"{where}.data-file", kinds)
         found.append(
             FileScanTask(
                 data_file=file,
-                deletes=tuple(_meant(deletes[one], file, vectors, where) for one in named),
+                deletes=tuple(_meant(deletes[index], file, vectors, where) for index in named),
                 residual=residual,
                 length=file.file_size_in_bytes,
             )

@@ -116,7 +116,9 @@ def snapshots_of_commit(
     snapshots: tuple[Snapshot, ...] = ()
     if _is_mentioned(metadata, f'"{commit_id}"'):
         named = (
-            one for one in _history(metadata, branch) if one.summary.get(COMMIT_ID) == commit_id
+            snapshot
+            for snapshot in _history(metadata, branch)
+            if snapshot.summary.get(COMMIT_ID) == commit_id
         )
         snapshots = tuple(named)[::-1]
     if snapshots or not isinstance(commit_id, StreamBatch):

@@ -137,7 +137,9 @@ def follow(
 
 
 def _ids(parts: Sequence[tuple[RowIds, Positions]]) -> Positions:
-    return np.concatenate([_NOTHING, *(one.ids[np.isin(one.positions, at)] for one, at in parts)])
+    return np.concatenate(
+        [_NOTHING, *(part.ids[np.isin(part.positions, at)] for part, at in parts)]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

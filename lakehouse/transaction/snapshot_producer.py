@@ -513,7 +513,7 @@ class SnapshotProducer:
                 untouched.append(member)
         if at != len(entries):  # the manifest list has wrong counts
             each = [rewrite(member, keys) for member in members]
-            return [one for one, _ in each], [file for _, found in each for file in found]
+            return [manifest for manifest, _ in each], [file for _, found in each for file in found]
         if not touched:
             return members, []
         written = self.manifest_writer.write_split(

@@ -468,7 +468,7 @@ MUTANTS = [
     Mutant(
         "34: groups that lost rows are put together with those that came",
         f"{_FOLLOWER}._delta",
-        "more = tuple(_without_keys(one, touched) for one in come)",
+        "more = tuple(_without_keys(part, touched) for part in come)",
         "more = tuple(come)",
     ),
     Mutant(

@@ -111,8 +111,8 @@ MUTANTS = [
     Mutant(
         "1: the oldest type of a dropped field is taken",
         "data.reading.scan_reader:RowReader._schema_with",
-        "key=lambda one: -one.schema_id",
-        "key=lambda one: one.schema_id",
+        "key=lambda schema: -schema.schema_id",
+        "key=lambda schema: schema.schema_id",
     ),
     Mutant(
         "1: equality deletes of no partition reach their own spec alone",

@@ -444,8 +444,8 @@ OF_DEFAULTS = [
     Mutant(
         "13b: defaults inside of columns are null in Spark",
         f"{_TYPES}:for_workers",
-        "for one in _inside(field.field_type)",
-        "for one in ()",
+        "for part in _inside(field.field_type)",
+        "for part in ()",
         seed=6,
     ),
     Mutant(

@@ -133,7 +133,8 @@ class RestViews:
         self._require_views()
         names = {"source": source, "destination": target}
         body = {
-            key: {"namespace": list(one.namespace), "name": one.name} for key, one in names.items()
+            key: {"namespace": list(name.namespace), "name": name.name}
+            for key, name in names.items()
         }
         self._ask("POST", "views/rename", str(source), body, keyed=True)
 

@@ -77,15 +77,17 @@ class RestPlanner:
     def _completed(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         status, seconds = answer.get("status"), _FIRST_SECONDS
         if status == "submitted":
-            one = f"{self._path}/plan/{quote(require_str(answer, 'plan-id', 'plan'), safe='')}"
+            plan_path = (
+                f"{self._path}/plan/{quote(require_str(answer, 'plan-id', 'plan'), safe='')}"
+            )
             until_ms = self._environment.now_ms() + _WAIT_MS
             while status == "submitted":
                 if self._environment.now_ms() > until_ms:
-                    self._session.send("DELETE", one)
+                    self._session.send("DELETE", plan_path)
                     raise StorageError(f"{self._name}: the server plans for too long.")
                 self._environment.sleep(seconds)
                 seconds = min(seconds * 2, _SECONDS_MAX)
-                answer = self._session.answer("GET", one, self._name, TABLE)
+                answer = self._session.answer("GET", plan_path, self._name, TABLE)
                 status = answer.get("status")
         if status != "completed":
             error = answer.get("error")

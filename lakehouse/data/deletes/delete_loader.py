@@ -105,19 +105,19 @@ class DeleteLoader:
         found = [self._by_path(file).get(data_file.file_path) for file in files]
         return _union([positions for positions in found if positions is not None])
 
-    def named(self, one: DataFile) -> Mapping[str, Positions]:
+    def named(self, file: DataFile) -> Mapping[str, Positions]:
         """Ascending distinct positions that one file deletes, by the data files that it names.
 
         Raises:
             NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `positions`.
         """
-        if not one.is_deletion_vector:
-            return self._by_path(one)
-        if one.referenced_data_file is None:
+        if not file.is_deletion_vector:
+            return self._by_path(file)
+        if file.referenced_data_file is None:
             raise CorruptMetadataError(
-                f"deletion vector in {one.file_path} names no data file", file=one.file_path
+                f"deletion vector in {file.file_path} names no data file", file=file.file_path
             )
-        return {one.referenced_data_file: self._vector(one)}
+        return {file.referenced_data_file: self._vector(file)}
 
     def equality(
         self, deletes: Sequence[DataFile], fields: Callable[[int], NestedField]
@@ -155,8 +155,8 @@ class DeleteLoader:
             tables.append(self._cache.get(key, partial(self._read_keys, file, schema)))
         return EqualityKeys(ids, pa.concat_tables(tables))
 
-    def _read_keys(self, one: DataFile, schema: Schema) -> tuple[pa.Table, int]:
-        table = self._read_file(one, schema)
+    def _read_keys(self, file: DataFile, schema: Schema) -> tuple[pa.Table, int]:
+        table = self._read_file(file, schema)
         return table, int(table.nbytes)
 
     def _vector_of(self, data_file: DataFile, vector: DataFile) -> Positions:
@@ -176,28 +176,29 @@ class DeleteLoader:
             )
         return found
 
-    def _vector(self, one: DataFile) -> Positions:
-        if one.content_offset is None or one.content_size_in_bytes is None:
+    def _vector(self, file: DataFile) -> Positions:
+        if file.content_offset is None or file.content_size_in_bytes is None:
             raise CorruptMetadataError(
-                f"deletion vector in {one.file_path} has no offset or no length", file=one.file_path
+                f"deletion vector in {file.file_path} has no offset or no length",
+                file=file.file_path,
             )
         blob = self._storage.read_range(
-            one.file_path, one.content_offset, one.content_size_in_bytes
+            file.file_path, file.content_offset, file.content_size_in_bytes
         )
-        return decode_vector(blob, one.file_path, one.record_count)
+        return decode_vector(blob, file.file_path, file.record_count)
 
-    def _by_path(self, one: DataFile) -> Mapping[str, Positions]:
+    def _by_path(self, file: DataFile) -> Mapping[str, Positions]:
         found: Mapping[str, Positions] = self._cache.get(
-            f"position {one.file_path}", partial(self._read_positions, one)
+            f"position {file.file_path}", partial(self._read_positions, file)
         )
         return found
 
-    def _read_positions(self, one: DataFile) -> tuple[Mapping[str, Positions], int]:
-        table = self._read_file(one, POSITION_DELETE_SCHEMA)
+    def _read_positions(self, file: DataFile) -> tuple[Mapping[str, Positions], int]:
+        table = self._read_file(file, POSITION_DELETE_SCHEMA)
         if table.num_rows and (least := pc.min(table.column(1)).as_py()) < 0:
             raise CorruptMetadataError(
-                f"position delete file {one.file_path} names row {least}: positions begin at 0",
-                file=one.file_path,
+                f"position delete file {file.file_path} names row {least}: positions begin at 0",
+                file=file.file_path,
             )
         paths = table.column(0).combine_chunks().dictionary_encode()
         rows = table.column(1).combine_chunks().to_numpy(zero_copy_only=False)

@@ -112,8 +112,8 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
     return _told_apart(columns, path)
 
 
-def _column(one: pa.Field, counter: list[int]) -> FileColumn:
-    kind = one.type
+def _column(field: pa.Field, counter: list[int]) -> FileColumn:
+    kind = field.type
     start = counter[0]
     if pa.types.is_struct(kind):
         children = [_column(child, counter) for child in kind]
@@ -126,7 +126,7 @@ def _column(one: pa.Field, counter: list[int]) -> FileColumn:
     else:
         children = []
         counter[0] += 1
-    return FileColumn(one.name, kind, field_id_of(one), children, range(start, counter[0]))
+    return FileColumn(field.name, kind, field_id_of(field), children, range(start, counter[0]))
 
 
 def _told_apart(columns: list[FileColumn], path: str) -> list[FileColumn]:
@@ -264,13 +264,13 @@ class Projection:
                     raise twice(path, column.field_id, other.name, column.name)
         self._parts: list[_Part | None] = []
         chosen: list[int] = []
-        for number, (one, target) in enumerate(self._fields):
-            found = by_id.get(one.field_id)
-            if found is None or isinstance(one.field_type, UnknownType):
-                self._check_absent(one, one.name)
+        for number, (wanted, target) in enumerate(self._fields):
+            found = by_id.get(wanted.field_id)
+            if found is None or isinstance(wanted.field_type, UnknownType):
+                self._check_absent(wanted, wanted.name)
                 self._parts.append(None)
             else:
-                part = self._part(found, one, target, one.name)
+                part = self._part(found, wanted, target, wanted.name)
                 self._parts.append(part)
                 chosen.append(number)
         self.leaves = sorted(
@@ -314,23 +314,25 @@ class Projection:
             InvalidSchemaError: a required column holds nulls, or a value cannot be promoted.
         """
         result = []
-        for number, ((one, target), part) in enumerate(zip(self._fields, self._parts, strict=True)):
+        for number, ((wanted, target), part) in enumerate(
+            zip(self._fields, self._parts, strict=True)
+        ):
             if part is None or batch is None:
-                result.append(self._absent(one, target, rows))
+                result.append(self._absent(wanted, target, rows))
                 continue
             source = batch.column(self._source[number])
             array = source if part.exact and source.type == target.type else part.build(source)
-            if one.required and array.null_count and _any_null(array, present):
+            if wanted.required and array.null_count and _any_null(array, present):
                 raise InvalidSchemaError(
-                    f"column {one.name!r} of {self._path} is required and holds nulls",
+                    f"column {wanted.name!r} of {self._path} is required and holds nulls",
                     file=self._path,
                 )
             result.append(array)
         return result
 
-    def _absent(self, one: NestedField, target: pa.Field, rows: int) -> pa.Array:
-        value = self._constants.get(one.field_id, one.initial_default)
-        kind = one.field_type
+    def _absent(self, field: NestedField, target: pa.Field, rows: int) -> pa.Array:
+        value = self._constants.get(field.field_id, field.initial_default)
+        kind = field.field_type
         if value is not None and isinstance(kind, StructType):
             # the default of a struct is `{}`: its fields have their own (spec: Default values)
             below = zip(kind.fields, target.type, strict=True)
@@ -338,61 +340,66 @@ class Projection:
             return make_struct(children, target.type, None, rows)
         return constant_array(value, kind, target.type, rows)
 
-    def _check_absent(self, one: NestedField, name: str) -> None:
+    def _check_absent(self, field: NestedField, name: str) -> None:
         if (
-            one.required
-            and one.initial_default is None
-            and self._constants.get(one.field_id) is None
+            field.required
+            and field.initial_default is None
+            and self._constants.get(field.field_id) is None
         ):
             raise InvalidSchemaError(
-                f"file {self._path} lacks required column {name!r} (field id {one.field_id}), "
+                f"file {self._path} lacks required column {name!r} (field id {field.field_id}), "
                 "which has no default",
                 file=self._path,
                 column=name,
             )
-        if isinstance(one.field_type, StructType) and one.initial_default is not None:
-            for child in one.field_type.fields:
+        if isinstance(field.field_type, StructType) and field.initial_default is not None:
+            for child in field.field_type.fields:
                 self._check_absent(child, f"{name}.{child.name}")
 
-    def _part(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
-        kind = one.field_type
+    def _part(self, column: FileColumn, field: NestedField, target: pa.Field, name: str) -> _Part:
+        kind = field.field_type
         if isinstance(kind, VariantType):
-            self._expect(is_variant(column.type), column, one, name)
+            self._expect(is_variant(column.type), column, field, name)
             leaves = tuple(column.leaves)
             return _Part(variants_of_file, leaves, exact=column.type == target.type)
         if isinstance(kind, StructType):
-            self._expect(pa.types.is_struct(column.type), column, one, name)
+            self._expect(pa.types.is_struct(column.type), column, field, name)
             return self._struct_part(column, kind, target.type)
         if isinstance(kind, ListType):
             self._expect(
-                len(column.children) == 1 and not pa.types.is_struct(column.type), column, one, name
+                len(column.children) == 1 and not pa.types.is_struct(column.type),
+                column,
+                field,
+                name,
             )
             return self._list_part(column, kind, target.type, name)
         if isinstance(kind, MapType):
-            self._expect(pa.types.is_map(column.type), column, one, name)
+            self._expect(pa.types.is_map(column.type), column, field, name)
             return self._map_part(column, kind, target.type, name)
         self._expect(
-            not column.children and can_promote(_plain(column.type), kind), column, one, name
+            not column.children and can_promote(_plain(column.type), kind), column, field, name
         )
         return _Part(
-            lambda array: self._promote(array, one, target, name),
+            lambda array: self._promote(array, field, target, name),
             tuple(column.leaves),
             exact=column.type == target.type,
         )
 
-    def _promote(self, array: pa.Array, one: NestedField, target: pa.Field, name: str) -> pa.Array:
+    def _promote(
+        self, array: pa.Array, field: NestedField, target: pa.Field, name: str
+    ) -> pa.Array:
         try:
-            return promote(array, one.field_type, target.type)
+            return promote(array, field.field_type, target.type)
         except PromotionError as error:
             raise InvalidSchemaError(
                 f"column {name!r} of {self._path} {error}", file=self._path, column=name
             ) from error
 
-    def _expect(self, fits: bool, column: FileColumn, one: NestedField, name: str) -> None:
+    def _expect(self, fits: bool, column: FileColumn, field: NestedField, name: str) -> None:
         if not fits:
-            what = f"column {name!r} (field id {one.field_id}) is {column.type} in {self._path}"
+            what = f"column {name!r} (field id {field.field_id}) is {column.type} in {self._path}"
             raise InvalidSchemaError(
-                f"{what}, which cannot be read as {one.field_type}", file=self._path, column=name
+                f"{what}, which cannot be read as {field.field_type}", file=self._path, column=name
             )
 
     def _struct_part(self, column: FileColumn, kind: StructType, target: pa.StructType) -> _Part:
@@ -452,15 +459,15 @@ class Projection:
 
         return _Part(build, (*key.leaves, *value.leaves), exact=key.exact and value.exact)
 
-    def _child(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
+    def _child(self, column: FileColumn, field: NestedField, target: pa.Field, name: str) -> _Part:
         """The element of a list, or the key or value of a map; no id is needed to find it."""
-        if column.field_id is not None and column.field_id != one.field_id:
+        if column.field_id is not None and column.field_id != field.field_id:
             raise InvalidSchemaError(
-                f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in "
+                f"{name!r} has field id {column.field_id} in {self._path} but {field.field_id} in "
                 "the table",
                 file=self._path,
             )
-        return self._part(column, one, target, name)
+        return self._part(column, field, target, name)
 
 
 def _rebuild(

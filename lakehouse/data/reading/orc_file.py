@@ -79,7 +79,7 @@ def _field(field: pa.Field) -> pa.Field:
 
 def _type(kind: pa.DataType, told: dict[bytes, bytes]) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([_field(one) for one in kind])
+        return pa.struct([_field(field) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(_field(kind.value_field))
     if pa.types.is_map(kind):

@@ -107,12 +107,12 @@ class WholeParquet:
         self.reader.close()
 
 
-def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Footer:
+def load_footer(storage: Storage, file: DataFile, *, counted: bool = True) -> Footer:
     """Read a file's footer.
 
     Args:
         storage: where the file is.
-        one: the file.
+        file: its entry.
         counted: whether its `record_count` is known.
 
     Raises:
@@ -121,29 +121,29 @@ def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Foo
             recorded.
         UnsupportedFeatureError: another format, or an encrypted file.
     """
-    if one.file_format.lower() != "parquet":
+    if file.file_format.lower() != "parquet":
         raise UnsupportedFeatureError(
-            f"file {one.file_path} has format {one.file_format}; Parquet, Avro and ORC are read",
-            file=one.file_path,
+            f"file {file.file_path} has format {file.file_format}; Parquet, Avro and ORC are read",
+            file=file.file_path,
         )
-    tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
-    with readable(one.file_path):
+    tail = read_footer(storage, file.file_path, file.file_size_in_bytes)
+    with readable(file.file_path):
         # as pq.read_metadata does, without the paths of nested columns, which take longer than the
         # metadata themselves
         reader = pq.core.ParquetReader()
         reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
         found = Footer(tail.footer, reader.metadata, tail.whole)
-    if counted and found.parsed.num_rows != one.record_count:
+    if counted and found.parsed.num_rows != file.record_count:
         raise CorruptMetadataError(
-            f"{one.file_path} holds {found.parsed.num_rows} rows, its manifest says "
-            f"{one.record_count}",
-            file=one.file_path,
+            f"{file.file_path} holds {found.parsed.num_rows} rows, its manifest says "
+            f"{file.record_count}",
+            file=file.file_path,
         )
     return found
 
 
 def open_parquet(
-    storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()
+    storage: Storage, file: DataFile, found: Footer, dictionaries: Sequence[int] = ()
 ) -> pq.ParquetFile | WholeParquet:
     """Open a file whose footer was read; the leaf columns `dictionaries` stay dictionary encoded.
 
@@ -151,11 +151,11 @@ def open_parquet(
         NoSuchFileError, StorageError: it cannot be read.
         CorruptMetadataError: it is not valid Parquet.
     """
-    with readable(one.file_path):
+    with readable(file.file_path):
         footer = found.parsed
         if found.whole is not None:
             return WholeParquet(found.whole, footer)
-        filesystem, path = storage.filesystem(one.file_path)
+        filesystem, path = storage.filesystem(file.file_path)
         local = isinstance(filesystem, pafs.LocalFileSystem)
         return pq.ParquetFile(
             path,
@@ -319,8 +319,8 @@ def column_chunks(footer: bytes, columns: int, path: str) -> list[list[ColumnChu
     return groups
 
 
-def _chunk(one: dict[int, Any], ordered: bool) -> ColumnChunk:
-    meta = one[3]
+def _chunk(chunk: dict[int, Any], ordered: bool) -> ColumnChunk:
+    meta = chunk[3]
     statistics = meta.get(12, {})
     # min_value and max_value mean something only where the order of the column is known; their
     # predecessors were compared as signed whatever the type, which is right for signed numbers

@@ -190,14 +190,14 @@ class ScanColumns:
         if shape.size <= _SHAPE_BYTES:
             self._last.shape = shape
 
-    def constants(self, one: DataFile) -> dict[int, Any]:
+    def constants(self, file: DataFile) -> dict[int, Any]:
         """Values of columns by identity partitioning, for files that lack the column."""
-        spec = self._specs.get(one.spec_id)
+        spec = self._specs.get(file.spec_id)
         if spec is None:
             return {}
         return {
             part.source_id: value
-            for part, value in zip(spec.fields, one.partition, strict=False)
+            for part, value in zip(spec.fields, file.partition, strict=False)
             if isinstance(part.transform, IdentityTransform)
         }
 
@@ -290,9 +290,9 @@ def _asked(where: Bound) -> frozenset[int]:
     return frozenset(column.field_id for column in columns_of(where))
 
 
-def _hidden(one: NestedField) -> str:
+def _hidden(field: NestedField) -> str:
     """The name of a column that filters must not meet: another column can have had its name."""
-    return f"\x00{one.field_id}"
+    return f"\x00{field.field_id}"
 
 
 def _read_fields(

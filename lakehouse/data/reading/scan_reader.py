@@ -269,9 +269,9 @@ class RowReader:
         found = self._deletes.positions(file, deletes)
         return np.empty(0, np.int64) if found is None else found
 
-    def named(self, one: DataFile) -> Mapping[str, Positions]:
+    def named(self, file: DataFile) -> Mapping[str, Positions]:
         """Positions that a delete file deletes, by data file."""
-        return self._deletes.named(one)
+        return self._deletes.named(file)
 
     def _scan_columns(self, residual: Bound, keys: Mapping[int, Schema]) -> ScanColumns:
         with self._lock:
@@ -294,7 +294,7 @@ class RowReader:
             InvalidSchemaError: no schema has it.
             UnsupportedFeatureError: rows are not compared by it.
         """
-        newest_first = sorted(self._request.older_schemas, key=lambda one: -one.schema_id)
+        newest_first = sorted(self._request.older_schemas, key=lambda schema: -schema.schema_id)
         for schema in (self._table_schema, *newest_first):
             field = fields_of(schema).get(field_id)
             if field is None:
@@ -320,17 +320,17 @@ class RowReader:
             file=path,
         )
 
-    def _read_delete_file(self, one: DataFile, schema: Schema) -> pa.Table:
+    def _read_delete_file(self, file: DataFile, schema: Schema) -> pa.Table:
         """Columns of a delete file, by field id (position delete files also by name)."""
         arrow = schema_to_arrow(schema)
         mapping = (
             _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
         )
-        if one.file_format.lower() in WHOLE_FORMATS:
-            return self._read_whole_deletes(one, schema, arrow, mapping)
-        source = open_parquet(self._storage, one, load_footer(self._storage, one))
-        with readable(one.file_path):
-            columns = file_columns(source.schema_arrow, mapping, one.file_path)
+        if file.file_format.lower() in WHOLE_FORMATS:
+            return self._read_whole_deletes(file, schema, arrow, mapping)
+        source = open_parquet(self._storage, file, load_footer(self._storage, file))
+        with readable(file.file_path):
+            columns = file_columns(source.schema_arrow, mapping, file.file_path)
             leaves = _leaves(columns, schema)
             # pyarrow puts dictionaries of several row groups together at the top alone
             decoded = (
@@ -340,14 +340,14 @@ class RowReader:
                     _WHOLE_ROW_GROUPS, [group], column_indices=leaves
                 )
             )
-            batches = _flat_batches(decoded, columns, schema, one.file_path, leaves)
+            batches = _flat_batches(decoded, columns, schema, file.file_path, leaves)
         return pa.Table.from_batches(batches, schema=arrow)
 
     def _read_whole_deletes(
-        self, one: DataFile, schema: Schema, arrow: pa.Schema, mapping: str | None
+        self, file: DataFile, schema: Schema, arrow: pa.Schema, mapping: str | None
     ) -> pa.Table:
-        path = one.file_path
-        source = WHOLE_FORMATS[one.file_format.lower()](path, self._storage.read(path))
+        path = file.file_path
+        source = WHOLE_FORMATS[file.file_format.lower()](path, self._storage.read(path))
         columns = file_columns(source.schema, mapping, path)
         batches = _flat_batches(source.batches(_WHOLE_ROW_GROUPS), columns, schema, path)
         return pa.Table.from_batches(batches, schema=arrow)
@@ -411,7 +411,9 @@ def _outside_collections(
     above: tuple[int, ...] = (),
 ) -> Iterator[tuple[tuple[int, ...], FileColumn]]:
     """Columns of a file with their positions in batches, fields of structs included."""
-    read = [one for one in columns if leaves is None or not set(leaves).isdisjoint(one.leaves)]
+    read = [
+        column for column in columns if leaves is None or not set(leaves).isdisjoint(column.leaves)
+    ]
     for position, column in enumerate(read):
         yield (*above, position), column
         if pa.types.is_struct(column.type):

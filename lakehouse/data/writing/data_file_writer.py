@@ -292,7 +292,7 @@ class FanOut:
             ):
                 yield from self._flush(lane)
         while self._waiting_bytes > self._buffer_bytes:
-            yield from self._flush(max(self._lanes.values(), key=lambda one: one.waiting_bytes))
+            yield from self._flush(max(self._lanes.values(), key=lambda lane: lane.waiting_bytes))
 
     def finish(self) -> Iterator[DataFile]:
         """Write what waits and finish every file."""
@@ -374,7 +374,7 @@ class FanOut:
         """Finish the file that was not written to for the longest time when too many are open."""
         opened = [lane for lane in self._lanes.values() if lane.writer is not None]
         if len(opened) >= _MOST_OPEN_FILES:
-            yield self._close(min(opened, key=lambda one: one.used))
+            yield self._close(min(opened, key=lambda writer: writer.used))
 
     def _open(self, partition: Partition, rows: pa.Table) -> ParquetFileWriter:
         """A file for rows like these."""
@@ -427,18 +427,18 @@ class RowSorter:
     def indices(self, data: pa.Table) -> pa.Array:
         """Row numbers in sorted order; equal rows keep theirs."""
         names, columns, sort_keys = [], [], []
-        for number, (one, path, source) in enumerate(self._keys):
-            values = transform_array(one.transform, column_at(data, path), source.field_type)
+        for number, (key, path, source) in enumerate(self._keys):
+            values = transform_array(key.transform, column_at(data, path), source.field_type)
             if values.null_count:
                 # nulls first: not-null = false sorts before true
-                first = one.null_order == NullOrder.NULLS_FIRST
+                first = key.null_order == NullOrder.NULLS_FIRST
                 columns.append(pc.cast(pc.is_valid(values), pa.uint8()))
                 names.append(f"n{number}")
                 sort_keys.append((f"n{number}", "ascending" if first else "descending"))
             columns.append(_comparable(values))
             names.append(f"v{number}")
             sort_keys.append(
-                (f"v{number}", "ascending" if one.direction == SortDirection.ASC else "descending")
+                (f"v{number}", "ascending" if key.direction == SortDirection.ASC else "descending")
             )
         return pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
 

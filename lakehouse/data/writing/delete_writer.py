@@ -78,30 +78,31 @@ def write_deletes(
     return _write_position_files(items, request, storage, task)
 
 
-def _checked(one: FileDeletes, request: WriteRequest) -> FileDeletes:
-    path = one.data_file.file_path
-    if one.data_file.spec_id != request.spec.spec_id:
+def _checked(deletes: FileDeletes, request: WriteRequest) -> FileDeletes:
+    path = deletes.data_file.file_path
+    if deletes.data_file.spec_id != request.spec.spec_id:
         raise InvalidInputError(
-            f"{path} belongs to partition spec {one.data_file.spec_id}, the request to "
+            f"{path} belongs to partition spec {deletes.data_file.spec_id}, the request to "
             f"{request.spec.spec_id}",
             file=path,
         )
-    return _in_its_file(one)
+    return _in_its_file(deletes)
 
 
-def _in_its_file(one: FileDeletes) -> FileDeletes:
-    path = one.data_file.file_path
-    if one.data_file.content != CONTENT_DATA:
+def _in_its_file(deletes: FileDeletes) -> FileDeletes:
+    path = deletes.data_file.file_path
+    if deletes.data_file.content != CONTENT_DATA:
         raise InvalidInputError(
             f"{path} is a delete file: only rows of data files are deleted", file=path
         )
-    positions = distinct(np.asarray(one.positions, dtype=np.int64))
-    if len(positions) and (positions[0] < 0 or positions[-1] >= one.data_file.record_count):
+    positions = distinct(np.asarray(deletes.positions, dtype=np.int64))
+    if len(positions) and (positions[0] < 0 or positions[-1] >= deletes.data_file.record_count):
         raise InvalidInputError(
-            f"a deleted position lies outside {path}, which has {one.data_file.record_count} rows",
+            f"a deleted position lies outside {path}, which has "
+            f"{deletes.data_file.record_count} rows",
             file=path,
         )
-    return FileDeletes(one.data_file, positions)
+    return FileDeletes(deletes.data_file, positions)
 
 
 def _write_vectors(
@@ -189,7 +190,7 @@ def _write_position_file(
     writer = ParquetFileWriter(storage, location, schema, POSITION_DELETE_SCHEMA, modes, options)
     try:
         for table in _rows(
-            sorted(items, key=lambda one: one.data_file.file_path.encode("utf-8")), schema
+            sorted(items, key=lambda delete: delete.data_file.file_path.encode("utf-8")), schema
         ):
             writer.write(table)
         metrics, size = writer.close()

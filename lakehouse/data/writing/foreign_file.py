@@ -160,16 +160,20 @@ class _Facts:
         }
         values: dict[int, Any] = {}
         for name, text in texts.items():
-            one = next((field for field in self._request.schema.fields if field.name == name), None)
-            if one is None or one.field_id not in identity:
-                problem = "is no column of" if one is None else "is no identity partition field of"
+            named = next(
+                (field for field in self._request.schema.fields if field.name == name), None
+            )
+            if named is None or named.field_id not in identity:
+                problem = (
+                    "is no column of" if named is None else "is no identity partition field of"
+                )
                 raise InvalidInputError(
                     f"{self._path}: the folder column {name!r} {problem} {self._request.table}, "
                     "so its values would be lost",
                     file=self._path,
                     column=name,
                 )
-            values[one.field_id] = self._parsed(one, text)
+            values[named.field_id] = self._parsed(named, text)
         return values
 
     def check(self, values: Mapping[int, Any]) -> None:
@@ -299,25 +303,25 @@ class _Facts:
                     column=column.path,
                 )
 
-    def partition_value(self, one: PartitionField, values: Mapping[int, Any]) -> Any:
+    def partition_value(self, part: PartitionField, values: Mapping[int, Any]) -> Any:
         """The one partition value of all rows."""
-        source = find_path(self._request.schema, one.source_id)[1]
-        if one.source_id in values:
-            return values[one.source_id]
-        if one.source_id not in self.leaf_ids:
+        source = find_path(self._request.schema, part.source_id)[1]
+        if part.source_id in values:
+            return values[part.source_id]
+        if part.source_id not in self.leaf_ids:
             low = high = to_internal(source.initial_default, source.field_type)
         else:
             low, high = self._range(source)
         if low == high:
-            return transform_value(one.transform, low, source.field_type)
-        if low is not None and high is not None and one.transform.preserves_order:
+            return transform_value(part.transform, low, source.field_type)
+        if low is not None and high is not None and part.transform.preserves_order:
             first, last = (
-                transform_value(one.transform, value, source.field_type) for value in (low, high)
+                transform_value(part.transform, value, source.field_type) for value in (low, high)
             )
             if first == last:
                 return first
         raise InvalidInputError(
-            f"{self._path} has rows of more than one partition {one.name} ({source.name} from "
+            f"{self._path} has rows of more than one partition {part.name} ({source.name} from "
             f"{low!r} to {high!r}): read it and append its rows, or partition "
             f"{self._request.table} otherwise.",
             file=self._path,
@@ -341,31 +345,31 @@ class _Facts:
                     unsure.add(field_id)
         return unsure
 
-    def _parsed(self, one: NestedField, text: str | None) -> Any:
-        if text is None or not isinstance(one.field_type, PrimitiveType):
+    def _parsed(self, field: NestedField, text: str | None) -> Any:
+        if text is None or not isinstance(field.field_type, PrimitiveType):
             return None
         try:
-            position = cast_literal(text, one.field_type, one.name)
+            position = cast_literal(text, field.field_type, field.name)
         except InvalidExpressionError as error:
-            raise self._no_value(one, text) from error
+            raise self._no_value(field, text) from error
         if not position.exact:
-            raise self._no_value(one, text)
+            raise self._no_value(field, text)
         return position.value
 
-    def _no_value(self, one: NestedField, text: str) -> InvalidInputError:
-        what = f"{text!r} is no value of column {one.name!r} of type {one.field_type}"
-        return InvalidInputError(f"{self._path}: {what}", file=self._path, column=one.name)
+    def _no_value(self, field: NestedField, text: str) -> InvalidInputError:
+        what = f"{text!r} is no value of column {field.name!r} of type {field.field_type}"
+        return InvalidInputError(f"{self._path}: {what}", file=self._path, column=field.name)
 
-    def _range(self, one: NestedField) -> tuple[Any, Any]:
+    def _range(self, field: NestedField) -> tuple[Any, Any]:
         """Least and greatest value of a column; (None, None) when all are null.
 
         Raises:
             InvalidInputError: some are null, some are not; or the footer does not tell.
         """
-        kind, leaf = one.field_type, self.leaf_ids.index(one.field_id)
+        kind, leaf = field.field_type, self.leaf_ids.index(field.field_id)
         unclear = InvalidInputError(
             f"{self._path}: the footer does not tell which partition its rows belong to (column "
-            f"{one.name!r} has nulls among its values, or no statistics): read it and append its "
+            f"{field.name!r} has nulls among its values, or no statistics): read it and append its "
             "rows.",
             file=self._path,
         )

@@ -153,10 +153,10 @@ class Coercer:
                 result.append(null_array(rows, target.type))
         return result
 
-    def _default(self, one: NestedField, target: pa.Field, rows: int, path: str) -> pa.Array:
-        kind = one.field_type
+    def _default(self, field: NestedField, target: pa.Field, rows: int, path: str) -> pa.Array:
+        kind = field.field_type
         if not isinstance(kind, StructType):
-            return constant_array(one.write_default, kind, target.type, rows)
+            return constant_array(field.write_default, kind, target.type, rows)
         # the default of a struct is `{}`: its fields have their own (spec: Default values)
         children = self._fields([], kind.fields, list(target.type), rows, None, path + ".")
         return make_struct(children, target.type, None, rows)
@@ -164,13 +164,13 @@ class Coercer:
     def _field(
         self,
         array: pa.Array,
-        one: NestedField,
+        field: NestedField,
         target: pa.Field,
         present: pa.BooleanArray | None,
         path: str,
     ) -> pa.Array:
-        result = self._array(array, one.field_type, target.type, path)
-        if one.required and result.null_count:
+        result = self._array(array, field.field_type, target.type, path)
+        if field.required and result.null_count:
             self._require(result, present, path)
             return without_nulls(result)
         return result

@@ -36,9 +36,9 @@ def logical_types(schema: Schema) -> Mapping[int, bytes]:
     """The logical types of columns for which pyarrow has none, by field id, serialized."""
     found = {}
     for field_id, field in fields_of(schema).items():
-        one = _serialized(field.field_type)
-        if one is not None:
-            found[field_id] = one
+        kind = _serialized(field.field_type)
+        if kind is not None:
+            found[field_id] = kind
     return found
 
 

@@ -119,7 +119,7 @@ class ParquetOptions:
     def bloom_options(self, schema: pa.Schema) -> dict[str, dict[str, float]] | None:
         """What pyarrow takes as `bloom_filter_options`: of columns of a type that can have one."""
         found: dict[str, dict[str, float]] = {}
-        leaves = dict(leaf for one in schema for leaf in _leaves(one.name, one))
+        leaves = dict(leaf for field in schema for leaf in _leaves(field.name, field))
         for path in self.bloom_filters.keys() & leaves.keys():
             if not pa.types.is_boolean(leaves[path]):
                 fpp, ndv = self.bloom_filters[path]
@@ -267,7 +267,7 @@ class ParquetFileWriter:
             footer, leaf_field_ids(footer), self._schema, self._modes, self._nan_counts
         )
         metrics.null_value_counts.update(
-            {one: self._null_counts[one] for one in metrics.value_counts.keys() & self._null_counts}
+            {id_: self._null_counts[id_] for id_ in metrics.value_counts.keys() & self._null_counts}
         )
         self._geometries.put_into(metrics)
         return metrics, size
@@ -353,7 +353,7 @@ def _unordered(arrow: pa.Schema, schema: Schema) -> set[str]:
     if not found:
         return found
     # parts of lists and maps are called otherwise in Parquet
-    leaves = [path for one in arrow for path, _ in _leaves(one.name, one)]
+    leaves = [path for field in arrow for path, _ in _leaves(field.name, field)]
     return {
         path
         for path in leaves
@@ -391,7 +391,9 @@ def statistics_columns(schema: pa.Schema, left_out: Collection[str]) -> bool | l
     """What pyarrow takes as `write_statistics`: paths of the leaf columns that have statistics."""
     if not left_out:
         return True
-    return [path for one in schema for path, _ in _leaves(one.name, one) if path not in left_out]
+    return [
+        path for field in schema for path, _ in _leaves(field.name, field) if path not in left_out
+    ]
 
 
 def encoding_options(

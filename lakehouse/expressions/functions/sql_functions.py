@@ -200,7 +200,7 @@ def _common_time(kinds: Sequence[pa.DataType]) -> pa.DataType:
     others = [kind for kind in kinds if kind not in stamps]
     if (
         stamps
-        and all(pa.types.is_date(one) for one in others)
+        and all(pa.types.is_date(kind) for kind in others)
         and len({stamp.tz for stamp in stamps}) == 1
     ):
         return pa.timestamp(
@@ -234,8 +234,8 @@ def _alike(data: Sequence[Datum]) -> list[Datum]:
     kind = type_of(data)
     # an integer becomes the nearest floating point number, as in every engine
     return [
-        one if one.type == kind else pc.cast(one, kind, safe=not pa.types.is_floating(kind))
-        for one in data
+        datum if datum.type == kind else pc.cast(datum, kind, safe=not pa.types.is_floating(kind))
+        for datum in data
     ]
 
 

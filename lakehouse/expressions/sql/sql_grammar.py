@@ -188,7 +188,9 @@ def words(text: str) -> list[Word]:
     except SqlglotError as error:
         raise error_at(text, "a text or a name in quotes is not closed", len(text) - 1) from error
     quotes = (TokenType.IDENTIFIER, TokenType.STRING)
-    return [Word(one.text, one.token_type in quotes, one.start, one.end + 1) for one in found]
+    return [
+        Word(token.text, token.token_type in quotes, token.start, token.end + 1) for token in found
+    ]
 
 
 def _plain(description: str, word: str) -> str:

@@ -429,7 +429,9 @@ def _pattern(pattern: str, escape: str | None) -> Iterator[tuple[str, bool]]:
 def _unknown(name: str) -> str:
     if name in _DIFFER:
         return f"{name} is left out: {_DIFFER[name]}"
-    known = sorted({one for one, function in FUNCTIONS.items() if function.public} | set(_SYNONYMS))
+    known = sorted(
+        {name for name, function in FUNCTIONS.items() if function.public} | set(_SYNONYMS)
+    )
     near = difflib.get_close_matches(name, known, 3)
     hint = f"did you mean {' or '.join(near)}?" if near else "docs/filters.md lists those there are"
     return f"no function {name}; {hint}"

@@ -368,8 +368,8 @@ def _iceberg_type(kind: pa.DataType) -> IcebergType:
 
 
 _ICEBERG: dict[pa.DataType, IcebergType] = {
-    arrow_type(one): one
-    for one in (
+    arrow_type(type_): type_
+    for type_ in (
         BooleanType(), FloatType(), DoubleType(), DateType(), TimeType(), TimestampType(),
         TimestamptzType(), TimestampNanoType(), TimestamptzNanoType(), StringType(), BinaryType(),
     )

@@ -161,7 +161,7 @@ def _in_order(rows: pa.Table, sequence_by: Sequence[str]) -> npt.NDArray[np.int6
     columns = rows.select(list(dict.fromkeys(sequence_by)))
     found = pc.sort_indices(
         columns.append_column(position, pa.array(np.arange(rows.num_rows))),
-        sort_keys=[(one, "ascending") for one in (*sequence_by, position)],
+        sort_keys=[(column, "ascending") for column in (*sequence_by, position)],
     )
     return np.asarray(found).astype(np.int64)
 
@@ -176,7 +176,7 @@ def _last_of_each_key(
 
 def _marks(field_ids: Sequence[int], schema: Schema) -> frozenset[str]:
     """Top-level columns that hold the fields."""
-    paths = (schema.find_column_name(one) or "" for one in field_ids)
+    paths = (schema.find_column_name(id_) or "" for id_ in field_ids)
     found = [field.name for path in paths for field in schema.fields if _within(path, field.name)]
     return frozenset(found)
 

@@ -55,7 +55,7 @@ def merge_changes(target: TargetRows, batch: ChangeBatch, writer: RowWriter) -> 
         rows = rows.append_column(field.name, values)
         extra.append((field.name, field.field_type))
     top = max(batch.schema.highest_field_id, target.schema.highest_field_id)
-    more = (NestedField(top + at, *one) for at, one in enumerate(extra, start=1))
+    more = (NestedField(top + at, *column) for at, column in enumerate(extra, start=1))
     schema = Schema(*fields, *more)
     statement = _statement(batch, stored, [field.name for field in lacking])
     merge = bind_merge(statement, target.schema, schema)

@@ -51,9 +51,9 @@ def row_types(schema: Mapping[str, Any]) -> dict[str, ConnectType]:
         InvalidInputError: the schema is of no event of Debezium, or has a type that no column has.
     """
     try:
-        for one in schema.get("fields") or ():
-            if one.get("field") == "after" and one.get("type") == "struct":
-                return {field["field"]: connect_type(field) for field in one["fields"]}
+        for field in schema.get("fields") or ():
+            if field.get("field") == "after" and field.get("type") == "struct":
+                return {column["field"]: connect_type(column) for column in field["fields"]}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, InvalidInputError):
             raise
@@ -73,7 +73,7 @@ def connect_type(schema: Mapping[str, Any]) -> ConnectType:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind == "struct":
-        return _struct({one["field"]: connect_type(one) for one in schema["fields"]})
+        return _struct({field["field"]: connect_type(field) for field in schema["fields"]})
     if kind == "array":
         return _list(connect_type(schema["items"]))
     if kind == "map":
@@ -86,7 +86,9 @@ def arrow_type(kind: pa.DataType) -> ConnectType:
     if pa.types.is_time(kind):
         return ConnectType(kind, _time_of_day(_UNITS[kind.unit], _UNITS[kind.unit]))
     if pa.types.is_struct(kind):
-        return ConnectType(kind, _struct({one.name: arrow_type(one.type) for one in kind}).convert)
+        return ConnectType(
+            kind, _struct({field.name: arrow_type(field.type) for field in kind}).convert
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return ConnectType(kind, _list(arrow_type(kind.value_type)).convert)
     if pa.types.is_map(kind):
@@ -101,7 +103,7 @@ def counted(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
     if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(counted(one.type)) for one in kind])
+        return pa.struct([field.with_type(counted(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(counted(kind.value_type)))
     if pa.types.is_large_list(kind):
@@ -119,16 +121,16 @@ def _struct(fields: Mapping[str, ConnectType]) -> ConnectType:
         unknown = [name for name in given if name not in fields]
         if unknown:
             raise ValueError(f"it has {unknown[0]!r}, which is no field")
-        return {name: _value(one, given.get(name)) for name, one in fields.items()}
+        return {name: _value(field, given.get(name)) for name, field in fields.items()}
 
-    return ConnectType(pa.struct([(name, _arrow(one)) for name, one in fields.items()]), row)
+    return ConnectType(pa.struct([(name, _arrow(field)) for name, field in fields.items()]), row)
 
 
 def _list(item: ConnectType) -> ConnectType:
     def items(given: Any) -> list[Any]:
         if not isinstance(given, list):
             raise TypeError(f"{type(given).__name__} is no list")
-        return [_value(item, one) for one in given]
+        return [_value(item, element) for element in given]
 
     return ConnectType(pa.list_(_arrow(item)), items)
 
@@ -136,7 +138,7 @@ def _list(item: ConnectType) -> ConnectType:
 def _map(key: ConnectType, value: ConnectType) -> ConnectType:
     def pairs(given: Any) -> list[tuple[Any, Any]]:
         items = given.items() if isinstance(given, Mapping) else given
-        return [(_value(key, one), _value(value, other)) for one, other in items]
+        return [(_value(key, its_key), _value(value, its_value)) for its_key, its_value in items]
 
     return ConnectType(pa.map_(_arrow(key), _arrow(value)), pairs)
 
@@ -260,14 +262,14 @@ def _instant(text: Any) -> int:
     found = _ZONED_TIME.fullmatch(text)
     if found is None:
         raise ValueError("it is no time with an offset, such as 2026-06-01T12:00:00.5+02:00")
-    year, month, day = (int(one) for one in found.group(1, 2, 3))
+    year, month, day = (int(part) for part in found.group(1, 2, 3))
     cycles, like = divmod(year, 400)
     days = dt.date(2000 + like, month, day).toordinal() - dt.date(2000, 1, 1).toordinal()
     days += (cycles - 5) * _DAYS_IN_400_YEARS + dt.date(2000, 1, 1).toordinal() - _EPOCH
-    hour, minute, second = (int(one or 0) for one in found.group(4, 5, 6))
+    hour, minute, second = (int(part or 0) for part in found.group(4, 5, 6))
     dt.time(hour, minute, second)
     seconds = days * 86_400 + hour * 3600 + minute * 60 + second
-    east = [int(one or 0) for one in found.group(9, 10, 11)]
+    east = [int(part or 0) for part in found.group(9, 10, 11)]
     offset = east[0] * 3600 + east[1] * 60 + east[2]
     seconds += offset if found[8] == "-" else -offset
     nanos = int((found[7] or "").ljust(9, "0"))

@@ -177,7 +177,11 @@ def _arrow_envelopes(
 ) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, ConnectType]]]:
     table = pa.RecordBatchReader.from_stream(events).read_all()
     row = next(
-        (table.schema.field(one).type for one in ("after", "before") if one in table.column_names),
+        (
+            table.schema.field(side).type
+            for side in ("after", "before")
+            if side in table.column_names
+        ),
         None,
     )
     if row is None or not pa.types.is_struct(row) or "op" not in table.column_names:

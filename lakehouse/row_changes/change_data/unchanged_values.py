@@ -23,8 +23,8 @@ _TEXT = "__debezium_unavailable_value"
 _BYTES = _TEXT.encode()
 _UUID = uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
 _POINTS = tuple(
-    bytes.fromhex(one)
-    for one in (
+    bytes.fromhex(digits)
+    for digits in (
         "0101000000000000fc83d797c1000000fc83d797c1",
         "0101000020e6100000000000fc83d797c1000000fc83d797c1",
         "0101000020e61000000c21e7fdff7f66401842cefbff7f5640",
@@ -82,10 +82,10 @@ def _placeholders(array: pa.Array) -> npt.NDArray[np.bool_]:
 def _in_struct(array: pa.StructArray) -> npt.NDArray[np.bool_]:
     """Also an hstore whose keys became fields, for want of a schema."""
     found = np.zeros(len(array), bool)
-    for position, one in enumerate(array.type):
+    for position, field in enumerate(array.type):
         child = array.field(position)
         found |= _placeholders(child)
-        if one.name == _TEXT:
+        if field.name == _TEXT:
             found |= _mask(child.is_valid())
     return found & _mask(array.is_valid())
 

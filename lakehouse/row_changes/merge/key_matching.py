@@ -75,8 +75,8 @@ class KeyColumns:
         import polars as pl  # noqa: PLC0415 - takes long to load: only merges need it
 
         columns = {
-            f"k{number}": _plain(one, kind)
-            for number, (one, kind) in enumerate(zip(keys, self._kinds, strict=True))
+            f"k{number}": _plain(key, kind)
+            for number, (key, kind) in enumerate(zip(keys, self._kinds, strict=True))
         }
         rows = np.arange(len(keys[0]), dtype=np.int64)
         frame = pl.DataFrame(pl.from_arrow(pa.table({**columns, "row": rows})))

@@ -267,8 +267,10 @@ class KeySplit:
     def _write(self) -> None:
         if not self._waiting:
             return
-        rows = pa.concat_tables([one for one, _ in self._waiting])
-        parts = np.concatenate([one for _, one in self._waiting]) % np.uint64(len(self._files))
+        rows = pa.concat_tables([waiting for waiting, _ in self._waiting])
+        parts = np.concatenate([numbers for _, numbers in self._waiting]) % np.uint64(
+            len(self._files)
+        )
         self._waiting, self._bytes = [], 0
         order = np.argsort(parts, kind="stable")
         ordered = rows.take(pa.array(order))

@@ -99,25 +99,25 @@ def _checked_properties(given: Mapping[str, str]) -> Mapping[str, str]:
     return given
 
 
-def _change_column(update: UpdateSchema, one: Mapping[str, Any], spark: SparkSession) -> None:
-    path, change = list(one["column"]), one["change"]
-    if change == "AddColumn":
-        _add(update, path, one)
-    elif change == "RenameColumn":
-        update.rename_column(path, one["to"])
-    elif change == "DeleteColumn":
-        if not one["if_exists"] or _exists(update, path):
+def _change_column(update: UpdateSchema, change: Mapping[str, Any], spark: SparkSession) -> None:
+    path, kind = list(change["column"]), change["change"]
+    if kind == "AddColumn":
+        _add(update, path, change)
+    elif kind == "RenameColumn":
+        update.rename_column(path, change["to"])
+    elif kind == "DeleteColumn":
+        if not change["if_exists"] or _exists(update, path):
             update.drop_column(path)
-    elif change == "UpdateColumnType":
-        _update_type(update, path, to_iceberg_type(one["type"]))
-    elif change == "UpdateColumnNullability":
-        update.update_column(path, required=not one["nullable"])
-    elif change == "UpdateColumnComment":
-        update.update_column(path, doc=one["comment"] or None)
-    elif change == "UpdateColumnPosition":
-        _place(update, path, one)
+    elif kind == "UpdateColumnType":
+        _update_type(update, path, to_iceberg_type(change["type"]))
+    elif kind == "UpdateColumnNullability":
+        update.update_column(path, required=not change["nullable"])
+    elif kind == "UpdateColumnComment":
+        update.update_column(path, doc=change["comment"] or None)
+    elif kind == "UpdateColumnPosition":
+        _place(update, path, change)
     else:
-        _set_default(update, path, one["default"], spark)
+        _set_default(update, path, change["default"], spark)
 
 
 def _update_type(update: UpdateSchema, path: list[str], kind: IcebergType) -> None:
@@ -140,23 +140,23 @@ def _update_type(update: UpdateSchema, path: list[str], kind: IcebergType) -> No
         update.update_column(path, kind)
 
 
-def _add(update: UpdateSchema, path: list[str], one: Mapping[str, Any]) -> None:
-    kind = to_iceberg_type(one["type"])
+def _add(update: UpdateSchema, path: list[str], change: Mapping[str, Any]) -> None:
+    kind = to_iceberg_type(change["type"])
     update.add_column(
         path,
         kind,
-        doc=one["comment"],
-        required=not one["nullable"],
-        default=default_as_json(kind, one["default"]),
+        doc=change["comment"],
+        required=not change["nullable"],
+        default=default_as_json(kind, change["default"]),
     )
-    _place(update, path, one)
+    _place(update, path, change)
 
 
-def _place(update: UpdateSchema, path: list[str], one: Mapping[str, Any]) -> None:
-    if one.get("first"):
+def _place(update: UpdateSchema, path: list[str], change: Mapping[str, Any]) -> None:
+    if change.get("first"):
         update.move_first(path)
-    elif one.get("after") is not None:
-        update.move_after(path, [*path[:-1], one["after"]])
+    elif change.get("after") is not None:
+        update.move_after(path, [*path[:-1], change["after"]])
 
 
 def _set_default(update: UpdateSchema, path: list[str], text: str, spark: SparkSession) -> None:

@@ -132,14 +132,14 @@ class LakeAnswers(Answers):
         dropped = [namespace]
         if told["cascade"]:
             dropped = list(walk_namespaces(self._catalog, namespace))[::-1]
-            for one in dropped:
-                for table in self._catalog.list_tables(one):
+            for name in dropped:
+                for table in self._catalog.list_tables(name):
                     self._catalog.drop(table)
-                for view in self._catalog.views.names(one):
+                for view in self._catalog.views.names(name):
                     self._catalog.views.drop(view)
         try:
-            for one in dropped:
-                self._catalog.drop_namespace(one)
+            for name in dropped:
+                self._catalog.drop_namespace(name)
         except NamespaceNotEmptyError:
             return False
         return True
@@ -266,7 +266,7 @@ class LakeAnswers(Answers):
     def procedure(self, told: Arguments, _thing: object) -> dict[str, Any]:
         """What one takes and returns. Raises InvalidInputError."""
         found = PROCEDURES.get(told["name"])
-        if found is None or [one.lower() for one in told["namespace"]] != ["system"]:
+        if found is None or [part.lower() for part in told["namespace"]] != ["system"]:
             raise InvalidInputError(
                 f"there is no procedure {dotted((*told['namespace'], told['name']))}; CALL "
                 f"{self._name}.system. knows {', '.join(sorted(PROCEDURES))}"
@@ -355,7 +355,7 @@ def _schema(told: Arguments) -> Schema:
 
 def _terms(told: Arguments) -> list[str]:
     """What CREATE TABLE partitions by, or the table property `lakehouse.partition-by`."""
-    terms = [iceberg_term(one) for one in told["partition_by"]]
+    terms = [iceberg_term(term) for term in told["partition_by"]]
     if any(term.startswith("cluster_by(") for term in terms):
         raise UnsupportedFeatureError(
             f"{_identifier(told)}: Iceberg tables have no clustering columns: partition by the "

@@ -50,7 +50,7 @@ def _replace_partition_field(call: Call) -> Rows:
     """Partition new rows by another term: ALTER TABLE ... REPLACE PARTITION FIELD ... WITH."""
     table = call.table()
     update = UpdatePartitionSpec(table.metadata)
-    old, new = (iceberg_term(call.arguments[one]) for one in ("field", "by"))
+    old, new = (iceberg_term(call.arguments[argument]) for argument in ("field", "by"))
     update.replace(old, new, call.get("name"))
     return _partitioned(table, update)
 
@@ -86,7 +86,7 @@ def _write_unordered(call: Call) -> Rows:
 
 def _ordered(call: Call, mode: str) -> Rows:
     table, order = call.table(), call.get("sort_order") or ""
-    terms = [iceberg_term(one.strip()) for one in _BETWEEN_TERMS.split(order) if one.strip()]
+    terms = [iceberg_term(term.strip()) for term in _BETWEEN_TERMS.split(order) if term.strip()]
     changes = UpdateSortOrder(table.metadata).set(*terms).changes()
     _commit(table, changes, {TableProperties.distribution_mode.name: mode})
     schema = table.schema()
@@ -110,7 +110,7 @@ def _drop_identifier_fields(call: Call) -> Rows:
     """Columns identify no row any more: ALTER TABLE ... DROP IDENTIFIER FIELDS."""
     table, dropped = call.table(), call.arguments["fields"]
     known = table.schema().identifier_field_names()
-    unknown = [one for one in dropped if one not in known]
+    unknown = [column for column in dropped if column not in known]
     if unknown:
         raise InvalidInputError(
             f"{table.name}: {unknown[0]} is no identifier field; these are "

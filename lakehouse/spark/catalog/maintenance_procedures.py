@@ -137,8 +137,10 @@ def _told(
 def _arranged(order: str) -> dict[str, Any]:
     text = order.strip()
     if text.lower().startswith("zorder(") and text.endswith(")"):
-        return {"zorder_by": tuple(one.strip() for one in text[len("zorder(") : -1].split(","))}
-    return {"sort_by": tuple(one.strip() for one in text.split(","))}
+        return {
+            "zorder_by": tuple(column.strip() for column in text[len("zorder(") : -1].split(","))
+        }
+    return {"sort_by": tuple(column.strip() for column in text.split(","))}
 
 
 def _sort_terms(call: Call) -> list[str]:
@@ -228,11 +230,13 @@ def _aliases(call: Call, location: str) -> dict[str, str]:
     told = {
         **dict(call.get("equal_schemes") or {}),
         **{
-            ",".join(f"{scheme}://{one.strip()}" for one in names.split(",")): f"{scheme}://{same}"
+            ",".join(
+                f"{scheme}://{authority.strip()}" for authority in names.split(",")
+            ): f"{scheme}://{same}"
             for names, same in dict(call.get("equal_authorities") or {}).items()
         },
     }
-    return {one.strip(): same for names, same in told.items() for one in names.split(",")}
+    return {alias.strip(): same for names, same in told.items() for alias in names.split(",")}
 
 
 def _compute_table_stats(call: Call) -> Rows:

@@ -135,11 +135,11 @@ class Procedure:
         for name, (_, why) in self.refused.items():
             if call.get(name) not in (None, False):
                 raise UnsupportedFeatureError(f"CALL system.{self.name}: no {name} here: {why}")
-        missing = [one for one in self.required if call.arguments.get(one) is None]
+        missing = [argument for argument in self.required if call.arguments.get(argument) is None]
         if missing:
             raise InvalidInputError(f"CALL system.{self.name}: {missing[0]} must not be null")
         for name, given in call.arguments.items():
             values = given.values() if isinstance(given, Mapping) else given
             if not isinstance(given, str) and isinstance(values, Iterable) and None in values:
                 raise InvalidInputError(f"CALL system.{self.name}: {name} must not hold null")
-        return [list(one) for one in self.run(call)]
+        return [list(row) for row in self.run(call)]

@@ -30,7 +30,7 @@ def _create(call: Call, kind: RefType, retention: Sequence[str]) -> Rows:
     transaction = table.transaction()
     if known is not None and call.get("replace"):
         _drop_from(transaction, call, kind)
-    kept = {one: call.get(one) for one in retention}
+    kept = {argument: call.get(argument) for argument in retention}
     make = transaction.create_branch if kind == "branch" else transaction.create_tag
     make(name, call.get("snapshot_id"), **kept)
     table.move_to(transaction.commit().version)

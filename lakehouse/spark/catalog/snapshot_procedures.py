@@ -97,8 +97,8 @@ def _register_table(call: Call) -> Rows:
     snapshot = table.current_snapshot()
     if snapshot is None:
         return [(None, None, None)]
-    counts = (snapshot.summary.get(one) for one in ("total-records", "total-data-files"))
-    return [(snapshot.snapshot_id, *(None if one is None else int(one) for one in counts))]
+    counts = (snapshot.summary.get(key) for key in ("total-records", "total-data-files"))
+    return [(snapshot.snapshot_id, *(None if count is None else int(count) for count in counts))]
 
 
 def _create_changelog_view(call: Call) -> Rows:
@@ -121,9 +121,9 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
 
     Raises InvalidInputError for an option that is not known, or two of the same bound.
     """
-    known = [f"{one}-{by}" for by in ("snapshot-id", "timestamp") for one in ("start", "end")]
+    known = [f"{end}-{by}" for by in ("snapshot-id", "timestamp") for end in ("start", "end")]
     if not set(known).issuperset(options) or any(
-        {f"{one}-snapshot-id", f"{one}-timestamp"} <= options.keys() for one in ("start", "end")
+        {f"{end}-snapshot-id", f"{end}-timestamp"} <= options.keys() for end in ("start", "end")
     ):
         raise InvalidInputError(
             f"CALL system.create_changelog_view: options are {', '.join(known)}, and one a bound"
@@ -161,7 +161,7 @@ def _keys_of_updates(call: Call, table: Table) -> list[str]:
         )
     keys = list(given or sorted(table.schema().identifier_field_names()))
     own = [field.name for field in table.schema().fields]
-    unknown = [one for one in keys if one not in own]
+    unknown = [key for key in keys if key not in own]
     if unknown or not keys:
         raise InvalidInputError(
             f"CALL system.create_changelog_view: updates are rows of the same "
@@ -183,7 +183,7 @@ def _with_updates(frame: DataFrame, rows: pa.Table, keys: Sequence[str], name: s
             f"{', '.join(keys)}: several of the same came or went in one snapshot",
             table=name,
         )
-    same = Window.partitionBy(*(F.col(quoted(one)) for one in keys), F.col("_change_ordinal"))
+    same = Window.partitionBy(*(F.col(quoted(key)) for key in keys), F.col("_change_ordinal"))
     what = F.col("_change_type")
     told = F.when(what == "DELETE", "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
     updated = F.when(F.count(F.lit(1)).over(same) == 2, told).otherwise(what)

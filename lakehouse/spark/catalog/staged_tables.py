@@ -129,8 +129,8 @@ def _shape(
     spec = parse_partition_spec(partition_by, fresh)
     first = metadata.last_partition_id + 1
     fields = [
-        PartitionField(one.source_id, first + position, one.transform, one.name)
-        for position, one in enumerate(spec.fields)
+        PartitionField(field.source_id, first + position, field.transform, field.name)
+        for position, field in enumerate(spec.fields)
     ]
     return (
         AddSchema(fresh),

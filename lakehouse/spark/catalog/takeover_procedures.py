@@ -58,8 +58,8 @@ def _add_files(call: Call) -> Rows:
             "twice, so check_duplicate_files stays true"
         )
     snapshot = table.import_hive(_folder(name) or _source(call).location)
-    counts = (snapshot.summary.get(one) for one in ("added-data-files", "changed-partition-count"))
-    return [tuple(int(one or 0) for one in counts)]
+    counts = (snapshot.summary.get(key) for key in ("added-data-files", "changed-partition-count"))
+    return [tuple(int(count or 0) for count in counts)]
 
 
 def _snapshot(call: Call) -> Rows:
@@ -111,13 +111,13 @@ def _migrate(call: Call) -> Rows:
 
 def _rewrite_table_path(call: Call) -> Rows:
     """Stage a table's metadata with a prefix of its paths replaced, and list the files to copy."""
-    prefixes = [call.arguments[one] for one in ("source_prefix", "target_prefix")]
+    prefixes = [call.arguments[argument] for argument in ("source_prefix", "target_prefix")]
     named = ("start_version", "end_version", "staging_location")
     staged = rewrite_table_path(
         call.lake.catalog,
         Identifier.parse(call.name()),
         *prefixes,
-        **{one: call.get(one) for one in named},
+        **{argument: call.get(argument) for argument in named},
         create_file_list=call.get("create_file_list", True),
     )
     return [
@@ -145,13 +145,13 @@ def _source(call: Call) -> Source:
         rows = call.spark.read.parquet(spark_location(location))
     storage = call.lake.catalog.storage(location)
     root = location.rstrip("/")
-    listed = {canonical(one.location): one.location for one in storage.list(root)}
+    listed = {canonical(stored.location): stored.location for stored in storage.list(root)}
     texts = {
         key: partition_texts(relative)
-        for key, one in listed.items()
-        if not is_hidden(relative := one[len(root) :].lstrip("/"))
+        for key, location in listed.items()
+        if not is_hidden(relative := location[len(root) :].lstrip("/"))
     }
-    read = {canonical(unquote(one)) for one in rows.inputFiles()}
+    read = {canonical(unquote(path)) for path in rows.inputFiles()}
     if differing := sorted(read ^ texts.keys()):
         raise InvalidInputError(
             f"{differing[0]} is {'not ' if differing[0] in read else ''}in the folder of {name}, "

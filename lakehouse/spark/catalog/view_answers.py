@@ -185,7 +185,9 @@ def _with_column_names(view: View) -> str:
     """
     sql, names = view.sql(SPARK), [field.name for field in view.schema().fields]
     found = output_names(sql, SPARK)
-    if found is not None and [one.lower() for one in found] == [name.lower() for name in names]:
+    if found is not None and [column.lower() for column in found] == [
+        name.lower() for name in names
+    ]:
         return sql
     aliases = ", ".join(quoted(name) for name in names)
     return f"SELECT * FROM ({sql}) AS v ({aliases})"

@@ -70,12 +70,12 @@ def deletes_of(
             for entry in entries.to_manifest_entries()
             if entry.status != STATUS_DELETED
         ]
-    equality = tuple(one for one in found if one.content == CONTENT_EQUALITY_DELETES)
-    vectors = tuple(one for one in found if one.is_deletion_vector)
+    equality = tuple(file for file in found if file.content == CONTENT_EQUALITY_DELETES)
+    vectors = tuple(file for file in found if file.is_deletion_vector)
     positions = tuple(
-        one
-        for one in found
-        if one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
+        file
+        for file in found
+        if file.content != CONTENT_EQUALITY_DELETES and not file.is_deletion_vector
     )
     for position in positions:
         if position.file_format != "parquet":
@@ -172,8 +172,8 @@ def _vector_reader(properties: Mapping[str, str]) -> Callable[[Batches], Batches
     def read(batches: Batches) -> Batches:
         for batch in batches:
             for record in batch.column(0).to_pylist():
-                one = DataFile.from_record(orjson.loads(record))
-                yield from _decoded(one, storage_for(one.file_path, properties))
+                file = DataFile.from_record(orjson.loads(record))
+                yield from _decoded(file, storage_for(file.file_path, properties))
 
     return read
 

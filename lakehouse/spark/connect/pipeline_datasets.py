@@ -106,18 +106,18 @@ class _Registry(GraphElementRegistry):
 
     def datasets(self) -> list[Dataset]:
         """All, by name; what a temporary view reads is read by whoever reads the view."""
-        for name, one in self.found.items():
-            one.inputs = sorted(self._read_by(name, set()) - {name})
+        for name, dataset in self.found.items():
+            dataset.inputs = sorted(self._read_by(name, set()) - {name})
         return [self.found[name] for name in sorted(self.found)]
 
     def _read_by(self, name: str, seen: set[str]) -> set[str]:
         out = set()
-        for one in self.inputs.get(name, set()) - seen:
-            known = self.found.get(one)
+        for read in self.inputs.get(name, set()) - seen:
+            known = self.found.get(read)
             if known is not None and known.kind == _VIEW:
-                out |= self._read_by(one, {*seen, one})
+                out |= self._read_by(read, {*seen, read})
             else:
-                out.add(one)
+                out.add(read)
         return out
 
     def _reads(self, target: str, names: set[str]) -> None:
@@ -138,16 +138,16 @@ def _names(message: Any) -> Iterator[str]:
                 yield from _tables(statement)
         elif known.message_type is not None:
             many = value.values() if hasattr(value, "values") else value
-            for one in many if hasattr(many, "__iter__") else (value,):
-                if hasattr(one, "ListFields"):
-                    yield from _names(one)
+            for item in many if hasattr(many, "__iter__") else (value,):
+                if hasattr(item, "ListFields"):
+                    yield from _names(item)
 
 
 def _tables(statement: Any) -> set[str]:
     if statement is None:
         return set()
-    own = {one.alias_or_name for one in statement.find_all(exp.CTE)}
-    return {_dotted(one) for one in statement.find_all(exp.Table)} - own
+    own = {cte.alias_or_name for cte in statement.find_all(exp.CTE)}
+    return {_dotted(table) for table in statement.find_all(exp.Table)} - own
 
 
 def _dotted(table: Any) -> str:

@@ -49,7 +49,9 @@ class ClassArchive:
     def found(self) -> Path | None:
         """Its file. One that is not as long as it was is none: Java would crash over it."""
         named = self.folder.glob(f"{self.name}-*")
-        return next((one for one in named if one == self.path_of(one.stat().st_size)), None)
+        return next(
+            (archive for archive in named if archive == self.path_of(archive.stat().st_size)), None
+        )
 
     def path_of(self, size: int) -> Path:
         """Its file when it has so many bytes."""
@@ -87,7 +89,7 @@ def archive_of(
     env = os.environ if environ is None else environ
     folder = jars or Path(pyspark.__file__).parent / "jars"
     files = sorted(
-        (one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in folder.glob("*.jar")
+        (jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in folder.glob("*.jar")
     )
     program = java.home / "bin" / "java"
     told = [str(program.resolve()), java.version, str(folder.resolve()), files]
@@ -101,7 +103,7 @@ def archive_options(java: JavaRuntime, environ: Mapping[str, str] | None = None)
     env = os.environ if environ is None else environ
     if env.get(ARCHIVE_VARIABLE, "").lower() == "off":
         return ""
-    return "".join(f'"{one}" ' for one in archive_of(java, env).using())
+    return "".join(f'"{option}" ' for option in archive_of(java, env).using())
 
 
 def make_archive(*, again: bool = False) -> tuple[Path, bool]:
@@ -127,7 +129,7 @@ def make_archive(*, again: bool = False) -> tuple[Path, bool]:
     archive.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.folder) as folder:
         made = Path(folder) / "made"
-        said = _train(" ".join(f'"{one}"' for one in archive.dumping(made)), folder)
+        said = _train(" ".join(f'"{option}"' for option in archive.dumping(made)), folder)
         if not made.is_file():
             raise LakehouseError(
                 f"Java made no archive of Spark's classes; sessions start without one. It said: "

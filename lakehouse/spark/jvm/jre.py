@@ -128,7 +128,7 @@ def shim_home(real_home: Path, cache: Path, dropped: Sequence[str] = (VECTOR_MOD
     """
     script = (
         "#!/bin/sh\n"
-        f'for a do shift; case "$a" in {"|".join(shlex.quote(one) for one in dropped)}) ;; *) set '
+        f'for a do shift; case "$a" in {"|".join(map(shlex.quote, dropped))}) ;; *) set '
         '-- "$@" "$a";; esac; done\n'
         f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
     )

@@ -61,10 +61,10 @@ def exact_condition(predicates: str, schema: Schema) -> Bound | None:
     """
     result: BooleanExpression = AlwaysTrue()
     for node in json.loads(predicates):
-        one = _condition(node, schema)
-        if one is None:
+        condition = _condition(node, schema)
+        if condition is None:
             return None
-        result = And(result, one)
+        result = And(result, condition)
     return bind(result, schema)
 
 
@@ -74,7 +74,7 @@ def _condition(node: Node, schema: Schema) -> BooleanExpression | None:
         return AlwaysTrue() if operation == "ALWAYS_TRUE" else AlwaysFalse()
     if operation in ("AND", "OR", "NOT"):
         inside = [_condition(argument, schema) for argument in arguments]
-        known = [one for one in inside if one is not None]
+        known = [condition for condition in inside if condition is not None]
         if len(known) != len(inside):
             return None
         if operation == "NOT":
@@ -98,7 +98,7 @@ def _condition(node: Node, schema: Schema) -> BooleanExpression | None:
 def _compared(
     operation: str, name: str, kind: IcebergType, others: Sequence[Node]
 ) -> BooleanExpression | None:
-    literals = [_literal(one, kind) for one in others]
+    literals = [_literal(literal, kind) for literal in others]
     values = [literal for literal in literals if literal is not None]
     if len(values) != len(others) or not values:
         return None

@@ -140,15 +140,15 @@ def _details(
     return json.dumps(told) if told else ""
 
 
-def _delete(one: DataFile) -> dict[str, Any]:
-    if not one.is_deletion_vector:
-        return {"path": one.file_path, "bytes": one.file_size_in_bytes}
+def _delete(file: DataFile) -> dict[str, Any]:
+    if not file.is_deletion_vector:
+        return {"path": file.file_path, "bytes": file.file_size_in_bytes}
     return {
-        "path": one.file_path,
-        "offset": one.content_offset,
-        "length": one.content_size_in_bytes,
-        "target": one.referenced_data_file,
-        "cardinality": one.record_count,
+        "path": file.file_path,
+        "offset": file.content_offset,
+        "length": file.content_size_in_bytes,
+        "target": file.referenced_data_file,
+        "cardinality": file.record_count,
     }
 
 

@@ -96,7 +96,7 @@ def _with_text(field: pa.Field) -> pa.Field:
     if isinstance(kind, pa.UuidType) or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
         return field.with_type(pa.string())
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_with_text(one) for one in kind]))
+        return field.with_type(pa.struct([_with_text(child) for child in kind]))
     if pa.types.is_list(kind):
         return field.with_type(pa.list_(_with_text(kind.value_field)))
     if pa.types.is_map(kind):

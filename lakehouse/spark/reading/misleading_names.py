@@ -24,12 +24,12 @@ def misleading_columns(schema: Schema, metadata: TableMetadata) -> set[str]:
 
     Planning has skipped whole files already.
     """
-    known = {one.schema_id for one in metadata.schemas}
+    known = {schema.schema_id for schema in metadata.schemas}
     if known != set(range(max(known) + 1)):
         return {field.name for field in schema.fields}
     owners: dict[str, set[int]] = {}
-    for one in metadata.schemas:
-        for path, nested in _paths(one.fields, ""):
+    for known_schema in metadata.schemas:
+        for path, nested in _paths(known_schema.fields, ""):
             owners.setdefault(path, set()).add(nested.field_id)
     return {
         field.name

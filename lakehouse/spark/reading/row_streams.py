@@ -216,7 +216,7 @@ class RowStreamAnswers(Answers):
         history = list(plan.metadata.ancestors(plan.head().snapshot_id))
         if option == "stream-from-timestamp":
             since = self._number(option, 0)
-            before = next((one for one in history if one.timestamp_ms < since), None)
+            before = next((snapshot for snapshot in history if snapshot.timestamp_ms < since), None)
             if before is not None:
                 return Position(before.snapshot_id)
             if history and history[-1].parent_snapshot_id is not None and not self._tolerates_loss:
@@ -235,7 +235,7 @@ class RowStreamAnswers(Answers):
             wanted = ref.snapshot_id
         else:
             wanted = self._number(option, 0)
-        if all(one.snapshot_id != wanted for one in history):
+        if all(snapshot.snapshot_id != wanted for snapshot in history):
             raise InvalidInputError(
                 f"{self._name}: {option}={self._options[option]} is no snapshot in what is left of "
                 f"the history of branch {self._branch}: begin at a later one, or leave the option "
@@ -291,11 +291,11 @@ def _check_types(name: str, began: Schema, metadata: TableMetadata) -> None:
     now = metadata.schema()
     there = set(now.field_ids)
     changed = [
-        f"{one.name} from {one.field_type} to {now.find_type(number)}"
+        f"{field.name} from {field.field_type} to {now.find_type(number)}"
         for number in began.field_ids
-        if (one := began.find_field(number)).field_type.is_primitive
+        if (field := began.find_field(number)).field_type.is_primitive
         and number in there
-        and now.find_type(number) != one.field_type
+        and now.find_type(number) != field.field_type
     ]
     if changed:
         raise InvalidInputError(

@@ -46,12 +46,12 @@ def stated_condition(spark: SparkSession, table: Table, text: str) -> BooleanExp
         raise InvalidInputError(f"{where}: {_reason(error)}", table=table.name) from error
     result: BooleanExpression = AlwaysTrue()
     for part in json.loads(told):
-        one = files_condition(part["filters"], schema)
-        if one is None:
+        condition = files_condition(part["filters"], schema)
+        if condition is None:
             raise InvalidInputError(
                 f"{where}: files cannot be chosen by {part['sql']}; {_POSSIBLE}", table=table.name
             )
-        result = And(result, one)
+        result = And(result, condition)
     return result
 
 

@@ -106,9 +106,9 @@ class TableAnswers(Answers):
         """
         fields = {field.name: field for field in self.schema.fields}
         asked = [Aggregate(function, fields.get(name)) for function, name in told["asked"]]
-        if self.condition("[]") != TRUE or not all(one.may_be_told for one in asked):
+        if self.condition("[]") != TRUE or not all(aggregate.may_be_told for aggregate in asked):
             return None
-        metrics = any(one.column is not None for one in asked)
+        metrics = any(aggregate.column is not None for aggregate in asked)
         where = self.condition(told["filters"])
         plan = plan_scan(replace(self.request, where=where, include_metrics=metrics), self.storage)
         try:
@@ -163,9 +163,9 @@ class TableAnswers(Answers):
 
     def plan(self, filters: str, among: str = "[]") -> ScanPlan:
         """Plan with the filters of a query, and those that it found while it ran."""
-        asked = (json.dumps([one]) for one in json.loads(among))
-        found = (exact_condition(one, self.schema) for one in asked)
-        known = [one for one in found if one is not None]
+        asked = (json.dumps([condition]) for condition in json.loads(among))
+        found = (exact_condition(condition, self.schema) for condition in asked)
+        known = [condition for condition in found if condition is not None]
         plan = self._planned(conjunction((self.condition(filters), *known)))
         self._ahead = None
         logger.debug("planned %s for Spark: %s", self.name, plan.report)

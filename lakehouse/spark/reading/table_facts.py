@@ -160,7 +160,7 @@ def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
 def partition_type(metadata: TableMetadata) -> sp.StructType:
     """The type of `_partition`: fields of all specs by id, each under its newest name."""
     fields: dict[int, sp.StructField] = {}
-    types = {one.field_id: one for schema in metadata.schemas for one in _nested(schema)}
+    types = {field.field_id: field for schema in metadata.schemas for field in _nested(schema)}
     for spec in metadata.partition_specs:
         for field in spec.fields:
             source = types.get(field.source_id)
@@ -172,7 +172,7 @@ def partition_type(metadata: TableMetadata) -> sp.StructType:
 
 
 def _nested(schema: Schema) -> Sequence[Any]:
-    return [schema.find_field(one) for one in schema.field_ids]
+    return [schema.find_field(id_) for id_ in schema.field_ids]
 
 
 def partition_term(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
@@ -203,7 +203,7 @@ def _splits(metadata: TableMetadata) -> dict[str, int]:
         "lookback": TableProperties.split_lookback,
         "open_file_cost_bytes": TableProperties.split_open_file_cost,
     }
-    return {name: one.read(given) for name, one in known.items() if one.name in given}
+    return {name: field.read(given) for name, field in known.items() if field.name in given}
 
 
 def _may_have_deletes(snapshot: Snapshot | None) -> bool:

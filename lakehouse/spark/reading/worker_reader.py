@@ -85,6 +85,6 @@ def _rows_of_tasks(group: Any, read: ReadRequest, storage: Storage) -> Iterable[
 def shown_batch(rows: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """A batch of the reader as the types that Spark was told."""
     columns = [
-        shown_array(column, one.type) for column, one in zip(rows.columns, target, strict=True)
+        shown_array(column, field.type) for column, field in zip(rows.columns, target, strict=True)
     ]
     return make_batch(columns, target, rows.num_rows)

@@ -107,7 +107,7 @@ class OperationAnswers(Answers):
 
         All their rows: those that a filter leaves out are written again with the others.
         """
-        tasks = (replace(self._tasks[one], residual=TRUE) for one in told["files"])
+        tasks = (replace(self._tasks[file], residual=TRUE) for file in told["files"])
         return self._reading.frame(list(combine(tasks, self._splits)), told["columns"])._jdf
 
     def write_plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
@@ -151,6 +151,6 @@ class OperationAnswers(Answers):
 def _positions(told: Sequence[str]) -> npt.NDArray[np.int64]:
     """Deleted positions of a file, as each task tells them: a 64-bit Roaring bitmap in base64."""
     bitmap = BitMap64()
-    for one in told:
-        bitmap |= BitMap64.deserialize(base64.b64decode(one))
+    for bitmap_text in told:
+        bitmap |= BitMap64.deserialize(base64.b64decode(bitmap_text))
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)

@@ -54,12 +54,12 @@ class SparkExecutor:
         Raises:
             LakehouseError: what the workers raised.
         """
-        packed = {position: one for position, one in enumerate(work) if not one.arranged}
+        packed = {position: group for position, group in enumerate(work) if not group.arranged}
         if packed:
             yield from self._pack(packed, storage)
-        for position, one in enumerate(work):
-            if one.arranged:
-                yield position, self._arrange(one, storage)
+        for position, group in enumerate(work):
+            if group.arranged:
+                yield position, self._arrange(group, storage)
 
     def _pack(
         self, work: Mapping[int, GroupRewrite], storage: Storage
@@ -102,8 +102,8 @@ class SparkExecutor:
                 spec = work.write.spec.fields
                 keys = [
                     *(
-                        transform_column(one.transform, work.write.schema, one.source_id)
-                        for one in spec
+                        transform_column(field.transform, work.write.schema, field.source_id)
+                        for field in spec
                     ),
                     *keys,
                 ]
@@ -132,10 +132,10 @@ def _packer(
     def pack(numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                one = work[number]
+                group = work[number]
                 with marking():
-                    storage = storage_for(one.write.location, properties)
-                    files = one.run(storage, task=task_name(), threads=1)
+                    storage = storage_for(group.write.location, properties)
+                    files = group.run(storage, task=task_name(), threads=1)
                 records = [orjson.dumps(file.to_record()) for file in files]
                 yield pa.RecordBatch.from_pydict(
                     {

@@ -57,8 +57,8 @@ class GivenColumns:
         """How rows come to tasks: as they are, where the columns that say how are not theirs."""
         order = row_order(request)
         wanted = shown_schema(request.schema)
-        terms = [*order["clustering"], *(one["term"] for one in order["ordering"])]
-        terms += [one["term"] for one in order["ordered_distribution"]]
+        terms = [*order["clustering"], *(key["term"] for key in order["ordering"])]
+        terms += [key["term"] for key in order["ordered_distribution"]]
         if not all(self._has(term["column"], wanted) for term in terms):
             order = {**AS_THEY_COME}
         return {**order, "wanted": wanted.json()}

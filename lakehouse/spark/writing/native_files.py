@@ -98,7 +98,7 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
     order = write_order(request, nullable=nullable, grouped=bool(request.sort_order.fields))
     written = java.write(rows._jdf, json.dumps(order))
     told = ToldFiles(request)
-    return [told.data_file(one) for one in written]
+    return [told.data_file(file) for file in written]
 
 
 def _field_obstacle(
@@ -122,8 +122,8 @@ def _same(found: sp.DataType, target: sp.DataType) -> bool:
     """Equal types, where the target may allow more nulls than there are."""
     if isinstance(found, sp.StructType) and isinstance(target, sp.StructType):
         return found.names == target.names and all(
-            _same(one.dataType, other.dataType) and (other.nullable or not one.nullable)
-            for one, other in zip(found.fields, target.fields, strict=True)
+            _same(field.dataType, other.dataType) and (other.nullable or not field.nullable)
+            for field, other in zip(found.fields, target.fields, strict=True)
         )
     if isinstance(found, sp.ArrayType) and isinstance(target, sp.ArrayType):
         return _same(found.elementType, target.elementType) and (

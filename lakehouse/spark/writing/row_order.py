@@ -51,7 +51,7 @@ def row_order(request: WriteRequest, mode: str | None = None) -> dict[str, Any]:
         for term in (_sort_term(field, request.schema) for field in request.sort_order.fields)
         if term is not None
     ]
-    by_partition = [_ordered(one) for one in partition]
+    by_partition = [_ordered(field) for field in partition]
     return {
         "clustering": partition if chosen == "hash" else [],
         "ordered_distribution": [*by_partition, *sort] if chosen == "range" else [],

@@ -180,9 +180,9 @@ def _keys(table: Table, told: Arguments, *, updates: bool) -> Sequence[str]:
         return ()
     schema = table.schema()
     if asked is None:
-        keys = [schema.find_column_name(one) or "" for one in schema.identifier_field_ids]
+        keys = [schema.find_column_name(id_) or "" for id_ in schema.identifier_field_ids]
     else:
-        keys = [one.strip() for one in asked.split(",")]
+        keys = [name.strip() for name in asked.split(",")]
     if not keys:
         raise InvalidInputError(
             f"{table.name}: a stream in update mode changes rows, and nothing says by which "
@@ -190,7 +190,7 @@ def _keys(table: Table, told: Arguments, *, updates: bool) -> Sequence[str]:
             "the output mode append or complete",
             table=table.name,
         )
-    given = {one["name"] for one in json.loads(told["columns"])["fields"]}
+    given = {column["name"] for column in json.loads(told["columns"])["fields"]}
     for key in keys:
         if key not in given or all(field.name != key for field in schema.fields):
             raise InvalidInputError(
@@ -256,7 +256,7 @@ def _on(keys: Sequence[str], held: SourceRows) -> str | tuple[str, ...]:
     if not nulls:
         return tuple(keys)
     equals = {name: "IS NOT DISTINCT FROM" if name in nulls else "=" for name in keys}
-    return " AND ".join(f"t.{quoted((one,))} {equals[one]} s.{quoted((one,))}" for one in keys)
+    return " AND ".join(f"t.{quoted((key,))} {equals[key]} s.{quoted((key,))}" for key in keys)
 
 
 def _newest(loaded: Table) -> Table:

@@ -57,13 +57,13 @@ class TaskFiles:
         """The files that tasks tell of."""
         if self._native:
             files = ToldFiles(self._request)
-            return [files.data_file(one) for one in told]
-        return [DataFile.from_record(orjson.loads(one)) for one in told]
+            return [files.data_file(file) for file in told]
+        return [DataFile.from_record(orjson.loads(record)) for record in told]
 
     def discard(self, told: Sequence[str]) -> None:
         """Delete files of tasks of a job that failed."""
         if self._native:
             files = ToldFiles(self._request)
-            self._storage.delete([files.location(json.loads(one)) for one in told])
+            self._storage.delete([files.location(json.loads(file)) for file in told])
         else:
             self._storage.delete([file.file_path for file in self.data_files(told)])

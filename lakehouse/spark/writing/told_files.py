@@ -38,8 +38,10 @@ class ToldFiles:
         flat, nested = floating_fields(request)
         self._floating = [field for _, field in (*flat, *nested)]
         self._keys = [
-            "int" if one["transform"] in ("bucket", "year", "month", "day", "hour") else one["type"]
-            for one in write_order(request)["fields"]
+            "int"
+            if field["transform"] in ("bucket", "year", "month", "day", "hour")
+            else field["type"]
+            for field in write_order(request)["fields"]
         ]
         self._modes = metrics_modes(request.schema, request.properties, request.sort_order)
         self._root = folder_of(request.location)

@@ -188,10 +188,10 @@ class WritableTableAnswers(TableAnswers):
         """Whether a column may be added, or get another type, for rows that come."""
         update = UpdateSchema(self._table.metadata)
         try:
-            for one in told["changes"]:
-                kind = to_iceberg_type(one["type"])
-                if one["change"] == "UpdateColumnType":
-                    update.update_column(list(one["column"]), kind)
+            for change in told["changes"]:
+                kind = to_iceberg_type(change["type"])
+                if change["change"] == "UpdateColumnType":
+                    update.update_column(list(change["column"]), kind)
         except InvalidInputError as refused:
             logger.debug("%s: %s", self.name, refused)
             return False

@@ -104,7 +104,11 @@ def write_options(
     return WriteOptions(
         properties={
             **properties_of_session(spark),
-            **{name: options[one] for one, name in _AS_PROPERTIES.items() if one in options},
+            **{
+                name: options[option]
+                for option, name in _AS_PROPERTIES.items()
+                if option in options
+            },
         },
         dynamic=options.get("overwrite-mode") == "dynamic",
         isolation=cast("Isolation | None", options.get("isolation-level")),

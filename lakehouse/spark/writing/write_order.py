@@ -107,8 +107,8 @@ def write_order(
         "parquet.page.row.count.limit": options.page_rows,
         "parquet.writer.version": f"PARQUET_{options.page_version}_0",
         "parquet.bloom.filter.max.bytes": options.bloom_bytes,
-        **{f"parquet.enable.dictionary#{one}": "false" for one in options.plain},
-        **{f"parquet.column.statistics.enabled#{one}": "false" for one in options.unmeasured},
+        **{f"parquet.enable.dictionary#{column}": "false" for column in options.plain},
+        **{f"parquet.column.statistics.enabled#{column}": "false" for column in options.unmeasured},
     }
     for name, (false_positives, distinct) in options.bloom_filters.items():
         settings[f"parquet.bloom.filter.enabled#{name}"] = "true"
@@ -136,7 +136,7 @@ def write_order(
         "ids": dict(_inner_ids(schema.as_struct(), ())),
         "fixed": dict(_fixed(schema.as_struct(), ())),
         "settings": {name: str(value) for name, value in settings.items()},
-        "fields": [_key(one, schema) for one in request.spec.fields],
+        "fields": [_key(field, schema) for field in request.spec.fields],
         "required": [position for position, _ in required],
         "requiredFailures": [marked(_null_in(field, request.table)) for _, field in required],
         "floating": [position for position, _ in flat],

@@ -109,7 +109,9 @@ def wap_branch(spark: SparkSession, table: Table) -> str | None:
     """
     if not is_wap_enabled(table):
         return None
-    branch, wap_id = (spark.conf.get(f"spark.wap.{one}", None) or None for one in ("branch", "id"))
+    branch, wap_id = (
+        spark.conf.get(f"spark.wap.{setting}", None) or None for setting in ("branch", "id")
+    )
     if branch and wap_id:
         raise InvalidInputError(
             f"{table.name}: spark.wap.branch is {branch} and spark.wap.id is {wap_id}: RESET one",

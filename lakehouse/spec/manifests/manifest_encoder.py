@@ -414,7 +414,9 @@ def join(segments: Sequence[Segment], rows: int) -> pa.Array:
         return pa.array([b"".join(constants)] * rows, pa.binary())
     if together := b"".join(constants):
         merged.append(together)
-    scalars = [pa.scalar(one, pa.binary()) if isinstance(one, bytes) else one for one in merged]
+    scalars = [
+        pa.scalar(value, pa.binary()) if isinstance(value, bytes) else value for value in merged
+    ]
     return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
 
 

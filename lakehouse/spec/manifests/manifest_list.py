@@ -130,7 +130,7 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
                 values = {name: row[key] for name, key in columns}
                 if summaries is not None and row[summaries[0]] is not None:
                     values["partitions"] = tuple(
-                        _summary(one, summaries[1]) for one in row[summaries[0]]
+                        _summary(summary, summaries[1]) for summary in row[summaries[0]]
                     )
                 manifest = _with_defaults(values)
                 if manifests.setdefault(manifest.manifest_path, manifest) is not manifest:
@@ -316,7 +316,7 @@ def _summary_names(schema: Any) -> tuple[str, dict[str, str]] | None:
             array = next((branch for branch in branches if isinstance(branch, dict)), {})
             names = _names(array.get("items"))
             return field["name"], {
-                attribute: names[one] for one, attribute in _SUMMARY_IDS.items() if one in names
+                attribute: names[id_] for id_, attribute in _SUMMARY_IDS.items() if id_ in names
             }
     return None
 

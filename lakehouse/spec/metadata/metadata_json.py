@@ -429,9 +429,9 @@ _ENCODERS: Mapping[str, Callable[[Any], Any]] = {
     "sort-orders": sort_order_to_json,
 }
 _IDS: Mapping[str, Callable[[Any], int]] = {
-    "schemas": lambda one: one.schema_id,
-    "partition-specs": lambda one: one.spec_id,
-    "sort-orders": lambda one: one.order_id,
+    "schemas": lambda schema: schema.schema_id,
+    "partition-specs": lambda spec: spec.spec_id,
+    "sort-orders": lambda order: order.order_id,
 }
 
 

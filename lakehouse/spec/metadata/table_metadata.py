@@ -149,11 +149,15 @@ class TableMetadata:
         """Whether schemas, partition specs, sort orders and format version are the very same."""
         mine, theirs = (
             (
-                *map(id, (one.schemas, one.partition_specs, one.sort_orders)),
-                *(one.current_schema_id, one.default_spec_id, one.default_sort_order_id),
-                one.format_version,
+                *map(id, (metadata.schemas, metadata.partition_specs, metadata.sort_orders)),
+                *(
+                    metadata.current_schema_id,
+                    metadata.default_spec_id,
+                    metadata.default_sort_order_id,
+                ),
+                metadata.format_version,
             )
-            for one in (self, other)
+            for metadata in (self, other)
         )
         return mine == theirs
 
@@ -531,7 +535,7 @@ def types_of(metadata: TableMetadata) -> FieldTypes:
 def _found(metadata: TableMetadata) -> FieldTypes:
     older = sorted(
         (schema for schema in metadata.schemas if schema.schema_id != metadata.current_schema_id),
-        key=lambda one: one.schema_id,
+        key=lambda schema: schema.schema_id,
     )
     return field_types(metadata.schema(), *older)
 

@@ -38,7 +38,7 @@ class UnifiedPartition:
     def of(cls, metadata: TableMetadata) -> UnifiedPartition:
         """For every spec that the metadata keeps."""
         types = types_of(metadata)
-        newest_first = sorted(metadata.partition_specs, key=lambda one: -one.spec_id)
+        newest_first = sorted(metadata.partition_specs, key=lambda spec: -spec.spec_id)
         names: dict[int, str] = {}
         kinds: dict[int, IcebergType | None] = {}
         void: set[int] = set()

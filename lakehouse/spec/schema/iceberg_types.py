@@ -214,13 +214,13 @@ def field_paths(fields: Iterable[NestedField]) -> dict[int, tuple[int, ...]]:
     """Positions from the top through structs down to each field outside lists and maps, by id."""
     found: dict[int, tuple[int, ...]] = {}
     pending: list[tuple[tuple[int, ...], NestedField]] = [
-        ((at,), one) for at, one in enumerate(fields)
+        ((at,), field) for at, field in enumerate(fields)
     ]
     while pending:
         path, field = pending.pop()
         found[field.field_id] = path
         if isinstance(field.field_type, StructType):
-            pending += [((*path, at), one) for at, one in enumerate(field.field_type.fields)]
+            pending += [((*path, at), child) for at, child in enumerate(field.field_type.fields)]
     return found
 
 
@@ -286,7 +286,7 @@ def spelled(name: str, schema: Schema, *, case_sensitive: bool) -> str:
     )
     if name in alike:
         return name
-    named = {column: one for one, column in alike.items()}
+    named = {column: spelling for spelling, column in alike.items()}
     if len(named) > 1:
         raise ValueError(f"{name} may be {' or '.join(sorted(named.values()))}")
     return next(iter(named.values()), name)
@@ -327,8 +327,8 @@ ROW_ID = "_row_id"
 LAST_UPDATED = "_last_updated_sequence_number"
 
 METADATA_COLUMNS: Mapping[str, NestedField] = {
-    one.name: one
-    for one in (
+    field.name: field
+    for field in (
         NestedField(2147483646, "_file", StringType(), required=True),
         NestedField(2147483645, "_pos", LongType(), required=True),
         NestedField(2147483644, "_deleted", BooleanType(), required=True),
@@ -350,12 +350,12 @@ def with_lineage(schema: Schema, format_version: int) -> Schema:
     taken = {field.name for field in schema.fields}
     lineage = [
         NestedField(
-            one.field_id,
-            f"{one.name}_{one.field_id}" if one.name in taken else one.name,
-            one.field_type,
+            field.field_id,
+            f"{field.name}_{field.field_id}" if field.name in taken else field.name,
+            field.field_type,
             required=False,
         )
-        for one in (METADATA_COLUMNS[ROW_ID], METADATA_COLUMNS[LAST_UPDATED])
+        for field in (METADATA_COLUMNS[ROW_ID], METADATA_COLUMNS[LAST_UPDATED])
     ]
     return Schema(
         *schema.fields,

@@ -432,7 +432,7 @@ def assign_fresh_ids(
         named = Schema(*struct.fields)
         there = kept.keys() & set(named.column_names)
         own = {named.find_field(name).field_id: kept[name] for name in there}
-        struct, new_ids = _renumbered(schema, (own.get(one, one) for one in count(first_id)))
+        struct, new_ids = _renumbered(schema, (own.get(id_, id_) for id_ in count(first_id)))
     try:
         identifiers = [new_ids[field_id] for field_id in schema.identifier_field_ids]
         return Schema(*struct.fields, schema_id=0, identifier_field_ids=identifiers), new_ids

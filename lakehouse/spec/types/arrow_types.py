@@ -138,8 +138,8 @@ def null_array(length: int, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(kind) or not kind.num_fields:
         return pa.nulls(length, kind)
     children = [
-        null_array(length, one.type) if one.nullable else _placeholders(length, one.type)
-        for one in kind
+        null_array(length, field.type) if field.nullable else _placeholders(length, field.type)
+        for field in kind
     ]
     mask = pa.repeat(pa.scalar(True), length)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
@@ -150,8 +150,8 @@ def _placeholders(length: int, kind: pa.DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(kind, _placeholders(length, kind.storage_type))
     if pa.types.is_struct(kind) and kind.num_fields:
         children = [
-            null_array(length, one.type) if one.nullable else _placeholders(length, one.type)
-            for one in kind
+            null_array(length, field.type) if field.nullable else _placeholders(length, field.type)
+            for field in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind))
     if pa.types.is_struct(kind):

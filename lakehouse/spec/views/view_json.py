@@ -77,19 +77,20 @@ def view_from_json(document: Any, where: str = "view") -> ViewMetadata:
         view_uuid=require_str(document, "view-uuid", where),
         location=require_str(document, "location", where),
         schemas=tuple(
-            schema_from_json(one, f"{where}: schemas") for one in _list(document, "schemas", where)
+            schema_from_json(schema, f"{where}: schemas")
+            for schema in _list(document, "schemas", where)
         ),
         current_version_id=require_int(document, "current-version-id", where),
         versions=tuple(
-            version_from_json(one, f"{where}: versions")
-            for one in _list(document, "versions", where)
+            version_from_json(version, f"{where}: versions")
+            for version in _list(document, "versions", where)
         ),
         version_log=tuple(
             VersionLogEntry(
-                require_int(one, "timestamp-ms", f"{where}: version-log"),
-                require_int(one, "version-id", f"{where}: version-log"),
+                require_int(entry, "timestamp-ms", f"{where}: version-log"),
+                require_int(entry, "version-id", f"{where}: version-log"),
             )
-            for one in _list(document, "version-log", where)
+            for entry in _list(document, "version-log", where)
         ),
         properties=string_map(document.get("properties"), f"{where}: properties"),
         extra={key: value for key, value in document.items() if key not in _KNOWN},
@@ -126,8 +127,8 @@ def version_from_json(document: Any, where: str = "view-version") -> ViewVersion
         schema_id=require_int(document, "schema-id", where),
         timestamp_ms=require_int(document, "timestamp-ms", where),
         representations=tuple(
-            _representation(one, f"{where}.representations")
-            for one in _list(document, "representations", where)
+            _representation(representation, f"{where}.representations")
+            for representation in _list(document, "representations", where)
         ),
         default_namespace=tuple(namespace),
         default_catalog=optional_str(document, "default-catalog", where),

@@ -63,9 +63,9 @@ def credentials_from_json(document: Any, where: str) -> list[StorageCredential]:
     found = []
     for position, item in enumerate(require_list(document, where)):
         at = f"{where}[{position}]"
-        one = require_object(item, at)
-        config = string_map(one.get("config"), f"{at}.config")
-        found.append(StorageCredential(require_str(one, "prefix", at), config))
+        credential = require_object(item, at)
+        config = string_map(credential.get("config"), f"{at}.config")
+        found.append(StorageCredential(require_str(credential, "prefix", at), config))
     return found
 
 
@@ -114,7 +114,7 @@ class VendedCredentials:
         if self.renews and self._environment.now_ms() >= self._renew_ms:
             self._renew()
         fitting = [credential for credential in self._all if credential.holds(location)]
-        return max(fitting, key=lambda one: len(one.prefix), default=None)
+        return max(fitting, key=lambda credential: len(credential.prefix), default=None)
 
     @property
     def renews(self) -> bool:

@@ -349,9 +349,10 @@ def check_added_deletes(attempt: Attempt, plan: FilesPlan) -> None:
     there = producer.deletes_naming(attempt.metadata, producer.manifests(attempt.head()), vectors)
     shadowed = {delete.named_file for delete in there if delete.is_deletion_vector}
     seen = {
-        one.named_file: one
-        for one in there
-        if file_key(one) not in going and (one.is_deletion_vector or one.named_file not in shadowed)
+        delete.named_file: delete
+        for delete in there
+        if file_key(delete) not in going
+        and (delete.is_deletion_vector or delete.named_file not in shadowed)
     }
     for vector in vectors:
         other = seen.setdefault(vector.named_file, vector)

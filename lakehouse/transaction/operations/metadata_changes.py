@@ -102,7 +102,7 @@ class Expire(Operation):
                     snapshot_id=ref.snapshot_id,
                 )
         present = tuple(
-            one for one in self.snapshot_ids if metadata.snapshot_or_none(one) is not None
+            id_ for id_ in self.snapshot_ids if metadata.snapshot_or_none(id_) is not None
         )
         if not gone and not present:
             return Step()
