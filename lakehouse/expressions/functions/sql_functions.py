@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.expressions.functions.sql_casts import cast_data
+from lakehouse.expressions.functions.variant_paths import variant_get
 from lakehouse.expressions.transforms.partition_transforms import Datum, constant_of
 
 # Functions of dates and timestamps: exact for every value, also where Arrow's calendar ends.
@@ -520,6 +521,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "||": Function(_joined, 2, None, public=False),
     **{name: Function(part) for name, part in DATE_PARTS.items()},
     "date_trunc": Function(date_trunc, 2, 2),
+    "variant_get": Function(variant_get, 3, 3),
     "shift": Function(shift, 2, 2, public=False),
 }
 """By name. Those that are not public are what operators and predicates of SQL become."""

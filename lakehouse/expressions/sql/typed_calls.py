@@ -45,7 +45,8 @@ from lakehouse.expressions.typed_literals import (
     as_literal,
     cast_literal,
 )
-from lakehouse.spec.types.arrow_types import from_physical, physical_type
+from lakehouse.spec.schema.iceberg_types import VariantType
+from lakehouse.spec.types.arrow_types import VARIANT, from_physical, physical_type
 
 FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 TRUE, FALSE = Value(True, BooleanType()), Value(False, BooleanType())
@@ -343,6 +344,8 @@ def _example(term: Term) -> Datum:
     """No rows of the term's type, or the constant."""
     if isinstance(term, Value):
         return constant(term)
+    if isinstance(term.type, VariantType):
+        return pa.nulls(0, VARIANT)
     if not term.type.is_primitive:
         return pa.nulls(0, pa.struct([]))
     return pa.nulls(0, arrow_type(term.type))

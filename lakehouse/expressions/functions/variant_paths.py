@@ -1,0 +1,115 @@
+"""`variant_get(v, '$.a[0]', 'bigint')`: what lies at a path of a variant, as a type.
+
+It gives what Spark's function of that name gives, or an error: of the casts of Spark there is that
+of numbers to doubles alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.expressions.transforms.partition_transforms import Datum, constant_of
+from lakehouse.spec.types.arrow_types import VARIANT
+from lakehouse.spec.types.variant_values import decode_variant
+
+_STEP = re.compile(r"""\.([^.\['"]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
+
+
+def variant_get(data: Datum, path: Datum, kind: Datum) -> Datum:
+    """Values of an Arrow column of variants; null where there is nothing, or the variant's null.
+
+    Args:
+        data: variants, as `struct<metadata: binary, value: binary>`.
+        path: a constant: `$`, then `.name`, `['name']` and `[number]`.
+        kind: a constant, a name of `TYPES`.
+
+    Raises:
+        TypeError: no variants, or a path or type that is none of these.
+        ArrowInvalid: a value of another kind, or beyond the type's range.
+    """
+    if data.type != VARIANT:
+        raise TypeError(f"it is for variants, not for {data.type}")
+    steps = _steps(str(constant_of(path, "the path")))
+    name = str(constant_of(kind, "the type")).lower()
+    if name not in TYPES:
+        raise TypeError(f"the type must be one of {', '.join(TYPES)}")
+    target, take = TYPES[name]
+
+    def found(variant: dict[str, bytes] | None) -> Any:
+        value = None if variant is None else _at(decode_variant(**variant), steps)
+        try:
+            return None if value is None else take(value)
+        except (TypeError, ArithmeticError, ValueError) as error:
+            raise pa.ArrowInvalid(f"{str(value)[:80]!r} is no {name}") from error
+
+    return pa.array([found(variant) for variant in data.to_pylist()], target)
+
+
+def _steps(path: str) -> list[str | int]:
+    steps: list[str | int] = []
+    at = 1
+    while path.startswith("$") and (step := _STEP.match(path, at)):
+        name, number, single, double = step.groups()
+        steps.append(int(number) if number else next(
+            one for one in (name, single, double) if one is not None
+        ))  # fmt: skip
+        at = step.end()
+    if path[:1] != "$" or at != len(path):
+        raise TypeError("the path must be like $.name['a name'][0]")
+    return steps
+
+
+def _at(value: Any, steps: list[str | int]) -> Any:
+    """What lies there; None where nothing does."""
+    for step in steps:
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _only(kind: type, *, zoned: bool | None = None) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        if type(value) is not kind or (zoned is not None and (value.tzinfo is not None) != zoned):
+            raise TypeError
+        return value
+
+    return take
+
+
+def _whole(bits: int) -> Callable[[Any], int]:
+    def take(value: Any) -> int:
+        number = int(_only(int)(value))
+        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            raise OverflowError
+        return number
+
+    return take
+
+
+def _double(value: Any) -> float:
+    if type(value) not in (int, float, Decimal):
+        raise TypeError
+    return float(value)
+
+
+TYPES: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
+    "boolean": (pa.bool_(), _only(bool)),
+    "smallint": (pa.int64(), _whole(16)),
+    "int": (pa.int64(), _whole(32)),
+    "bigint": (pa.int64(), _whole(64)),
+    "double": (pa.float64(), _double),
+    "string": (pa.string(), _only(str)),
+    "date": (pa.date32(), _only(dt.date)),
+    "timestamp": (pa.timestamp("us", "UTC"), _only(dt.datetime, zoned=True)),
+    "timestamp_ntz": (pa.timestamp("us"), _only(dt.datetime, zoned=False)),
+    "binary": (pa.binary(), _only(bytes)),
+}
+"""By the names of Spark: the Arrow type, and what makes a value of it."""
