@@ -75,9 +75,18 @@ def _at(value: Any, steps: list[str | int]) -> Any:
     return value
 
 
-def _only(kind: type, *, zoned: bool | None = None) -> Callable[[Any], Any]:
+def _only(kind: type) -> Callable[[Any], Any]:
     def take(value: Any) -> Any:
-        if type(value) is not kind or (zoned is not None and (value.tzinfo is not None) != zoned):
+        if type(value) is not kind:
+            raise TypeError
+        return value
+
+    return take
+
+
+def _moment(*, zoned: bool) -> Callable[[Any], dt.datetime]:
+    def take(value: Any) -> dt.datetime:
+        if not isinstance(value, dt.datetime) or (value.tzinfo is not None) != zoned:
             raise TypeError
         return value
 
@@ -108,8 +117,8 @@ TYPES: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
     "double": (pa.float64(), _double),
     "string": (pa.string(), _only(str)),
     "date": (pa.date32(), _only(dt.date)),
-    "timestamp": (pa.timestamp("us", "UTC"), _only(dt.datetime, zoned=True)),
-    "timestamp_ntz": (pa.timestamp("us"), _only(dt.datetime, zoned=False)),
+    "timestamp": (pa.timestamp("us", "UTC"), _moment(zoned=True)),
+    "timestamp_ntz": (pa.timestamp("us"), _moment(zoned=False)),
     "binary": (pa.binary(), _only(bytes)),
 }
 """By the names of Spark: the Arrow type, and what makes a value of it."""
