@@ -178,6 +178,12 @@ def test_a_foreign_table_with_shredded_variants_is_read_changed_and_compacted(tm
     table.refresh().add_files([str(path)])
     table = table.refresh()
     assert decoded(table.scan().to_arrow().sort_by("i")["v"]) == VALUES
+    for where, found in (
+        ("variant_get(v, '$.b', 'string') = 'x'", [1]),
+        ("variant_get(v, '$.n.deep', 'boolean')", [10]),
+        ("variant_get(v, '$.a.x', 'int') IS NULL AND v IS NOT NULL AND i < 4", [1, 2, 3]),
+    ):
+        assert table.scan(where=where).to_arrow()["i"].to_pylist() == found
     table.delete(where="i IN (2, 5)")
     table.refresh().append(pa.table({"i": [20, 21], "v": [{"a": 1}, None]}))
     table.refresh().compact()
