@@ -606,7 +606,7 @@ class TableProperties:
         "lakehouse.maintenance.skip-recent-ms",
         natural,
         5 * _MINUTE_MS,
-        "Compaction that nobody asked for leaves partitions alone that were written within this "
+        "Compaction that no caller requested leaves partitions alone that were written within this "
         "time.",
     )
     maintenance_wait_at_most_ms = Property(

@@ -132,7 +132,7 @@ def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
 
 @dataclass(frozen=True, repr=False)
 class TableScan:
-    """Rows of one snapshot that match a filter; nothing is read before it is asked for.
+    """Rows of one snapshot that match a filter; it reads nothing before a method asks for rows.
 
     >>> import polars as pl
     >>> pl.DataFrame(events.scan(where="user_id = 1", select="amount"))["amount"].sum()

@@ -41,7 +41,7 @@ def debezium_changes(
     ... ).superseded
     1
 
-    Columns are those of `after`, then `__op` and the fields asked for, named as Debezium's
+    Columns are those of `after`, then `__op` and the requested fields, named as Debezium's
     `ExtractNewRecordState` names them. Events with a schema (`schemas.enable`) have its types:
     decimals, dates, times. Without one types follow the values: an integer is a long, a time the
     number that it is. Tombstones (null) are left out. An event that changes the key of its row is

@@ -24,7 +24,8 @@ BETTER = {
     r"\bhas none such\b": "has no snapshot N: name the thing",
     r"\bWho (has|sets|asks|writes|reads|reaches|opens|guesses)\b": "To ..., or: a caller that",
     r"\b(is|are|was|were) told\b": "is notified, shown, answered with; name who does it",
-    r"\basked for again\b": "is retried, is launched again",
+    r"\basked for\b": "requested, named, selected; again: retried, launched again",
+    r"\bnone has such\b": "say which things lack it",
     r"\bwants? to be\b": "needs",
     r"\banew\b": "again; is rewritten",
     r"\bheld against\b": "is compared with",
@@ -35,7 +36,7 @@ BETTER = {
 
 
 def texts_of_pages() -> Iterator[tuple[str, str]]:
-    for page in PAGES:
+    for page in [*PAGES, *sorted((ROOT / "docs" / "adr").glob("*.md"))]:
         prose = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", "``", page.read_text())
         yield page.name, re.sub(r"\]\([^)]*\)", "]", prose)
 
