@@ -239,11 +239,11 @@ class QueryEngine:
             form: name for name in names for form in (name.lower(), name.lower().rpartition(".")[2])
         }
         near = [
-            one
+            spelling
             for word in (wanted, parts[-1].lower())
-            for one in get_close_matches(word, spellings)
+            for spelling in get_close_matches(word, spellings)
         ]
-        meant = dict.fromkeys(spellings[one] for one in near)
+        meant = dict.fromkeys(spellings[spelling] for spelling in near)
         if meant:
             return f"Did you mean {' or '.join(list(meant)[:_SHOWN])}?"
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

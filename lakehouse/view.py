@@ -92,7 +92,7 @@ class View:
         """Columns of the current version.
 
         >>> view = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
-        >>> [str(one.field_type) for one in view.schema().fields]
+        >>> [str(field.field_type) for field in view.schema().fields]
         ['int']
         """
         return self.metadata.schema()

@@ -161,7 +161,7 @@ def schema_of(root: Node, identifier_field_ids: Sequence[int], schema_id: int) -
         )
     except ValidationError as error:
         told = error.errors()[0]["msg"].removeprefix("Value error, ")
-        for node in (one for child in root.children for one in child.subtree()):
+        for node in (below for child in root.children for below in child.subtree()):
             told = told.replace(f"field {node.field_id} ", f"field {node.path!r} ")
         raise InvalidSchemaError(f"The schema cannot be: {told}.") from error
 

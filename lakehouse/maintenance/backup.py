@@ -365,9 +365,9 @@ class _Cut:
         return (
             self.namespaces == other.namespaces
             and self.tables.keys() == other.tables.keys()
-            and all(_is_same(one, other.tables[name]) for name, one in self.tables.items())
-            and {name: one.metadata for name, one in self.views.items()}
-            == {name: one.metadata for name, one in other.views.items()}
+            and all(_is_same(version, other.tables[name]) for name, version in self.tables.items())
+            and {name: view.metadata for name, view in self.views.items()}
+            == {name: view.metadata for name, view in other.views.items()}
         )
 
 
@@ -425,8 +425,8 @@ class _Copies:
         self.progress("tables", len(cut.tables), len(cut.tables))
         return needed
 
-    def _copy(self, source: Storage, one: tuple[str, str, int | None]) -> tuple[str, int, str]:
-        key, location, size = one
+    def _copy(self, source: Storage, listed: tuple[str, str, int | None]) -> tuple[str, int, str]:
+        key, location, size = listed
         return (key, *_copy(source, location, self.storage, _stored(self.folder, key), size))
 
     def described(self, metadata: bytes) -> str:
@@ -464,7 +464,7 @@ def _reached(storage: Storage, metadata: TableMetadata) -> Iterator[tuple[str, i
             )
         yield snapshot.manifest_list, None
     for listed in in_parallel(walker.manifests, snapshots):
-        manifests |= {one.manifest_path: one for one in listed}
+        manifests |= {manifest.manifest_path: manifest for manifest in listed}
     for path, manifest in manifests.items():
         yield path, manifest.manifest_length
     for files in in_parallel(
@@ -566,19 +566,19 @@ def restore(
         progress("tables", done, len(waiting))
         made[name] = _Restored.of(catalog, record, name, load, newest)
     progress("tables", len(waiting), len(waiting))
-    for name, one in made.items():
+    for name, restored in made.items():
         if name in record.views:
-            catalog.views.register(name, one.pointer)
+            catalog.views.register(name, restored.pointer)
         else:
-            catalog.register(name, one.pointer)
+            catalog.register(name, restored.pointer)
     return Restoration(
         folder,
         newest,
         catalog.warehouse,
-        {str(name): one.place for name, one in made.items()},
+        {str(name): restored.place for name, restored in made.items()},
         tuple(sorted(map(str, kept))),
-        sum(one.files for one in made.values()),
-        sum(one.copied for one in made.values()),
+        sum(restored.files for restored in made.values()),
+        sum(restored.copied for restored in made.values()),
         False,
     )
 
@@ -644,7 +644,7 @@ class _Restored(RewrittenPaths):
         # the deepest first
         folders.sort(key=lambda pair: -len(canonical(pair[0])))
         target = catalog.storage(place)
-        present = {canonical(one.location): one.size for one in target.list(place)}
+        present = {canonical(stored.location): stored.size for stored in target.list(place)}
         restored = cls(str(name), tuple(folders), record, target, place, is_same, present)
         new = restored.rewritten(metadata)
         restored.copy()
@@ -836,9 +836,9 @@ def _prune(storage: Storage, folder: str, keep: int) -> tuple[list[int], int]:
     for number in _numbers(storage, folder):
         needed |= _Record.read_at(storage, folder, number).places()
     sizes = {
-        canonical(one.location): (one.location, one.size)
+        canonical(stored.location): (stored.location, stored.size)
         for room in ("files", "metadata")
-        for one in storage.list(join(folder, room))
+        for stored in storage.list(join(folder, room))
     }
     freed = 0
     for number in gone:
@@ -847,7 +847,7 @@ def _prune(storage: Storage, folder: str, keep: int) -> tuple[list[int], int]:
             record = _Record.read_from(storage, folder, place)
         except (NotFoundError, NoSuchFileError):
             continue
-        stale = [sizes.pop(one) for one in record.places() - needed if one in sizes]
+        stale = [sizes.pop(name) for name in record.places() - needed if name in sizes]
         storage.delete([location for location, _ in stale])
         freed += sum(size for _, size in stale)
         # what says which files these were goes last
@@ -888,7 +888,9 @@ def backed_up_files(
 
 def _numbers(storage: Storage, folder: str, room: str = _RECORDS) -> list[int]:
     """The numbers of the backups, oldest first."""
-    names = (_NUMBERED.match(basename(one.location)) for one in storage.list(join(folder, room)))
+    names = (
+        _NUMBERED.match(basename(stored.location)) for stored in storage.list(join(folder, room))
+    )
     return sorted(int(found[1]) for found in names if found)
 
 

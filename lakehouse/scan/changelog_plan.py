@@ -64,8 +64,13 @@ def plan_changelog(
         if from_snapshot_id is None
         else snapshots_after(metadata, to, from_snapshot_id)
     )
-    changing = [one for one in reversed(newest_first) if one.operation != OPERATION_REPLACE]
-    return [changelog_step(number, one, metadata, storage) for number, one in enumerate(changing)]
+    changing = [
+        snapshot for snapshot in reversed(newest_first) if snapshot.operation != OPERATION_REPLACE
+    ]
+    return [
+        changelog_step(number, snapshot, metadata, storage)
+        for number, snapshot in enumerate(changing)
+    ]
 
 
 def changelog_step(
@@ -113,12 +118,16 @@ class _Side:
     ) -> None:
         self._reader = ManifestReader.of(storage, metadata)
         listed = list(manifests)
-        self.data = [one for one in listed if one.content == CONTENT_DATA_MANIFEST]
-        self.deletes = [one for one in listed if one.content != CONTENT_DATA_MANIFEST]
+        self.data = [manifest for manifest in listed if manifest.content == CONTENT_DATA_MANIFEST]
+        self.deletes = [
+            manifest for manifest in listed if manifest.content != CONTENT_DATA_MANIFEST
+        ]
 
     def tasks(self, shared: set[str]) -> dict[str, FileScanTask]:
         """Live files by path, but for those of manifests that the other side has too."""
-        live = self._live([one for one in self.data if one.manifest_path not in shared])
+        live = self._live(
+            [manifest for manifest in self.data if manifest.manifest_path not in shared]
+        )
         if not live:
             return {}
         index = DeleteIndex(self._live(self.deletes), self._reader.specs)

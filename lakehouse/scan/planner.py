@@ -275,10 +275,14 @@ def plan_appends(
             for manifest in load_manifests(storage, append)
         ]
         of_data = [
-            (one, manifest) for one, manifest in listed if manifest.content == CONTENT_DATA_MANIFEST
+            (append, manifest)
+            for append, manifest in listed
+            if manifest.content == CONTENT_DATA_MANIFEST
         ]
         return Listed(
-            manifest for one, manifest in of_data if manifest.added_snapshot_id == one.snapshot_id
+            manifest
+            for append, manifest in of_data
+            if manifest.added_snapshot_id == append.snapshot_id
         )
 
     return _plan(

@@ -129,7 +129,8 @@ class StreamPlan:
                 sizes = zip(total, unit.size(), strict=True)
                 grown = tuple(size + more for size, more in sizes)
                 full = any(
-                    most is not None and one > most for one, most in zip(grown, limits, strict=True)
+                    most is not None and size > most
+                    for size, most in zip(grown, limits, strict=True)
                 )
                 if full and total[0]:
                     return reached
@@ -250,7 +251,9 @@ def _by_partition(step: ChangelogStep) -> list[Unit]:
     for side, files in enumerate((step.before, step.after)):
         for file in files:
             parts.setdefault(file.data_file.partition_key, ([], []))[side].append(file)
-    sides = sorted(parts.values(), key=lambda part: min(_path(one) for one in (*part[0], *part[1])))
+    sides = sorted(
+        parts.values(), key=lambda part: min(_path(file) for file in (*part[0], *part[1]))
+    )
     return [Unit(step.snapshot, tuple(before), tuple(after)) for before, after in sides]
 
 

@@ -113,7 +113,7 @@ def follow(
     >>> before = RowIds(old, np.arange(3), np.array([70, 71, 72]))
     >>> after = RowIds(new, np.arange(2), np.array([72, 70]))  # 71 was deleted
     >>> mine = DecidedRows(old, gone=np.array([2]))
-    >>> [(one.path, one.gone.tolist()) for one in follow([(mine, before)], [after])]
+    >>> [(rows.path, rows.gone.tolist()) for rows in follow([(mine, before)], [after])]
     [('b', [0])]
     >>> follow([(DecidedRows(old, gone=np.array([1, 2])), before)], [after]) is None
     True

@@ -407,7 +407,7 @@ def _only_excluded(
 
 def _same(lower: Values, upper: Values) -> Mask:
     comparable = [
-        one.cast(pa.binary()) if pa.types.is_fixed_size_binary(one.type) else one
-        for one in (lower, upper)
+        bounds.cast(pa.binary()) if pa.types.is_fixed_size_binary(bounds.type) else bounds
+        for bounds in (lower, upper)
     ]
     return np.asarray(pc.fill_null(pc.equal(*comparable), fill_value=False)).astype(bool)

@@ -72,7 +72,11 @@ class ManifestIndex:
         is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
         self.data, self.deletes = (
             ManifestColumns(
-                [one for one, its in zip(manifests, is_data, strict=True) if its is wanted],
+                [
+                    manifest
+                    for manifest, its in zip(manifests, is_data, strict=True)
+                    if its is wanted
+                ],
                 manifests,
                 of_data=wanted,
             )
@@ -179,9 +183,13 @@ class ManifestColumns:
         width = len(spec.fields)
 
         def found() -> tuple[Mask, Summaries]:
-            said = [self.manifests[one].partitions for one in self.by_spec[spec.spec_id]]
-            rows = [one for one in said if one is not None and len(one) == width]
-            return np.array([one is not None and len(one) == width for one in said], bool), rows
+            said = [self.manifests[index].partitions for index in self.by_spec[spec.spec_id]]
+            rows = [
+                summaries for summaries in said if summaries is not None and len(summaries) == width
+            ]
+            return np.array(
+                [summaries is not None and len(summaries) == width for summaries in said], bool
+            ), rows
 
         return self._derived(("summaries", spec.spec_id, width), found, lambda _: 0)
 
@@ -290,7 +298,9 @@ def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) ->
     found.manifests.skipped_empty += int(manifests.empty.sum())
     found.manifests.skipped_by_partition += int(skipped.sum())
     found.files.skipped_by_manifest += int(manifests.live[skipped].sum())
-    return [manifests.manifests[one] for one in np.flatnonzero(keep & ~manifests.empty).tolist()]
+    return [
+        manifests.manifests[index] for index in np.flatnonzero(keep & ~manifests.empty).tolist()
+    ]
 
 
 def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:

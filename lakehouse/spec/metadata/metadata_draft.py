@@ -636,8 +636,8 @@ class _MetadataDraft:
         if self._base is None or not m.is_shaped_as(self._base):
             schema = m.schema()
             before = () if self._base is None else self._base.schemas
-            for one in (schema, *(one for one in m.schemas if one not in before)):
-                check_schema_for_version(one, m.format_version)
+            for checked in (schema, *(new for new in m.schemas if new not in before)):
+                check_schema_for_version(checked, m.format_version)
             check_spec(m.spec(), schema)
             base = self._base
             known = () if base is None else name_clashes(base.partition_specs, base.schema())
