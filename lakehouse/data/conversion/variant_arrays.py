@@ -21,7 +21,6 @@ from lakehouse.spec.types.arrow_types import VARIANT
 from lakehouse.spec.types.variant_values import Names, encode_with
 
 _METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
-_NO_NAMES = pa.scalar(Names().encoded(), pa.binary())  # of a null, whose own are not looked at
 Encoded = list[bytes | None]
 
 
@@ -44,8 +43,9 @@ def variants_of_file(array: pa.StructArray) -> pa.StructArray:
     if array.type.get_field_index(_TYPED) < 0:
         return make_struct([metadata, _binary(array.field(_VALUE))], VARIANT, present, len(array))
     shared: dict[bytes, Names] = {}
-    given = metadata if present is None else pc.if_else(present, metadata, _NO_NAMES)
-    names = [_names(raw, shared) for raw in given.to_pylist()]
+    if present is not None:  # of a null, whose own are not looked at
+        metadata = pc.if_else(present, metadata, pa.scalar(Names().encoded(), pa.binary()))
+    names = [_names(raw, shared) for raw in metadata.to_pylist()]
     values = [bytes_of.NULL if one is None else one for one in _put_together(array, names)]
     encoded = [name.encoded() for name in names]
     return make_struct(
