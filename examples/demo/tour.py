@@ -38,7 +38,7 @@ from lakehouse.ingestion.landing_ledger import (
 )
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
-from lakehouse.maintenance import advise_table
+from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.shown_plan import human_bytes
 from lakehouse.orchestration.automation.landing_state import look
 from lakehouse.orchestration.automation.maintenance_jobs import PROJECT_POLICY

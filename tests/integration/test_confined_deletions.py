@@ -17,14 +17,13 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance import (
-    CompactionOptions,
+from lakehouse.maintenance.compaction.compaction import compact
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
-    OrphanOptions,
-    compact,
     expire_snapshots,
     plan_expiry,
-    remove_orphan_files,
 )
 from lakehouse.storage.location import local_path
 from tests.integration.maintenance_support import at

@@ -12,8 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
-from lakehouse.maintenance import rewrite_manifests
-from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.maintenance.manifests.manifest_rewrite import (
+    ManifestRewriteOptions,
+    rewrite_manifests,
+)
 from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.columnar_manifest import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import subprocess
@@ -43,6 +44,24 @@ result = CliRunner().invoke(typer.main.get_command(app), ["--help"])
 assert result.exit_code == 0 and "rewrite-manifests" in result.output, result.output
 """
     assert not imported_by(program) & {*HEAVY, "pyarrow", "pyiceberg", "numpy"}
+
+
+def test_one_part_of_maintenance_imports_no_other() -> None:
+    program = "import lakehouse.maintenance.shown_plan"
+    code = f"{program}\nimport sys; print([name for name in sys.modules if '.compaction' in name])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_a_command_leaves_the_garbage_collector_as_it_was(collecting: bool) -> None:
+    group = typer.main.get_group(app)
+    (gc.enable if collecting else gc.disable)()
+    try:
+        assert group.get_command(typer.Context(group), "tables") is not None
+        assert gc.isenabled() is collecting
+    finally:
+        gc.enable()
 
 
 def test_opening_and_listing_a_catalog_on_disk_imports_no_engine(tmp_path) -> None:
