@@ -15,7 +15,7 @@ from lakehouse.catalog.catalog_protocol import (
     TableCommit,
     TableVersion,
 )
-from lakehouse.catalog.confinement import namespace_folder
+from lakehouse.catalog.folders import namespace_folder
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spec.identifier import Identifier, full_uri

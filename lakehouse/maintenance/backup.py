@@ -41,10 +41,10 @@ from lakehouse.catalog.catalog_protocol import (
     walk_tables,
     walk_views,
 )
-from lakehouse.catalog.confinement import folder_name, plain_folder
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.filesystem.recorded_transactions import without_mark
 from lakehouse.catalog.filesystem.version_files import VersionFiles
+from lakehouse.catalog.folders import folder_name, plain_folder
 from lakehouse.catalog.metadata_files import metadata_bytes, numbered_name
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment

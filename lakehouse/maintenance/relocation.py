@@ -18,9 +18,10 @@ from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_decorator import innermost
 from lakehouse.catalog.catalog_protocol import Catalog, walk_tables, walk_views
-from lakehouse.catalog.confinement import original_of, plain_folder
+from lakehouse.catalog.confinement import original_of
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.filesystem.version_files import VersionFiles
+from lakehouse.catalog.folders import plain_folder
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.maintenance.rewritten_paths import RewrittenPaths

@@ -33,9 +33,6 @@ from lakehouse.catalog.confinement import (
     check_locations,
     check_no_overlap,
     check_unused,
-    in_own_folder_below,
-    own_suffix,
-    plain_folder,
 )
 from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
 from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
@@ -57,6 +54,7 @@ from lakehouse.catalog.filesystem.version_files import (
     require_number,
     version_number,
 )
+from lakehouse.catalog.folders import in_own_folder_below, own_suffix, plain_folder
 from lakehouse.catalog.machine_turns import machine_turn
 from lakehouse.catalog.metadata_files import (
     compression_of,

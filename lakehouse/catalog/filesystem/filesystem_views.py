@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakehouse.catalog.commit_outcome import before_the_swap
-from lakehouse.catalog.confinement import check_locations, in_own_folder_below, plain_folder
+from lakehouse.catalog.confinement import check_locations
 from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.filesystem.version_files import (
     VersionFiles,
@@ -17,6 +17,7 @@ from lakehouse.catalog.filesystem.version_files import (
     kind_of,
     require_number,
 )
+from lakehouse.catalog.folders import in_own_folder_below, plain_folder
 from lakehouse.catalog.metadata_files import next_view, read_view
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment

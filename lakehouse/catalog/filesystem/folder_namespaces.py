@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import orjson
 
 from lakehouse.catalog.catalog_protocol import Namespace
-from lakehouse.catalog.confinement import in_own_folder_below, plain_folder
+from lakehouse.catalog.folders import in_own_folder_below, plain_folder
 from lakehouse.errors import (
     CorruptMetadataError,
     FileAlreadyExistsError,

@@ -25,8 +25,8 @@ from lakehouse.catalog.confinement import (
     check_locations,
     check_purged_folder,
     check_unused,
-    own_folder,
 )
+from lakehouse.catalog.folders import own_folder
 from lakehouse.catalog.metadata_files import (
     compression_of,
     delete_expired,

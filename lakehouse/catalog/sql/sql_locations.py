@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy import Connection
 
-from lakehouse.catalog.confinement import folder_name
+from lakehouse.catalog.folders import folder_name
 from lakehouse.catalog.metadata_files import Described, metadata_folder, read_metadata, read_view
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.errors import LakehouseError

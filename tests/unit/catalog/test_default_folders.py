@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.catalog.confinement import folder_name, namespace_folder, own_folder
+from lakehouse.catalog.folders import folder_name, namespace_folder, own_folder
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidIdentifierError
 from lakehouse.spec.identifier import Identifier
