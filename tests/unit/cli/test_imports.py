@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import shlex
 import subprocess
 import sys
+import types
 
 import pyarrow as pa
 import pytest
@@ -44,6 +46,13 @@ result = CliRunner().invoke(typer.main.get_command(app), ["--help"])
 assert result.exit_code == 0 and "rewrite-manifests" in result.output, result.output
 """
     assert not imported_by(program) & {*HEAVY, "pyarrow", "pyiceberg", "numpy"}
+
+
+def test_every_name_of_maintenance_has_its_home() -> None:
+    module = importlib.import_module("lakehouse.maintenance")
+    strange = [n for n in module.__all__ if isinstance(getattr(module, n), types.ModuleType)]
+    assert strange == []
+    assert set(module.__all__) == set(module._HOMES)
 
 
 def test_one_part_of_maintenance_imports_no_other() -> None:
