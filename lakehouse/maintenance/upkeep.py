@@ -129,7 +129,7 @@ class Upkeep(Report):
         actions: that the policy asks for now, in the order of doing; alerts are for a person.
         plans: of the action, what it would do; where it was carried out, what it did.
         applied: whether actions were carried out.
-        errors: by action, or `health`, why not.
+        errors: by action, `health`, or `disk` where orphans could not be told, why not.
         policy: of the table; None as `health`.
     """
 
@@ -232,8 +232,14 @@ def upkeep(
         progress: of executions.
     """
     measured: dict[str, Any] = {"environment": environment, "project": project}
+    errors: dict[str, str] = {}
     try:
-        health = measure(catalog, identifier, **measured, list_files=True)
+        try:
+            health = measure(catalog, identifier, **measured, list_files=True)
+        except LakehouseError as error:
+            # orphans are unknown where another table of the catalog cannot be read
+            health = measure(catalog, identifier, **measured)
+            errors["disk"] = error.message
         table = catalog.load(identifier)
         policy = policy_of(table.metadata.properties, project)
         actions = tuple(decide(health, policy, environment.now_ms()))
@@ -241,7 +247,6 @@ def upkeep(
     except LakehouseError as error:
         return Upkeep(identifier=identifier, errors={"health": error.message})
     plans: dict[str, Report] = {}
-    errors: dict[str, str] = {}
     for kind in _kinds(actions, environment.now_ms()):
         try:
             prepared = prepare(

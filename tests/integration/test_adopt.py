@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from typer.testing import CliRunner
@@ -55,7 +56,8 @@ def adopt(server, *options: str) -> tuple[int, dict]:
 
 
 def old_file(table, name: str) -> Path:
-    path = Path(table.location().removeprefix("file://")) / "data" / name
+    location = table.location() if callable(table.location) else table.location
+    path = Path(location.removeprefix("file://")) / "data" / name
     path.write_bytes(b"left behind")
     os.utime(path, (path.stat().st_mtime - FOUR_DAYS,) * 2)
     return path
@@ -118,6 +120,31 @@ def test_what_is_wrong_with_a_table_stops_no_other(server, theirs):
     assert set(told["raw.kept"]["plans"]) == {"compact"}
     assert len(kept.refresh().inspect.files()) == 1
     assert len(theirs.load_table("other.events").inspect.files()) == 9
+
+
+def test_a_table_without_metadata_keeps_no_other_from_compaction(tmp_path):
+    """Files of a lost table are unknown, so that no orphan goes; rows by pyarrow's reader."""
+    place, warehouse = f"sqlite:///{tmp_path}/c.db", f"{tmp_path}/warehouse"
+    lake = lh.load_catalog(place, warehouse=warehouse)
+    for name in ("raw.kept", "raw.lost"):
+        table = lake.create_table(name, SCHEMA, properties=AT_ONCE)
+        for number in range(9):
+            table.append(pa.table([[number], [f"n{number}"]], schema=SCHEMA))
+    kept = lake.load_table("raw.kept")
+    orphan = old_file(kept, "orphan.parquet")
+    Path(lake.load_table("raw.lost").metadata_location.removeprefix("file://")).unlink()
+    options = ["--warehouse", warehouse, "--json", "--apply"]
+    options += ["-P", "lakehouse.maintenance.max-unreferenced-bytes=1"]
+    result = CliRunner().invoke(app, ["adopt", place, *options])
+    told = {report["table"]: report for report in json.loads(result.stdout)}
+    assert result.exit_code == 1
+    assert list(told["raw.lost"]["errors"]) == ["health"]
+    assert list(told["raw.kept"]["errors"]) == ["disk"]
+    assert set(told["raw.kept"]["plans"]) == {"compact"}
+    (file,) = kept.refresh().scan().plan().files
+    rows = pq.read_table(file.file_path.removeprefix("file://"))
+    assert sorted(rows["id"].to_pylist()) == list(range(9))
+    assert orphan.exists()
 
 
 def test_a_policy_of_the_table_wins_over_that_of_the_command(server, theirs):
