@@ -13,6 +13,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.catalog_settings import catalog_options
 from lakehouse.cli.command_session import DryRunOption, Session, command
@@ -25,6 +26,7 @@ from lakehouse.maintenance.partition_statistics import (
     compute_partition_statistics,
     plan_partition_statistics,
 )
+from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.shown_plan import Report
 from lakehouse.maintenance.upkeep import Upkeep, upkeep
 from lakehouse.spec.identifier import Identifier
@@ -172,16 +174,19 @@ def adopt(
     ]
     reports: list[Report] = []
     failed = False
+    catalog = session.lake.catalog
+    tables = _loaded(catalog)
     with session.progress() as progress:
         for name in names:
             identifier = Identifier.parse(name)
             report = upkeep(
-                session.lake.catalog,
+                catalog,
                 identifier,
                 apply=apply,
                 environment=session.environment,
                 project=session.options.properties,
                 progress=progress,
+                tables=tables,
             )
             if trial and report.health is not None:
                 report = _with_trial(session, report)
@@ -195,6 +200,14 @@ def adopt(
         session.confirm_dry_run()
     if failed:
         raise typer.Exit(1)
+
+
+def _loaded(catalog: Catalog) -> KnownTables | None:
+    """None where a table cannot be loaded: each then says that it may have files of that one."""
+    try:
+        return KnownTables.of(catalog)
+    except LakehouseError:
+        return None
 
 
 def _with_trial(session: Session, report: Upkeep) -> Upkeep:

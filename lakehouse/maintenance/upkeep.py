@@ -30,6 +30,7 @@ from lakehouse.maintenance.orphans.orphan_removal import (
     execute_orphan_removal,
     plan_orphan_removal,
 )
+from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
     expire_snapshots,
@@ -218,6 +219,7 @@ def upkeep(
     environment: Environment,
     project: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
+    tables: KnownTables | None = None,
 ) -> Upkeep:
     """Measure a table and plan what its policy asks for now, or carry it out.
 
@@ -230,12 +232,13 @@ def upkeep(
         environment: clock and ids.
         project: defaults of the project for `lakehouse.maintenance.*`.
         progress: of executions.
+        tables: for whoever looks after many; None: they are loaded.
     """
     measured: dict[str, Any] = {"environment": environment, "project": project}
     errors: dict[str, str] = {}
     try:
         try:
-            health = measure(catalog, identifier, **measured, list_files=True)
+            health = measure(catalog, identifier, **measured, list_files=True, tables=tables)
         except LakehouseError as error:
             # orphans are unknown where another table of the catalog cannot be read
             health = measure(catalog, identifier, **measured)

@@ -14,6 +14,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from typer.testing import CliRunner
 
 import lakehouse as lh
+from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.cli import app
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
 from lakehouse.server.http_server import HttpServer
@@ -168,3 +169,26 @@ def test_why_nothing_is_done_yet_is_said(server, theirs):
     assert waits[1] == str(MaintenancePolicy().min_input_files)
     assert "nobody wrote to for 1h" in printed
     assert "lakehouse.maintenance.enabled is false" in printed
+
+
+def test_each_table_of_many_costs_the_same(tmp_path, monkeypatch):
+    """Loads of tables for 4, 8 and 12 of them; which tables there are is asked once."""
+    loads = []
+    load = SqlCatalog.load
+
+    def counted(self, identifier):
+        loads.append(identifier)
+        return load(self, identifier)
+
+    monkeypatch.setattr(SqlCatalog, "load", counted)
+    place, warehouse = f"sqlite:///{tmp_path}/c.db", f"{tmp_path}/warehouse"
+    lake = lh.load_catalog(place, warehouse=warehouse)
+    costs = []
+    for number in range(12):
+        lake.create_table(f"raw.t{number}", SCHEMA).append(pa.table([[1], ["a"]], schema=SCHEMA))
+        if number % 4 == 3:
+            loads.clear()
+            result = CliRunner().invoke(app, ["adopt", place, "--warehouse", warehouse, "--json"])
+            assert len(json.loads(result.stdout)) == number + 1
+            costs.append(len(loads))
+    assert costs[2] - costs[1] == costs[1] - costs[0] > 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_bookkeeping
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.neighbours import find_neighbours
+from lakehouse.maintenance.reachability.neighbours import KnownTables, find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import (
     in_parallel,
     reachable_keys,
@@ -48,7 +48,13 @@ class DiskUse:
         return self.live_bytes + self.historical_bytes + self.unreferenced_bytes
 
 
-def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int) -> DiskUse:
+def disk_use(
+    catalog: Catalog,
+    identifier: Identifier,
+    *,
+    orphans_before_ms: int,
+    tables: KnownTables | None = None,
+) -> DiskUse:
     """List the table's folders and walk the metadata of all its snapshots.
 
     Files of tables inside its folder are not counted.
@@ -59,6 +65,7 @@ def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int
         catalog: where the table is.
         identifier: the table.
         orphans_before_ms: unreferenced files last modified before this time are orphans.
+        tables: for whoever measures many; None: they are loaded.
     """
     keys = LocationKeys()
     before = catalog.load(identifier).metadata
@@ -73,7 +80,7 @@ def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int
     version = catalog.load(identifier)  # after the listing: what was committed meanwhile is reached
     metadata = version.metadata
     walker = StorageWalker(storage, metadata)
-    neighbours = find_neighbours(catalog, identifier, roots, listed.values(), keys)
+    neighbours = find_neighbours(catalog, identifier, roots, listed.values(), keys, tables)
     live = {keys.key(version.metadata_location)}
     snapshot = metadata.current_snapshot()
     if snapshot is not None:

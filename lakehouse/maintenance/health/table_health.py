@@ -24,6 +24,7 @@ from lakehouse.maintenance.health.scan_use import ScanUse, scan_use
 from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import manifest_overlap
+from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_ms, listing
@@ -266,6 +267,7 @@ def health(
     environment: Environment | None = None,
     project: Mapping[str, str] | None = None,
     list_files: bool = False,
+    tables: KnownTables | None = None,
     scan_reports: Iterable[Mapping[str, Any]] | None = None,
 ) -> TableHealth:
     """Measure the current snapshot of a table; reads manifests, no data.
@@ -277,6 +279,7 @@ def health(
         environment: the clock.
         project: defaults of the project for `lakehouse.maintenance.*`.
         list_files: list the table's folders as well and walk all its snapshots, for `disk`.
+        tables: for whoever measures many; None: `disk` has them loaded.
         scan_reports: of this table, and of others, for `scans`.
 
     Raises:
@@ -288,7 +291,12 @@ def health(
     version, manifests, entries = read_current(catalog, identifier, version)
     policy = policy_of(version.metadata.properties, project)
     disk = (
-        disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms)
+        disk_use(
+            catalog,
+            identifier,
+            orphans_before_ms=now_ms - policy.orphan_age_ms,
+            tables=tables,
+        )
         if list_files
         else None
     )

@@ -5,6 +5,7 @@ Whose folders lie in a table's folders, and whose metadata names files there.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,40 @@ _NAMED: MadeOnce[frozenset[str]] = MadeOnce()
 
 Manifests never change, and hardly any names one:
 so each is read once in a process, however many tables are maintained."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTables:
+    """All tables of a catalog as they were loaded once, for whoever looks at many of them.
+
+    Attributes:
+        versions: the tables.
+        folders: (key of a folder of a table, ending in a slash; position of the table), sorted.
+    """
+
+    versions: tuple[TableVersion, ...]
+    folders: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, catalog: Catalog, keys: LocationKeys | None = None) -> KnownTables:
+        """As they are now. An error of one table propagates: its folders would be nobody's."""
+        keys = keys or LocationKeys()
+        versions = tuple(catalog.load(identifier) for identifier in walk_tables(catalog))
+        folders = sorted(
+            (keys.key(root).rstrip("/") + "/", position)
+            for position, version in enumerate(versions)
+            for root in table_folders(version.metadata)
+        )
+        return cls(versions, tuple(folders))
+
+    def folders_below(self, folder: str, identifier: Identifier) -> Iterator[str]:
+        """Keys of folders of other tables that begin with the key of a folder."""
+        for at in range(bisect_left(self.folders, (folder, 0)), len(self.folders)):
+            key, position = self.folders[at]
+            if not key.startswith(folder):
+                return
+            if self.versions[position].identifier != identifier:
+                yield key
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +120,33 @@ def find_neighbours(
     around: Sequence[str],
     listed: Iterable[FileInfo] = (),
     keys: LocationKeys | None = None,
+    tables: KnownTables | None = None,
 ) -> Neighbours:
     """The other tables of the catalog, and whose folders lie below the folders `around`.
 
     A folder `x/` among the files `listed` with `x/metadata/*.metadata.json` belongs to a table as
     well, of this catalog or not.
+
+    Args:
+        catalog: has them.
+        identifier: the table seen from.
+        around: its folders.
+        listed: files below them.
+        keys: decides when two spellings are the same file.
+        tables: None: they are loaded now. Whoever deletes files loads them after the listing.
     """
     keys = keys or LocationKeys()
     ours = tuple(keys.key(location).rstrip("/") + "/" for location in around)
-    versions = tuple(catalog.load(other) for other in walk_tables(catalog) if other != identifier)
-    theirs = {
-        keys.key(root).rstrip("/") + "/"
-        for version in versions
-        for root in table_folders(version.metadata)
-    }
+    tables = tables or KnownTables.of(catalog, keys)
+    theirs = {key for folder in ours for key in tables.folders_below(folder, identifier)}
     for info in listed:
         if info.location.endswith((".metadata.json", ".metadata.json.gz")):
             root, in_metadata, _ = keys.key(info.location).rpartition("/metadata/")
             if in_metadata:
                 theirs.add(root + "/")
     folders = sorted(their for their in theirs if their.startswith(ours) and their not in ours)
-    return Neighbours(ours, tuple(folders), versions, keys)
+    versions = (version for version in tables.versions if version.identifier != identifier)
+    return Neighbours(ours, tuple(folders), tuple(versions), keys)
 
 
 def check_not_shared(catalog: Catalog, identifier: Identifier) -> None:
