@@ -207,7 +207,7 @@ test-clouds: .venv/installed .tools/bin/versitygw .tools/bin/fake-gcs-server .to
 	$(RUN) python -m tests.conformance.clouds
 
 cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes, killed one by one: CLUSTER="--calm"
-	$(RUN) python -m deploy.cluster $(CLUSTER)
+	$(RUN) python -m tests.cluster $(CLUSTER)
 
 cluster-jars: ## Hadoop's s3a for `make cluster`: 660 MB by Maven
 	mvn -B -q -f deploy/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.tools/jars

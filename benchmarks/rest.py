@@ -41,7 +41,7 @@ from benchmarks.atlas import (  # noqa: E402
 )
 from benchmarks.peers.http_load import Connection, drive, request  # noqa: E402
 from benchmarks.plan_atlas import make_twins  # noqa: E402
-from deploy.ports import free_port  # noqa: E402
+from tests.cluster.ports import free_port  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "rest.json"
 HOME = Path(__file__).parent / "peers" / "rest_adapter"

@@ -33,7 +33,7 @@ from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
 
 import lakehouse as lh
 from benchmarks.group_commit import serve
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 
 RESULTS = Path(__file__).parent / "results" / "small_appends.json"
 ROWS = 10

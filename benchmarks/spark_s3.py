@@ -23,10 +23,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.spark_support import Times, events, interleaved, report
-from deploy.loopback import loopback_spark
-from deploy.ports import free_port, listens
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark import build_session
+from tests.cluster.loopback import loopback_spark
+from tests.cluster.ports import free_port, listens
 
 ROOT = Path(__file__).resolve().parent.parent
 BUCKET = "bench"

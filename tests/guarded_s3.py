@@ -17,7 +17,7 @@ from typing import Any
 
 import botocore.session
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 from tests.servers import _wait_for
 from tests.waiting import reaped
 

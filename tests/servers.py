@@ -17,7 +17,7 @@ from pathlib import Path
 
 import requests
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 from tests.waiting import PATIENCE_SECONDS, eventually, reaped
 
 ROOT = Path(__file__).parents[1]
@@ -100,7 +100,7 @@ def postgres() -> Iterator[str]:
 @contextmanager
 def postgres_on_loopback() -> Iterator[int]:
     """A PostgreSQL server that listens on 127.0.0.1; gives its port."""
-    from deploy.loopback import LoopbackPostgres
+    from tests.cluster.loopback import LoopbackPostgres
 
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         port = free_port()

@@ -32,7 +32,7 @@ from mcp.types import TextContent
 
 import lakehouse as lh
 from benchmarks.agent_catalog.lakes import fill
-from deploy.ports import free_port, listens
+from tests.cluster.ports import free_port, listens
 
 FOLDER = Path(__file__).parent
 RESULT = FOLDER.parent / "results" / "agent_search.json"

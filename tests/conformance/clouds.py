@@ -29,7 +29,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import botocore.session
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 from tests.waiting import eventually, reaped
 
 ROOT = Path(__file__).parents[2]

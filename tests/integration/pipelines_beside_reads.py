@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lakehouse as lh
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 from tests.waiting import reaped
 
 LAKEHOUSE = [sys.executable, "-c", "from lakehouse.cli import app; app()"]

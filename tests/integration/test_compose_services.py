@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.cluster import env_names, first_start
-from deploy.compose_services import Loopback, services
-from deploy.ports import free_port, listens
 from deploy.spark import command, daemon_options
+from tests.cluster.__main__ import env_names, first_start
+from tests.cluster.compose_services import Loopback, services
+from tests.cluster.ports import free_port, listens
 from tests.waiting import eventually, reaped
 
 ROOT = Path(__file__).resolve().parents[2]

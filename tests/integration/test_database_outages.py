@@ -9,12 +9,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from deploy.loopback import LoopbackPostgres
-from deploy.ports import free_port
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import StorageError
 from lakehouse.lake import Lakehouse
+from tests.cluster.loopback import LoopbackPostgres
+from tests.cluster.ports import free_port
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

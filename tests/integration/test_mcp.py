@@ -13,8 +13,8 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
 
-from deploy.ports import free_port, listens
 from lakehouse.agents.live_catalog import FRESH_MS
+from tests.cluster.ports import free_port, listens
 from tests.unit.agents.conftest import CANARY, LINES, ORDERS, build, order
 from tests.waiting import eventually, reaped
 

@@ -24,12 +24,12 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.metrics import databases, registry
-from deploy.ports import free_port
 from lakehouse.errors import CommitConflictError
 from lakehouse.ingestion.source import EventTime, Source
 from lakehouse.lake import load_catalog
 from lakehouse.orchestration import LakehouseResource, Pipeline
 from lakehouse.server.meters import Meters
+from tests.cluster.ports import free_port
 from tests.servers import postgres_on_loopback
 from tests.waiting import eventually, reaped
 

@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from deploy.engine import EngineServer, RefusedError, options, run_container
-from deploy.loopback import LoopbackEngine
-from deploy.ports import free_port
+from tests.cluster.loopback import LoopbackEngine
+from tests.cluster.ports import free_port
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ import pyspark
 import pytest
 
 import lakehouse as lh
-from deploy.ports import free_port
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.connect.connect_server import start_connect_server
+from tests.cluster.ports import free_port
 from tests.waiting import PATIENCE_SECONDS, reaped
 
 CLIENT = Path(__file__).with_name("remote_client.py")

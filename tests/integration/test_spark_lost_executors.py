@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from deploy.loopback import loopback_spark
+from tests.cluster.loopback import loopback_spark
 from tests.integration.spark_support import lake
 
 __all__ = ["lake"]

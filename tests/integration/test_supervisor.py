@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.compose_services import Service
-from deploy.supervisor import Supervisor
+from tests.cluster.compose_services import Service
+from tests.cluster.supervisor import Supervisor
 from tests.waiting import eventually
 
 # a process with a child, which both write down who they are
@@ -63,7 +63,7 @@ def test_a_killed_service_stays_away_and_comes_back_and_no_process_is_left(tmp_p
 
 
 def test_a_health_check_that_hangs_is_one_that_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr("deploy.supervisor._CHECK_SECONDS", 1)
+    monkeypatch.setattr("tests.cluster.supervisor._CHECK_SECONDS", 1)
     hangs_once = "import os, sys, time; os.mkdir(sys.argv[1]) if not os.path.isdir(sys.argv[1])"
     hangs_once += " else sys.exit(0); time.sleep(600)"
     health = (sys.executable, "-c", hangs_once, str(tmp_path / "asked"))

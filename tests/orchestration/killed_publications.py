@@ -38,8 +38,6 @@ import requests
 import sqlalchemy
 
 import lakehouse as lh
-from deploy.loopback import LoopbackPostgres
-from deploy.ports import free_port
 from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.catalog.joint_catalog import JointCatalog
 from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
@@ -54,6 +52,8 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import RUN_ID
 from lakehouse.storage.local import PosixDisk
 from lakehouse.table.publication import BranchOfLake
+from tests.cluster.loopback import LoopbackPostgres
+from tests.cluster.ports import free_port
 from tests.orchestration.light_dagster import forget_connections, light_instance
 from tests.waiting import PATIENCE_SECONDS, eventually
 

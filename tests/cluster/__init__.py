@@ -1,0 +1,1 @@
+"""docker-compose.yml as processes of this machine: run for real, killed, and watched."""
