@@ -1,10 +1,12 @@
 """How much of our own code a journey walks through: calls of functions, and their modules.
 
 `python -m benchmarks.call_counts [--before FILE] [--list]`. One append of one file, one plan of a
-filter, one delete of a row, one upsert, each the second of its kind, so that imports and caches are
-not counted; `--list` prints the modules of each journey. What is counted are frames of the package
-`lakehouse`, a resumed generator among them, in every thread; comprehensions are not. The numbers
-are the same in every run. `--before` keeps the result of an earlier checkout to compare with.
+filter, one delete of a row, one upsert, one day of landing files indexed and ingested, one
+`spark.sql` that reads a table, each the second of its kind, so that imports and caches are not
+counted; `--list` prints the modules of each journey. What is counted are frames of the package
+`lakehouse`, a resumed generator among them, in every thread of this process; comprehensions and
+Spark's workers are not. The numbers are the same in every run. `--before` keeps the result of an
+earlier checkout to compare with.
 """
 
 from __future__ import annotations
@@ -25,6 +27,11 @@ import pyarrow as pa
 
 import lakehouse as lh
 from lakehouse.environment import Environment
+from lakehouse.ingestion.ingest import index_landing, ingest_days
+from lakehouse.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.stamp import RunStamp
+from lakehouse.ingestion.workplace import Workplace
+from lakehouse.spark import build_session
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = str(Path(str(lh.__file__)).parent)
@@ -94,6 +101,48 @@ def journeys(folder: str) -> dict[str, dict[str, object]]:
     }
 
 
+def spark_journeys(folder: str) -> dict[str, dict[str, object]]:
+    landing = Path(folder, "landing", "events")
+    landing.mkdir(parents=True)
+    lake = lh.load_catalog(f"file://{folder}/ingested")
+    source = Source(
+        name="events",
+        event_time=EventTime("at"),
+        first_day=dt.date(2026, 1, 1),
+        natural_key=("id",),
+        columns=(Column("id", "long"), Column("amount", "double")),
+    )
+    spark = build_session("call_counts", catalogs={"lake": f"file://{folder}/ingested"})
+    work = Workplace(
+        lake, spark, str(landing.parent), dt.date(2026, 1, 31), RunStamp("run", "raw/events")
+    )
+
+    def ingest() -> None:
+        days = index_landing(work, source).days
+        ingest_days(work, source, days, "increment", lambda _snapshot, _days: ())
+
+    def land(day: int) -> None:
+        lines = (
+            json.dumps({"id": day * 10 + number, "at": f"2026-01-0{day}T10:00:00Z", "amount": 1.5})
+            for number in range(3)
+        )
+        Path(landing, f"day{day}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    def read() -> None:
+        spark.sql("SELECT count(amount) FROM lake.raw.events WHERE id > 10").collect()
+
+    try:
+        land(1)
+        ingest()
+        land(2)
+        ingested = count_calls(ingest)
+        read()
+        selected = count_calls(read)
+    finally:
+        spark.stop()
+    return {"one ingested day": ingested, "spark.sql that reads": selected}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, help="the result of an earlier checkout")
@@ -103,7 +152,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
-        counts = journeys(folder)
+        counts = journeys(folder) | spark_journeys(folder)
     result = {
         "benchmark": "call_counts",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
