@@ -165,7 +165,7 @@ class Sensors:
         self.runs: dict[str, int] = {}
         self.rewritten = 0
 
-    def __call__(self, week: Week, _minute: int) -> None:  # noqa: D102 - see the class
+    def __call__(self, week: Week, _minute: int) -> None:
         for action in actions_due(
             week.table.refresh(), ActionKind.COMPACT, ActionKind.REWRITE_MANIFESTS
         ):
@@ -198,7 +198,7 @@ class Chooser:
         self._choose, self._chance, self._turn = choose, random.Random(11), 0
         self.removed = self.rewritten = self.compactions = 0
 
-    def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
+    def __call__(self, week: Week, minute: int) -> None:
         if minute % (2 * ADVISOR_EVERY) != 2 * ADVISOR_EVERY - 1:
             return
         table = week.table.refresh()
@@ -250,7 +250,7 @@ class Observer:
         self.samples: list[dict[str, Any]] = []
         self._hours = hours
 
-    def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
+    def __call__(self, week: Week, minute: int) -> None:
         hour = (minute + 1) // 60
         if minute % 1440 == 1439:
             print(f"day {hour // 24}: {self.samples[-1]}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """The catalog protocol passed on as it is: what shows a catalog differently begins here."""
 
-# ruff: noqa: D102 - what the methods do stands in the protocol
+
 
 from __future__ import annotations
 

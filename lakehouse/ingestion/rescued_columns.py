@@ -69,7 +69,6 @@ class FilledColumns(Report):
             yield "days", len(self.days)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "table": self.source.table,
             "column": self.column,

@@ -129,7 +129,6 @@ class Backup(Report):
             yield "deleted", f"{numbers}, with {human_bytes(self.pruned_bytes)}"
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "folder": self.folder,
             "number": self.number,
@@ -188,7 +187,6 @@ class Restoration(Report):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "folder": self.folder,
             "number": self.number,

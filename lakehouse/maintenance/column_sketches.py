@@ -46,11 +46,9 @@ class StatisticsPlan(Report):
     bytes: int
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Count distinct values of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze",
@@ -62,7 +60,6 @@ class StatisticsPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "columns", ", ".join(self.columns)
         yield "files to read", f"{self.files:,}, {self.rows:,} rows"
@@ -89,11 +86,9 @@ class StatisticsResult(Report):
     bytes: int
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Distinct counts of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze",
@@ -104,13 +99,11 @@ class StatisticsResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "statistics file", self.location
         yield "size", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         return listing(
             ("column", "#different values"),
             ((name, f"{count:,}") for name, count in self.distinct.items()),

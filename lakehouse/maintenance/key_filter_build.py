@@ -58,11 +58,9 @@ class KeyFilterPlan(Report):
     rows_read: int
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Key filters of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze-keys",
@@ -74,7 +72,6 @@ class KeyFilterPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "columns", ", ".join(self.columns)
         yield "files", self.files
@@ -94,12 +91,10 @@ class KeyFilterResult(KeyFilterPlan):
     bytes: int
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         made = {"statistics_file": self.location, "bytes": self.bytes}
         return {**KeyFilterPlan.to_dict(self), **made}
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "columns", ", ".join(self.columns)
         yield "files", self.files

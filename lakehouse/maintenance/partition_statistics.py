@@ -58,11 +58,9 @@ class PartitionStatisticsPlan(Report):
     bytes: int
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Count partitions of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze-partitions",
@@ -72,7 +70,6 @@ class PartitionStatisticsPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "manifests to read", f"{self.manifests:,}, {human_bytes(self.bytes)}"
 
@@ -96,11 +93,9 @@ class PartitionStatisticsResult(Report):
     partitions: int | None
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Partition statistics of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze-partitions",
@@ -111,7 +106,6 @@ class PartitionStatisticsResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "partition statistics file", self.location
         yield "size", human_bytes(self.bytes)

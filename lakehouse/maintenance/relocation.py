@@ -67,7 +67,6 @@ class Relocation(Report):
         return listing(["table", "from"], list(self.moved.items())) if self.moved else None
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "warehouse": self.warehouse,
             "moved": dict(self.moved),

@@ -61,7 +61,6 @@ class StagedTable(Report):
         yield "delete files", self.rewritten_delete_files
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "table": self.table,
             "latest_version": self.latest_version,

@@ -144,11 +144,9 @@ class Upkeep(Report):
     policy: MaintenancePolicy | None = None
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Upkeep of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "applied": self.applied,
@@ -159,7 +157,6 @@ class Upkeep(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         if self.health is not None:
             values = dict(self.health.facts())
             yield from ((label, values[label]) for label in _SHOWN)

@@ -120,7 +120,6 @@ class Freshness(Report):
         return listing(("source", "#computed from", "#is at", "#snapshots behind"), lines)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "view": self.view,
             "storage_table": self.storage,

@@ -73,7 +73,6 @@ class PlannedChanges(Report):
         return listing(names, rows, limit=_SHOWN)
 
     def to_dict(self) -> dict[str, object]:
-        """All of them."""
         return {"changes": [change.to_dict() for change in self.changes]}
 
 

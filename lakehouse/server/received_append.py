@@ -83,7 +83,6 @@ class _Received(SnapshotPlan):
     operation = OPERATION_APPEND
 
     def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests:
-        """See SnapshotPlan."""
         existing = producer.manifests(new.parent)
         files = checked((file for part in self.parts for file in part.files), "Appends")
         added = [

@@ -603,7 +603,6 @@ class LocalOutput(WriteOnlyStream):
             self._write(data)
 
     def close(self) -> None:
-        """Publish the file durably."""
         if self._handle is None:
             return
         try:
@@ -620,7 +619,6 @@ class LocalOutput(WriteOnlyStream):
             _fail("write", self._location, error)
 
     def abort(self) -> None:
-        """Forget the file; harmless after `close`."""
         handle, self._handle = self._handle, None
         self._buffer = bytearray()
         if handle is not None:

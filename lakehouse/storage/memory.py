@@ -158,13 +158,11 @@ class BufferedOutput(WriteOnlyStream):
         """Hand buffered bytes on; promises no durability."""
 
     def close(self) -> None:
-        """Publish the file durably."""
         if not self._closed:
             self._closed = True
             self._publish(bytes(self._buffer))
 
     def abort(self) -> None:
-        """Forget the file; harmless after `close`."""
         self._closed = True
         self._buffer = bytearray()
 

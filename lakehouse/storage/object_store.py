@@ -410,7 +410,6 @@ class ObjectOutput(WriteOnlyStream):
         """Hand buffered bytes on; promises no durability. Parts go out when they are full."""
 
     def close(self) -> None:
-        """Publish the file durably."""
         writer, self._writer = self._writer, None
         if writer is None:
             return

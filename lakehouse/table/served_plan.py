@@ -72,7 +72,6 @@ class ServedPlan(ScanPlan):
     """A plan without the metrics of its files, which servers need not tell."""
 
     def locations(self) -> pa.Table:
-        """Columns `file_path`, `file_size_in_bytes`, `record_count`."""
         return pa.table(
             {
                 "file_path": pa.array([file.file_path for file in self.files], pa.string()),
@@ -88,7 +87,6 @@ class ServedPlan(ScanPlan):
         raise LookupError(f"{len(asked)} aggregates: the server tells no metrics")
 
     def formats(self) -> set[str]:
-        """File formats of the files, lower case."""
         return {file.file_format.lower() for file in self.files}
 
     def all_rows_match(self, where: Bound, types: FieldTypes) -> list[bool]:  # noqa: ARG002

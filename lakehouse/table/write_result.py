@@ -180,7 +180,6 @@ class MergePlan(Report):
         return f"Merge into {self.table}"
 
     def to_dict(self) -> dict[str, object]:
-        """All attributes by name."""
         return asdict(self)
 
     def facts(self) -> Iterable[tuple[str, object]]:

@@ -97,11 +97,9 @@ class Adoption(Report):
     after: Measured | None = None
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Layout of {self.identifier}: {self.action}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": self.action,
@@ -115,7 +113,6 @@ class Adoption(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "layout", self.layout.text()
         yield "why", self.why
         if self.rewritten is not None:

@@ -714,11 +714,9 @@ class Trial(Report):
     trial_ms: float
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Trial of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -741,7 +739,6 @@ class Trial(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "verdict", f"{'adopt' if self.verdict.adopt else 'keep'}: {self.verdict.why}"
         if self.today is not None:
             yield "today", self.today.layout.text()

@@ -147,19 +147,16 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Create a namespace."""
         with self._towards(namespace, (NamespaceAlreadyExistsError,), is_to_be=True):
             super().create_namespace(namespace, properties)
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop an empty namespace."""
         with self._towards(namespace, (NoSuchNamespaceError,), is_to_be=False):
             super().drop_namespace(namespace)
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """Set and remove properties of a namespace; returns all of them."""
         with self._towards(namespace, (), is_to_be=False):
             return super().update_namespace_properties(namespace, updates, removals)
 

@@ -150,7 +150,6 @@ class RestCatalog(BaseCatalog):
 
     @property
     def commits_to_newest(self) -> bool:
-        """Whether commits are applied to the newest version, which may be newer than `base`."""
         return True
 
     @property

@@ -239,7 +239,6 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     @property
     def commits_together(self) -> bool:
-        """Whether several tables can be committed to at once."""
         return True
 
     @property

@@ -517,7 +517,6 @@ class ParquetTaskReader(TaskReader):
         )
 
     def close(self) -> None:
-        """Release the file."""
         if self._opened is not None:
             self._opened.close()
 

@@ -64,7 +64,6 @@ class WholeFileReader(TaskReader):
         self.row_groups = [RowGroup(0, 0, file.record_count)]
 
     def close(self) -> None:
-        """Release the file."""
         self._file = None
 
     def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:

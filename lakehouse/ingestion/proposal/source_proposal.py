@@ -179,7 +179,6 @@ class Proposal(Report):
         return Group(*parts)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         source = self.source
         return {
             "name": source.name,

@@ -89,11 +89,9 @@ class Advice(Report):
         return self.choices[0] if self.choices else None
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Advice for {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -108,7 +106,6 @@ class Advice(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         first = self.first
         where = "" if first is None or not first.partition else f" {first.partition}"
         yield "first", "nothing to do" if first is None else f"{first.kind}{where}: {first.why}"
@@ -116,7 +113,6 @@ class Advice(Report):
             yield f"policy asks: {action.kind}", action.reason
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         parts: list[RenderableType] = []
         if self.choices:
             best = max(choice.files_per_gb for choice in self.choices)

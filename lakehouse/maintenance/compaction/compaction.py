@@ -78,11 +78,9 @@ class CompactionResult(Report):
     stopped: str | None = None
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Compacted {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_ids": list(self.snapshot_ids),
@@ -95,7 +93,6 @@ class CompactionResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "files rewritten", self.rewritten_files
         yield "files added", self.added_files
         yield "bytes", f"{human_bytes(self.rewritten_bytes)} -> {human_bytes(self.added_bytes)}"

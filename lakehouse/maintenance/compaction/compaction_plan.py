@@ -89,11 +89,9 @@ class CompactionPlan(Report):
         return sum(group.expected_files for group in self.groups)
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Compact {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "compact",
@@ -124,7 +122,6 @@ class CompactionPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "live data files", self.live_files
         yield "files to rewrite", self.input_files
         yield "bytes to rewrite", human_bytes(self.input_bytes)
@@ -145,7 +142,6 @@ class CompactionPlan(Report):
             yield "branch", self.options.branch
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         if not self.groups:
             return None
         rows = (

@@ -141,11 +141,9 @@ class TableHealth(Report):
         return self.data_files - self.expected_files
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Health of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         facts: dict[str, object] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -161,7 +159,6 @@ class TableHealth(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "data files", f"{self.data_files:,}, {human_bytes(self.bytes)}, {self.records:,} rows"
         yield (
             "small files",
@@ -222,7 +219,6 @@ class TableHealth(Report):
                 )
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         parts = [
             part for part in (self._partitions_listed(), self._scans_listed()) if part is not None
         ]

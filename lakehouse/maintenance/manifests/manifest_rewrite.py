@@ -74,11 +74,9 @@ class ManifestRewritePlan(Report):
         return sum(manifest.manifest_length for manifest in self.manifests)
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Rewrite manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "rewrite-manifests",
@@ -94,7 +92,6 @@ class ManifestRewritePlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "manifests", len(self.manifests)
         yield "bytes", human_bytes(self.bytes)
         yield (
@@ -105,7 +102,6 @@ class ManifestRewritePlan(Report):
         yield "why", "; ".join(self.reasons) or "nothing to do"
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         if not self.reasons:
             return None
         rows = (
@@ -131,11 +127,9 @@ class ManifestRewriteResult(Report):
     kept_manifests: int
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Rewrote manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -145,7 +139,6 @@ class ManifestRewriteResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "manifests replaced", self.replaced_manifests
         yield "manifests added", self.added_manifests
         yield "manifests kept", self.kept_manifests

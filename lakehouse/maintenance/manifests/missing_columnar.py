@@ -37,11 +37,9 @@ class ColumnarPlan(Report):
         return sum(manifest.manifest_length for manifest in self.missing)
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Columnar manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "rewrite-manifests --columnar",
@@ -52,13 +50,11 @@ class ColumnarPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "manifests", self.manifests
         yield "without a columnar one", len(self.missing)
         yield "to decode", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         rows = (
             (manifest.manifest_path.rsplit("/", 1)[-1], human_bytes(manifest.manifest_length))
             for manifest in self.missing
@@ -75,11 +71,9 @@ class ColumnarResult(Report):
     written: int
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Wrote columnar manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -87,7 +81,6 @@ class ColumnarResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "columnar manifests written", self.written
 
 

@@ -97,11 +97,9 @@ class OrphanPlan(Report):
         return sum(info.size for info in self.orphans)
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Remove orphan files of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "remove-orphans",
@@ -123,7 +121,6 @@ class OrphanPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "orphans", len(self.orphans)
         yield "bytes", human_bytes(self.bytes)
         yield "older than", human_ms(self.now_ms - self.cut_ms)
@@ -139,7 +136,6 @@ class OrphanPlan(Report):
             yield f"left alone: {reason}", count
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         if not self.orphans:
             return None
         rows = (
@@ -170,11 +166,9 @@ class OrphanResult(Report):
     trash_location: str | None = None
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Removed orphan files of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "moved_files": self.moved_files,
@@ -189,7 +183,6 @@ class OrphanResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "moved to the trash", f"{self.moved_files} files, {human_bytes(self.moved_bytes)}"
         if self.deleted_files:
             yield "deleted", f"{self.deleted_files} files, {human_bytes(self.deleted_bytes)}"

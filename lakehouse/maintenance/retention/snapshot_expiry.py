@@ -135,11 +135,9 @@ class ExpiryPlan(Report):
         return self.unreachable.bytes + sum(self.old_metadata.values())
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Expire snapshots of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "expire",
@@ -158,7 +156,6 @@ class ExpiryPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshots to expire", len(self.reasons)
         yield "snapshots kept", self.kept_snapshots
         if self.ref_reasons:
@@ -173,7 +170,6 @@ class ExpiryPlan(Report):
         yield "bytes freed", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
-        """The parts as a table."""
         if not self.reasons:
             return None
         return listing(("#snapshot", "why"), self.reasons.items())
@@ -202,11 +198,9 @@ class ExpiryResult(Report):
     resumed: int = 0
 
     def title(self) -> str:
-        """One line: what this is, of which table."""
         return f"Expired snapshots of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "expired_snapshot_ids": list(self.expired_snapshot_ids),
@@ -218,7 +212,6 @@ class ExpiryResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """The summary as (label, value) pairs."""
         yield "snapshots expired", len(self.expired_snapshot_ids)
         if self.expired_refs:
             yield "refs removed", ", ".join(self.expired_refs)

@@ -81,7 +81,6 @@ class QuarantineRetry(Report):
             yield "taken by", f"the sensor landed_{name}, or runs of index_{name} and ingest_{name}"
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "table": self.source.table,
             "lines": self.lines,
@@ -123,7 +122,6 @@ class QuarantineReasons(Report):
             )
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "table": self.source.table,
             "lines": sum(kind.lines for kind in self.kinds),

@@ -130,7 +130,6 @@ class Undo(Report):
         return listing(("table", "#snapshot", "#becomes", ""), lines)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it."""
         return {
             "run_id": self.run_id,
             "together": self.together,

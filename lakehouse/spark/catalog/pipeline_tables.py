@@ -248,5 +248,4 @@ class _RefreshAnswers(WriteAnswers):
         self._replace_all = replace_all
 
     def commit(self, told: Arguments, _thing: object) -> None:
-        """Publish `files` of all tasks."""
         self._replace_all(self._files.data_files(told["files"]), told["inputs"])

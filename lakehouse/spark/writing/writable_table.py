@@ -90,7 +90,6 @@ class WritableTableAnswers(TableAnswers):
         }
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
-        """What Spark has to know of the table, as JSON."""
         facts = super().facts(told, thing)
         return {**facts, "writable": True, "streams": True, "accepts_any": self._accepts_any}
 

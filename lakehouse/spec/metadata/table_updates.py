@@ -3,7 +3,7 @@
 Each class carries the fields of the REST requirement or action that it is named after.
 """
 
-# ruff: noqa: D102 - what the methods do stands in the base classes
+
 
 from __future__ import annotations
 

@@ -272,7 +272,6 @@ class SignedOutput(WriteOnlyStream):
         """Hand buffered bytes on; promises no durability. Parts go out when they are full."""
 
     def close(self) -> None:
-        """Publish the file durably."""
         if self._closed:
             return
         self._closed = True

@@ -71,7 +71,6 @@ class _Regrouped(SnapshotPlan):
     operation = OPERATION_REPLACE
 
     def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests | None:
-        """See SnapshotPlan."""
         every = producer.manifests(new.parent)
         current = [manifest for manifest in every if has_live(manifest)]
         paths = frozenset(manifest.manifest_path for manifest in current)
@@ -158,7 +157,6 @@ class _WithColumnar(SnapshotPlan):
     operation = OPERATION_REPLACE
 
     def write(self, producer: SnapshotProducer, new: NewSnapshot) -> SnapshotManifests | None:
-        """See SnapshotPlan."""
         current = producer.manifests(new.parent)
         listed = [
             producer.once(

@@ -31,6 +31,46 @@ def test_packages_only_export():
             assert isinstance(node, (ast.Expr, ast.ImportFrom, ast.Import, ast.Assign)), package
 
 
+def test_public_methods_say_what_they_do_unless_what_they_override_says_it():
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for path in (ROOT / "lakehouse").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+
+    def is_said(name: str, method: str) -> bool:
+        """A class of others may say anything."""
+        if name not in classes:
+            return True
+        return any(
+            methods(known).get(method) or any(is_said(base, method) for base in bases(known))
+            for known in classes[name]
+        )
+
+    def methods(known: ast.ClassDef) -> dict[str, str]:
+        functions = (node for node in known.body if isinstance(node, ast.FunctionDef))
+        said: dict[str, str] = {}
+        for function in functions:  # the setter of a property says nothing
+            said[function.name] = said.get(function.name) or ast.get_docstring(function) or ""
+        return said
+
+    def bases(known: ast.ClassDef) -> list[str]:
+        if known.name == "CatalogDecorator":  # stands for any class of the protocol
+            return ["Catalog"]
+        names = [base.value if isinstance(base, ast.Subscript) else base for base in known.bases]
+        return [ast.unparse(name).rpartition(".")[2] for name in names]
+
+    silent = [
+        f"{name}.{method}"
+        for name, same_name in classes.items()
+        for known in same_name
+        for method, said in methods(known).items()
+        if not (said or name.startswith("_") or method.startswith("_"))
+        and not any(is_said(base, method) for base in bases(known))
+    ]
+    assert silent == []
+
+
 def test_the_rooms_of_the_architecture_are_those_of_the_code():
     done = subprocess.run(
         [sys.executable, "docs/draw_architecture.py"], cwd=ROOT, capture_output=True, text=True
