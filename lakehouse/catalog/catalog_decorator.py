@@ -1,7 +1,5 @@
 """The catalog protocol passed on as it is: what shows a catalog differently begins here."""
 
-
-
 from __future__ import annotations
 
 import copy

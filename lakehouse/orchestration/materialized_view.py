@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
 
+from pyiceberg.expressions import AlwaysTrue
 from rich.console import RenderableType
 
 from lakehouse.errors import (
@@ -21,6 +22,7 @@ from lakehouse.errors import (
     InvalidViewError,
     LakehouseError,
     NoSuchTableError,
+    NotFoundError,
     TableAlreadyExistsError,
 )
 from lakehouse.incremental_queries import Refusal
@@ -40,7 +42,8 @@ from lakehouse.orchestration.assets.staleness import (
     refresh_state,
     snapshots_since,
 )
-from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
+from lakehouse.orchestration.lineage.trace import Lineage, Recomputed, read_snapshot
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, RUN_ID, Snapshot
 from lakehouse.spec.views.view_metadata import OF_VIEW, STORAGE_TABLE
 from lakehouse.table import Table
 from lakehouse.view import SPARK, View
@@ -228,6 +231,18 @@ class MaterializedView:
         return cls(lake, name)
 
     @classmethod
+    def of(cls, lake: Lakehouse, name: str) -> MaterializedView | None:
+        """That of a name; None where the catalog has none of it.
+
+        >>> from lakehouse.orchestration import MaterializedView
+        >>> MaterializedView.of(lake, "raw.events") is None
+        True
+        """
+        if "." not in name or not lake.view_exists(name):
+            return None
+        return cls(lake, name) if STORAGE_TABLE in lake.load_view(name).properties else None
+
+    @classmethod
     def all_of(cls, lake: Lakehouse) -> list[MaterializedView]:
         """Those of a catalog, each behind the ones whose rows it reads.
 
@@ -306,8 +321,75 @@ class MaterializedView:
         refreshed = None if newest is None or state is None else newest.timestamp_ms
         return Freshness(self.name, self.storage, not reason, reason, sources, refreshed)
 
+    def lineage(self) -> Lineage:
+        """From which snapshots its rows were computed, all at one moment.
+
+        >>> from lakehouse.orchestration import MaterializedView
+        >>> sql = "SELECT user_id, count(*) AS n FROM raw.events GROUP BY user_id"
+        >>> users = MaterializedView.create(lake, "marts.users", sql)
+        >>> _ = users.refresh()
+        >>> [source.table for source in users.lineage().inputs]
+        ['raw.events']
+
+        Raises:
+            NotFoundError: it has never been refreshed, or that snapshot is gone.
+        """
+        storage = self._storage()
+        metadata = None if storage is None else storage.metadata
+        line = () if metadata is None else metadata.ancestors(metadata.current_snapshot_id)
+        written = next((made for made in line if REFRESH_STATE in made.summary), None)
+        if written is None:
+            raise NotFoundError(f"{self.name} has no rows yet: it was never refreshed")
+        state = RefreshState.from_json(written.summary[REFRESH_STATE])
+        return Lineage(
+            asset_key=self.name.replace(".", "/"),
+            partition=None,
+            table=self.storage,
+            run_id=written.summary.get(RUN_ID, ""),
+            materialized_at=datetime.fromtimestamp(written.timestamp_ms / 1000, tz=UTC),
+            snapshot_id=written.snapshot_id,
+            operation=str(written.operation),
+            expired=False,
+            inputs=tuple(
+                read_snapshot(self._lake, source, snapshot_id)
+                for source, snapshot_id in sorted(state.inputs.items())
+            ),
+        )
+
+    def recompute(self, lineage: Lineage, session: Callable[[], SparkSession]) -> Recomputed:
+        """Its rows from the snapshots that were read for them; nothing is written.
+
+        >>> from lakehouse.orchestration import MaterializedView
+        >>> sql = "SELECT user_id, count(*) AS n FROM raw.events GROUP BY user_id"
+        >>> users = MaterializedView.create(lake, "marts.users", sql)
+        >>> _ = users.refresh()
+        >>> users.recompute(users.lineage(), lambda: None).rows.read_all().num_rows
+        2
+
+        Args:
+            lineage: of this view.
+            session: gives the session, of Spark alone.
+
+        Raises:
+            InvalidInputError: its SELECT is another one by now.
+        """
+        definition = self.definition()
+        if definition.staleness(self._lake).redefined:
+            raise InvalidInputError(
+                f"the SELECT of {self.name} is another one than that of its rows: refresh it first",
+                view=self.name,
+            )
+        inputs = {source.table: source.snapshot_id for source in lineage.inputs}
+        engine = open_engine(definition.engine, session)
+        rows = definition.computed(engine, definition.inputs_at(self._lake, inputs, None))
+        return Recomputed(rows, AlwaysTrue())
+
     def refresh(
-        self, *, full: bool = False, session: Callable[[], SparkSession] | None = None
+        self,
+        *,
+        full: bool = False,
+        session: Callable[[], SparkSession] | None = None,
+        run_id: str = "",
     ) -> Refresh:
         """Bring the rows up to date: one snapshot, which readers see whole or not at all.
 
@@ -323,6 +405,7 @@ class MaterializedView:
         Args:
             full: compute it again, whatever has changed.
             session: gives the session, of Spark alone.
+            run_id: of Dagster's run that refreshes it, for the snapshot's summary.
 
         Returns:
             What was done and why.
@@ -343,7 +426,9 @@ class MaterializedView:
         engine = open_engine(definition.engine, _session(session))
         work = Computation(definition, self._lake, engine, stale, None)
         delta = work.delta(full=full)
-        stamp = _Stamp(str(self._lake.environment.new_uuid()), definition.asset)
+        asset = self.name.replace(".", "/")
+        by_nobody = _Stamp(str(self._lake.environment.new_uuid()), asset)
+        stamp = RunStamp(run_id, asset) if run_id else by_nobody
         write = work.write(stamp, delta, lambda _: None)
 
         def unmoved(snapshot: Snapshot) -> tuple[()]:

@@ -32,8 +32,10 @@ from lakehouse.orchestration.lineage.trace import (
     Lineage,
     Recomputed,
     Replay,
+    parse_asset_key,
     read_lineage,
 )
+from lakehouse.orchestration.materialized_view import MaterializedView
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.spec.types.arrow_types import schema_to_arrow
@@ -64,7 +66,8 @@ def lineage(
 
     Args:
         lake: the catalog that the pipeline writes to.
-        asset: key, such as raw/flights.
+        asset: key, such as raw/flights, or the name of a materialized view of the catalog, whose
+            newest rows are meant, whether or not a run of Dagster refreshed it.
         partition: of the materialization; None: the latest of any.
         replay: compute it again with the checkout's definitions, and compare. Spark starts where
             the asset takes or gives its frames.
@@ -74,6 +77,16 @@ def lineage(
             needs is gone.
         InvalidInputError: it cannot be replayed.
     """
+    view = MaterializedView.of(lake, ".".join(parse_asset_key(asset).path))
+    if view is not None:  # it says itself what its rows were computed from
+        if partition is not None:
+            raise InvalidInputError(f"{view.name} is a materialized view: it has no partitions")
+        of_view = view.lineage()
+        if not replay:
+            return of_view
+        _check_there(of_view)
+        with spark_when_asked("lakehouse-replay") as session:
+            return _compared(of_view, view.recompute(of_view, session), lake, session)
     with open_instance() as instance:
         found = read_lineage(instance, lake, asset, partition)
     if not replay:
@@ -96,6 +109,16 @@ def replayed(
         NotFoundError: snapshots are gone, or the definitions have no such asset any more.
         InvalidInputError: it cannot be replayed, or its function failed.
     """
+    _check_there(found)
+    if found.table in checkout.pipeline.table_names():
+        again = checkout.pipeline.recompute(found, lake, session)
+    else:
+        again = _recompute(checkout.defs, found, lake, session)
+    return _compared(found, again, lake, session)
+
+
+def _check_there(found: Lineage) -> None:
+    """Raise NotFoundError where a snapshot that was read or written is gone."""
     gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + (
         [f"{found.table} at {found.snapshot_id}"] if found.expired else []
     )
@@ -103,10 +126,11 @@ def replayed(
         raise NotFoundError(
             f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again"
         )
-    if found.table in checkout.pipeline.table_names():
-        again = checkout.pipeline.recompute(found, lake, session)
-    else:
-        again = _recompute(checkout.defs, found, lake, session)
+
+
+def _compared(
+    found: Lineage, again: Recomputed, lake: Lakehouse, session: Callable[[], SparkSession]
+) -> Replay:
     table = lake.load_table(found.table)
     if engine_for(again.rows) is not None:
         return _compared_frames(found, again, table, session())

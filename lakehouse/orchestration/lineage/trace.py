@@ -45,7 +45,7 @@ class Lineage:
         asset_key: slash-separated.
         partition: of the materialization; None for assets without partitions.
         table: dotted name of the asset's table.
-        run_id: Dagster's run that materialized it.
+        run_id: Dagster's run that materialized it; empty: none did (a materialized view).
         materialized_at: when.
         snapshot_id: the snapshot that it wrote.
         operation: append, overwrite, ...
@@ -73,9 +73,8 @@ class Lineage:
             f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, "
             f"{self.operation}"
         )
-        yield (
-            f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
-        )
+        by_run = f" by run {self.run_id}" if self.run_id else ""
+        yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC{by_run}, from"
         for source in self.inputs:
             at = "empty" if source.snapshot_id is None else f"at snapshot {source.snapshot_id}"
             when = (
@@ -227,7 +226,7 @@ def read_lineage(
         materialized_at=datetime.fromtimestamp(record.timestamp, tz=UTC),
         snapshot_id=snapshot_id,
         operation=str(metadata[OPERATION].value),
-        expired=_snapshot(lake, table, snapshot_id).expired,
+        expired=read_snapshot(lake, table, snapshot_id).expired,
         inputs=_inputs(lake, metadata),
         undone=_undone(instance, lake, record.run_id, table, snapshot_id),
     )
@@ -254,12 +253,13 @@ def _inputs(lake: Lakehouse, metadata: Mapping[str, dg.MetadataValue]) -> tuple[
     if not isinstance(read, Mapping):
         return ()
     return tuple(
-        _snapshot(lake, str(table), None if read[table] is None else int(str(read[table])))
+        read_snapshot(lake, str(table), None if read[table] is None else int(str(read[table])))
         for table in sorted(read)
     )
 
 
-def _snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> InputSnapshot:
+def read_snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> InputSnapshot:
+    """A snapshot that was read, as far as it is still there."""
     if snapshot_id is None:
         return InputSnapshot(table, None)
     found = (

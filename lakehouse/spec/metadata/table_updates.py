@@ -3,8 +3,6 @@
 Each class carries the fields of the REST requirement or action that it is named after.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
