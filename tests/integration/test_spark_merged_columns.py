@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql.functions import col, lit
@@ -185,3 +187,22 @@ def test_any_merge_does_what_it_does_elsewhere(spark, lake, session, clauses, mo
     expected = sorted((tuple(one) for one in spark.table("lake.raw.narrow").collect()), key=repr)
     assert rows(spark) == expected
     assert columns(lake.load_table("raw.wide")) == ["id", "day", "name"]
+
+
+@pytest.mark.parametrize("by", ["weird.name", "inside.n"])
+def test_rows_come_in_the_order_of_the_table(lake, spark, session, by, written):
+    """As pyarrow finds them in the file: by a column with a dot in its name, by one in a struct."""
+    inside = pa.struct([("n", pa.int32())])
+    schema = pa.schema([("id", pa.int32()), ("weird.name", pa.int32()), ("inside", inside)])
+    quoted = "`weird.name`" if by == "weird.name" else by
+    table = lake.create_table("raw.wide", schema, sort_by=[quoted], properties=ACCEPTS)
+    frame = spark.sql(
+        "SELECT int(id) AS id, int(id * 7 % 50) AS `weird.name`, "
+        "named_struct('n', int(id * 11 % 50)) AS inside, 'x' AS added FROM range(50)"
+    )
+    written(frame.coalesce(1)).append()
+    (file,) = table.refresh().scan().plan().files
+    found = pq.read_table(file.file_path.removeprefix("file://"))
+    assert "added" in found.column_names
+    values = found[by] if by == "weird.name" else pc.struct_field(found["inside"], "n")
+    assert values.to_pylist() == sorted(values.to_pylist())

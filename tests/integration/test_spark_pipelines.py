@@ -115,6 +115,39 @@ print(json.dumps([row.asDict() for row in spark.sql(sys.argv[2]).collect()]))
 """
 
 
+STREAM = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).create()
+rows = spark.readStream.schema("id long, name string").json(sys.argv[2])
+writer = rows.writeStream.option("checkpointLocation", sys.argv[3]).trigger(availableNow=True)
+query = writer.toTable("lake.raw.streamed")
+query.awaitTermination()
+print(spark.read.table("lake.raw.streamed").count())
+"""
+
+
+def test_a_stream_over_connect_is_in_the_table_once(served, tmp_path):
+    """`writeStream` of a client without a JVM: files that land between runs, and none twice."""
+    folder, url = served
+    lake = lh.load_catalog(f"file://{folder}/warehouse")
+    schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+    lake.create_table("raw.streamed", schema, partition_by=["bucket(2, id)"])
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    command = [sys.executable, "-c", STREAM, url, str(landing), str(tmp_path / "checkpoint")]
+    for run, landed in enumerate(([1, 2, 3], [4], [])):
+        if landed:
+            lines = (json.dumps({"id": number, "name": f"n{number}"}) for number in landed)
+            (landing / f"{run}.json").write_text("\n".join(lines))
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert int(done.stdout) == (3, 4, 4)[run]
+    table = lake.load_table("raw.streamed")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert [snapshot.operation for snapshot in table.metadata.snapshots] == ["append", "append"]
+
+
 def client(url, statement):
     """Rows of a statement, in a process of its own: a remote session makes PySpark a client."""
     command = [sys.executable, "-c", CLIENT, url, statement]

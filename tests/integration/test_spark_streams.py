@@ -12,6 +12,7 @@ from collections import Counter
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.functions import count, udf
@@ -115,6 +116,25 @@ def test_batches_are_appends_to_hidden_partitions_by_name(spark, lake, source):
     # rows of a partition come to one task
     files = table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).plan().files
     assert len(files) == len({one.partition_key for one in files})
+
+
+def test_batches_are_written_in_the_order_of_the_table(spark, lake, source):
+    """One file a partition and batch, its rows sorted: as pyarrow finds them in the files."""
+    spark.sql(
+        f"CREATE TABLE {NAME} (id BIGINT, day DATE) PARTITIONED BY (months(day)) "
+        "TBLPROPERTIES ('write.distribution-mode' = 'hash', 'lakehouse.write.join-files' = '0')"
+    )
+    spark.sql("CALL lake.system.write_ordered_by('raw.landed', 'id DESC')")
+    days = ("2026-01-05", "2026-02-07")
+    for batch in range(2):
+        source.lands(*((number % 7 * 10 + batch, days[number % 2]) for number in range(40)))
+    source.runs()
+    files = lake.load_table("raw.landed").scan().plan().files
+    assert len(files) == 4
+    for file in files:
+        ids = pq.read_table(file.file_path.removeprefix("file://"))["id"].to_pylist()
+        assert ids == sorted(ids, reverse=True)
+        assert len(ids) == 20
 
 
 def test_a_batch_that_comes_again_after_its_snapshot_expired_is_not_written(lake, source):
@@ -283,8 +303,9 @@ def test_a_merge_in_foreach_batch_is_done_once_by_its_name(lake, source):
 
 def test_files_of_a_batch_that_failed_go(spark, lake, source, tmp_path):
     """Those of the task that fails, and of one whose files the driver has been told."""
-    lake.create_table("raw.landed", SCHEMA, partition_by=["id"])
-    source.lands(*((one, "2026-01-01") for one in range(4)))
+    as_they_come = {"write.distribution-mode": "none"}
+    lake.create_table("raw.landed", SCHEMA, partition_by=["id"], properties=as_they_come)
+    source.lands(*((number, "2026-01-01") for number in range(4)))
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 

@@ -12,7 +12,7 @@ from pyspark.sql import types as sp
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.session_settings import MERGE_SCHEMA
-from lakehouse.spark.spark_types import shown_schema, to_iceberg_schema
+from lakehouse.spark.spark_types import quoted, shown_schema, to_iceberg_schema
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.table.table import Table
@@ -64,9 +64,19 @@ class GivenColumns:
         return {**order, "wanted": wanted.json()}
 
     def _has(self, column: str, wanted: sp.StructType) -> bool:
-        name = column.partition(".")[0]
-        types = {field.name: field.dataType for field in self.given.fields}
-        return name in types and types[name] == wanted[name].dataType
+        """Whether a quoted column path is given, of the type that the table has."""
+        return (given := _leaf(self.given, column)) is not None and given == _leaf(wanted, column)
+
+
+def _leaf(fields: sp.DataType, column: str) -> sp.DataType | None:
+    """The type of a quoted path through structs."""
+    for field in fields.fields if isinstance(fields, sp.StructType) else ():
+        name = quoted(field.name)
+        if column == name:
+            return field.dataType
+        if column.startswith(f"{name}."):
+            return _leaf(field.dataType, column.removeprefix(f"{name}."))
+    return None
 
 
 def given_columns(
