@@ -22,7 +22,7 @@ from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
-from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import (
@@ -211,8 +211,7 @@ class LoadedTable:
             InvalidLocationError: its metadata says to write outside the warehouse.
         """
         metadata = (version or self._version).metadata
-        refuse_v1(metadata)
-        refuse_encrypted(metadata.location, metadata.properties, metadata.current_snapshot())
+        refuse_unwritable(metadata, metadata.current_snapshot())
         check_table(self.catalog, metadata)
         return WriteRequest(
             schema=metadata.schema(),

@@ -53,7 +53,7 @@ from lakehouse.spec.manifests.manifest_list import (
     write_manifest_list,
 )
 from lakehouse.spec.metadata.snapshot import CARRIED, OPERATION_REPLACE, Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 
@@ -330,8 +330,7 @@ class SnapshotProducer:
                 encrypted one.
         """
         metadata, parent, snapshot_id = new.metadata, new.parent, new.snapshot_id
-        refuse_v1(metadata)
-        refuse_encrypted(metadata.location, metadata.properties, parent)
+        refuse_unwritable(metadata, parent)
         parent_id = None if parent is None else parent.snapshot_id
         manifests = [
             manifest

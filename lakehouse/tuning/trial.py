@@ -38,7 +38,7 @@ from lakehouse.data.writing.parquet_writer import (
     encodings_of,
     plain_columns,
 )
-from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.errors import InvalidInputError, LakehouseError, UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import TRUE, Bound, columns
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.transforms.partition_transforms import transform_array
@@ -49,7 +49,7 @@ from lakehouse.scan.reports.listeners import silenced
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
 from lakehouse.spec.schema.iceberg_types import fields_of, find_path
@@ -838,6 +838,10 @@ def tune(
             trial_ms=(time.process_time() - start) * 1000,
         )
 
+    try:
+        refuse_unwritable(metadata, table.current_snapshot())
+    except UnsupportedFeatureError as error:
+        return trial(Verdict(adopt=False, why=error.message, benefit=0.0, cost=0.0))
     costs = [cost_today(table, query, where) for query, where in bound_queries]
     if not sample.strata and rows >= _LEAST_ROWS and live <= _WHOLE_BYTES:
         untried = _as_it_is(metadata, live, len(tasks), costs)

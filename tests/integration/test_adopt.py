@@ -108,6 +108,22 @@ def test_what_would_be_done_is_done_and_no_row_or_younger_file_goes(server, thei
     assert "compact" not in told["raw.events"]["plans"]
 
 
+def test_a_dry_run_promises_nothing_that_a_v1_table_refuses(server, theirs):
+    few = {"format-version": "1", "lakehouse.maintenance.max-manifests": "1"}
+    table = written(theirs, "raw.one", 12, **few)
+    for options in ((), ("--trial",), ("--apply",)):
+        code, told = adopt(server, *options)
+        assert (code, table.refresh().format_version) == (1, 1)
+        errors = told["raw.one"]["errors"]
+        assert set(errors) == {"compact", "rewrite-manifests"}, errors
+        assert all("has format version 1" in error for error in errors.values())
+        assert set(told["raw.one"]["plans"]) == ({"tune"} if options == ("--trial",) else set())
+        if options == ("--trial",):
+            tune = told["raw.one"]["plans"]["tune"]
+            assert (tune["adopt"], "has format version 1" in tune["why"]) == (False, True)
+    assert len(table.inspect.files()) == 12
+
+
 def test_what_is_wrong_with_a_table_stops_no_other(server, theirs):
     damaged = written(theirs, "raw.damaged", 9)
     kept = written(theirs, "raw.kept", 9, **{"gc.enabled": "false"})

@@ -164,9 +164,7 @@ def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
     adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
     for part in range(meanwhile):
         table.append(keys(FILES + part))
-    state = orjson.loads(table.properties[adoption.STATE])
-    state["bytes"] = 1  # it was promised too much
-    table.set_properties({adoption.STATE: orjson.dumps(state).decode()})
+    disappoint(table)
     done = adoption.step(table)
     assert (done.action, done.why) == ("undone", "the real table gains nothing")
     assert adoption.STATE not in table.refresh().properties
@@ -177,6 +175,12 @@ def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
     assert rows(table) == sorted([*before, *more], key=repr)
     assert rows(table, QUERIES[0]) == [row for row in rows(table) if row["key"] == 7]
     assert rows(table, snapshot_id=head) == before
+
+
+def disappoint(table):
+    """As if more had been promised than any layout holds."""
+    state = {**orjson.loads(table.properties[adoption.STATE]), "bytes": 1}
+    table.set_properties({adoption.STATE: orjson.dumps(state).decode()})
 
 
 def test_whole_files_refuse_what_a_sample_proposed_in_vain(lake):
@@ -248,10 +252,18 @@ def measure(self, layout):
         os.kill(os.getpid(), signal.SIGKILL)
     return whole(self, layout)
 
-if within != "adoption":
-    kind.measure = measure
-else:
+def copied(table, files, whole=adoption._copied):
+    for file in whole(table, files):
+        if next(calls, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield file
+
+if within == "undo":
+    adoption._copied = copied
+elif within == "adoption":
     adoption.step = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+else:
+    kind.measure = measure
 app()
 """
 
@@ -270,6 +282,28 @@ def test_a_killed_trial_leaves_nothing_and_a_killed_adoption_goes_on(lake, tmp_p
     again = CliRunner().invoke(app, words)
     assert (again.exit_code, orjson.loads(again.stdout)["action"]) == (0, "kept"), again.stderr
     assert rows(table.refresh()) == before
+
+
+@pytest.mark.slow
+def test_files_that_a_killed_undo_copied_back_are_orphans_and_no_row_is_lost(lake, tmp_path):
+    table = lake.load_table("a.keys")
+    before, was = rows(table), layout_of(table.metadata)
+    adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
+    disappoint(table)
+    words = ["tune", "a.keys", "--apply", "--catalog", str(tmp_path / "warehouse"), "--json"]
+    done = subprocess.run([sys.executable, "-c", KILLED, "undo", *words], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    table.refresh()
+    assert (rows(table), adoption.is_adopting(table)) == (before, True)
+    live, on_disk = paths(table), len(list(tmp_path.rglob("*.parquet")))
+    young = lh.OrphanOptions(older_than_ms=2**62, force=True, trash=False)
+    assert table.remove_orphan_files(young).deleted_files == 4
+    assert (paths(table), len(list(tmp_path.rglob("*.parquet")))) == (live, on_disk - 4)
+    again = CliRunner().invoke(app, words)
+    assert (again.exit_code, orjson.loads(again.stdout)["action"]) == (0, "undone"), again.stderr
+    table.refresh()
+    assert (rows(table), layout_of(table.metadata), len(paths(table))) == (before, was, FILES)
+    assert table.remove_orphan_files(young).deleted_files == 0
 
 
 def test_the_workload_is_what_scan_reports_recorded(lake):

@@ -47,7 +47,6 @@ from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, no_p
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.spec.metadata.table_metadata import refuse_encrypted, refuse_v1
 from lakehouse.spec.metadata.table_updates import AddPartitionSpec, AssertCurrentSchemaId
 from lakehouse.spec.schema.iceberg_types import with_lineage
 from lakehouse.spec.table_properties import TableProperties
@@ -122,17 +121,11 @@ def execute_compaction(
         StorageError, NoSuchFileError, CorruptMetadataError: reading or writing failed; new files of
             the batch were removed.
         InvalidLocationError: the table's metadata says to write outside the warehouse.
-        UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
     """
     environment = environment or Environment.system()
     progress = progress or no_progress
     metadata = plan.version.metadata
     check_table(catalog, metadata)
-    if plan.groups:
-        ref = metadata.refs.get(plan.options.branch)
-        head = None if ref is None else metadata.snapshot_or_none(ref.snapshot_id)
-        refuse_v1(metadata)
-        refuse_encrypted(metadata.location, metadata.properties, head)
     rewriter = _Rewriter(
         catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers), summary
     )

@@ -37,7 +37,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order, partition_path
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
@@ -176,6 +176,7 @@ def plan_compaction(
             property of the policy is unusable.
         InvalidPartitionSpecError, InvalidInputError: rows cannot be sorted or z-ordered like this.
         NoSuchRefError: no such branch.
+        UnsupportedFeatureError: files of a v1 table, or encrypted ones, would be rewritten.
     """
     now_ms = (environment or Environment.system()).now_ms()
     version = catalog.load(identifier)
@@ -212,6 +213,8 @@ def plan_compaction(
             metadata, now_ms, options.skip_newer_than_ms
         ),
     )
+    if groups and snapshot_id is not None:
+        refuse_unwritable(metadata, metadata.snapshot_or_none(snapshot_id))
     uses = delete_uses(tasks)
     dangling: tuple[DataFile, ...] = ()
     if snapshot_id is not None and options.where is None and options.files is None:

@@ -17,6 +17,7 @@ from lakehouse.manifests.manifest_reader import load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import refuse_unwritable
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.transaction import Transaction
 
@@ -155,6 +156,7 @@ def plan_manifest_rewrite(
 
     Raises:
         InvalidPropertyError: `commit.manifest.target-size-bytes` is not a positive integer.
+        UnsupportedFeatureError: manifests of a v1 table, or encrypted ones, would be rewritten.
     """
     options = options or ManifestRewriteOptions()
     version = catalog.load(identifier)
@@ -165,6 +167,9 @@ def plan_manifest_rewrite(
     group_of = Grouping(metadata).group
     expected = _expected(manifests, group_of, target)
     overlap = manifest_overlap(manifests, group_of)
+    reasons = _reasons(manifests, expected, overlap, target, force=options.force)
+    if reasons:
+        refuse_unwritable(metadata, metadata.current_snapshot())
     return ManifestRewritePlan(
         identifier=identifier,
         version=version,
@@ -172,7 +177,7 @@ def plan_manifest_rewrite(
         manifests=tuple(manifests),
         expected_manifests=expected,
         overlap=overlap,
-        reasons=_reasons(manifests, expected, overlap, target, force=options.force),
+        reasons=reasons,
     )
 
 

@@ -380,6 +380,12 @@ def refuse_v1(metadata: TableMetadata) -> None:
         )
 
 
+def refuse_unwritable(metadata: TableMetadata, head: Snapshot | None) -> None:
+    """Raise UnsupportedFeatureError where no files can be written: v1, or encrypted by its head."""
+    refuse_v1(metadata)
+    refuse_encrypted(metadata.location, metadata.properties, head)
+
+
 def refuse_encrypted(
     location: str, properties: Mapping[str, str], head: Snapshot | None = None
 ) -> None:
