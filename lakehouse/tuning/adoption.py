@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -25,24 +25,27 @@ from lakehouse.errors import (
 )
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.expressions.bound_filter import Bound
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.compaction.compaction import CompactionResult, execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
+from lakehouse.manifests.manifest_writer import has_live
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.scan.reports.listeners import silenced
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile
-from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
-from lakehouse.tuning.layouts import Layout, Measured, Query, QueryCost, loss, slower
+from lakehouse.tuning.layouts import Layout, Measured, Prices, Query, QueryCost, loss, slower
 from lakehouse.tuning.pilot import confirm
 from lakehouse.tuning.trial import (
+    Live,
     Trial,
     layout_of,
     measure_today,
@@ -50,7 +53,7 @@ from lakehouse.tuning.trial import (
     slower_by_clock,
 )
 
-_UNNUMBERED = 2
+_UNNUMBERED, _DAY_S = 2, 24 * 3600
 _COSTS = tuple(field.name for field in fields(QueryCost))
 STATE = "lakehouse.tuning.state"
 HISTORY, SCANS = "lakehouse.tuning", "ops.scans"
@@ -251,22 +254,33 @@ def undo(table: Table, why: str = "asked for", old: Sequence[DataFile] = ()) -> 
 
 def waiting(table: Table) -> frozenset[str]:
     """Paths of the live data files that were written before the layout was adopted."""
-    snapshot = table.current_snapshot()
-    if snapshot is None:
-        return frozenset()
     boundary = _state(table)["sequence_number"]
-    listed = [
+    return _live(table, _data_manifests(table), lambda numbers: pc.less_equal(numbers, boundary))
+
+
+def _data_manifests(table: Table) -> list[ManifestFile]:
+    snapshot = table.current_snapshot()
+    listed = [] if snapshot is None else load_manifests(table.storage, snapshot)
+    return [
         manifest
-        for manifest in load_manifests(table.storage, snapshot)
-        if manifest.content == CONTENT_DATA_MANIFEST
+        for manifest in listed
+        if manifest.content == CONTENT_DATA_MANIFEST and has_live(manifest)
     ]
+
+
+def _live(
+    table: Table,
+    manifests: Sequence[ManifestFile],
+    wanted: Callable[[pa.ChunkedArray], pa.ChunkedArray],
+) -> frozenset[str]:
+    """Paths of live data files, by the sequence numbers of the snapshots that added them."""
     reader = ManifestReader.of(table.storage, table.metadata)
     paths: set[str] = set()
-    for entries in reader.entries_of_all(listed):
+    for entries in reader.entries_of_all(manifests):
         rows = entries.table
-        old = pc.less_equal(rows["file_sequence_number"], boundary)
         live = pc.not_equal(rows["status"], STATUS_DELETED)
-        paths.update(rows.filter(pc.and_(old, live))["file_path"].to_pylist())
+        asked = pc.and_(live, wanted(rows["file_sequence_number"]))
+        paths.update(rows.filter(asked)["file_path"].to_pylist())
     return frozenset(paths)
 
 
@@ -308,15 +322,32 @@ def record(lake: Lakehouse, report: Trial | Adoption, snapshot_id: int | None) -
         lake.load_table(HISTORY).append(pa.Table.from_pylist([row], schema=HISTORY_SCHEMA))
 
 
-def steps_since(lake: Lakehouse, table: str, since_ms: int) -> int:
-    """How many rows `lakehouse.tuning` has of a table since then."""
+def is_due(lake: Lakehouse, table: Table, *, adopts: bool) -> bool:
+    """Whether a trial or a step is due that nobody asks for: one a day, by `lakehouse.tuning`.
+
+    What was judged on the real table was weighed by what it saves within a horizon. So one that
+    adopts comes again after it, or when the table is twice as large: rewriting stays in proportion.
+    """
     if not lake.table_exists(HISTORY):
-        return 0
-    since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
-    quoted = table.replace("'", "''")
+        return True
+    now_ms = lake.environment.now_ms()
+    quoted = table.name.replace("'", "''")
+    since = dt.datetime.fromtimestamp(now_ms / 1000 - Prices().days * _DAY_S, dt.UTC)
     where = f"\"table\" = '{quoted}' and at > '{since.isoformat()}'"
     with silenced():
-        return lake.load_table(HISTORY).scan(where=where).count()
+        rows = lake.load_table(HISTORY).scan(where=where).to_arrow().sort_by("at").to_pylist()
+    if rows and rows[-1]["at"].timestamp() > now_ms / 1000 - _DAY_S:
+        return False
+    judged = [row for row in rows if row["action"] in ("kept", "undone")]
+    if not adopts or not judged or is_adopting(table):
+        return True
+    before, after = judged[-1]["bytes_before"], judged[-1]["bytes_after"]
+    return before is not None and _size(table) >= 2 * max(before, after)
+
+
+def _size(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else int(snapshot.summary.get("total-files-size", 0))
 
 
 def last_steps(lake: Lakehouse) -> dict[str, dict[str, Any]]:
@@ -343,8 +374,8 @@ def _judged(
     schema = table.metadata.schema()
     bound_queries = [query_of(where, schema, runs, of) for where, of, runs, _ in state["queries"]]
     queries = tuple(query for query, _ in bound_queries)
-    rows, live, costs = measure_today(table, bound_queries)
-    # rows that came meanwhile are no fault of the layout
+    rows, live, costs = _rewritten_today(table, state["sequence_number"], bound_queries)
+    # nor are rows that came meanwhile and that compaction mixed with rewritten ones
     grown = state["rows"] / max(1, rows)
     before = Measured(
         layout=_layout(state["before"] | {"properties": {}}),
@@ -392,6 +423,24 @@ def _judged(
         before=before,
         after=after,
     )
+
+
+def _rewritten_today(
+    table: Table, boundary: int, workload: Sequence[tuple[Query, Bound]]
+) -> tuple[int, Live, list[QueryCost]]:
+    """The real table without what others added since: their small files are no layout's fault."""
+    others = [
+        snapshot
+        for snapshot in table.metadata.snapshots
+        if snapshot.sequence_number > boundary and snapshot.operation != OPERATION_REPLACE
+    ]
+    numbers = pa.array([snapshot.sequence_number for snapshot in others], pa.int64())
+    ids = {snapshot.snapshot_id for snapshot in others}
+    listed = _data_manifests(table)
+    added = _live(table, listed, lambda found: pc.is_in(found, value_set=numbers))
+    most = max(1, sum(manifest.added_snapshot_id not in ids for manifest in listed))
+    rows, live, costs = measure_today(table, workload, added)
+    return rows, live, [replace(cost, manifests=min(cost.manifests, most)) for cost in costs]
 
 
 def _files_before(table: Table, state: Mapping[str, Any]) -> list[DataFile] | None:

@@ -63,7 +63,9 @@ def confirm(table: Table, trial: Trial) -> Trial:
     verdict = confirmed(chosen, pilot.now, trial.workload, trial.verdict)
     grown = trial.live_bytes / max(1.0, pilot.now.bytes)
     proposed = replace(chosen, bytes=chosen.bytes * grown, files=math.ceil(chosen.files * grown))
-    return replace(trial, proposed=proposed, verdict=verdict, trial_ms=spent)
+    # rows cost what they do in whole files, today and as proposed
+    today = replace(trial.today, row_ns=pilot.now.row_ns, write_ns=pilot.now.write_ns)
+    return replace(trial, today=today, proposed=proposed, verdict=verdict, trial_ms=spent)
 
 
 def _orders(trial: Trial, pilot: Pilot) -> list[tuple[str, ...]]:

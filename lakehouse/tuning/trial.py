@@ -908,13 +908,20 @@ class Live:
 
 
 def measure_today(
-    table: Table, workload: Sequence[tuple[Query, Bound]]
+    table: Table, workload: Sequence[tuple[Query, Bound]], without: Collection[str]
 ) -> tuple[int, Live, list[QueryCost]]:
-    """Rows and files of the real table, and what the queries read of it, by footers alone."""
+    """Rows and files of the real table, and what the queries read of it, by footers alone.
+
+    Args:
+        table: as it is.
+        workload: queries with their filters.
+        without: paths of files that do not count.
+    """
     with silenced():
-        files = table.scan().plan().files
+        files = [file for file in table.scan().plan().files if file.file_path not in without]
     live = Live(sum(file.file_size_in_bytes for file in files), len(files))
-    costs = [cost_today(table, query, where) for query, where in workload]
+    paths = frozenset(file.file_path for file in files)
+    costs = [cost_today(table, query, where, paths) for query, where in workload]
     return sum(file.record_count for file in files), live, costs
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import lakehouse as lh
 from lakehouse.cli import app
+from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.tuning import adoption
 from lakehouse.tuning.layouts import Layout, Measured, Prices, Query, QueryCost, judge
@@ -175,6 +176,22 @@ def test_what_does_not_help_on_the_real_table_is_undone(lake, meanwhile):
     assert rows(table) == sorted([*before, *more], key=repr)
     assert rows(table, QUERIES[0]) == [row for row in rows(table) if row["key"] == 7]
     assert rows(table, snapshot_id=head) == before
+
+
+@pytest.mark.slow
+def test_small_files_that_others_add_meanwhile_are_no_fault_of_a_layout(lake):
+    """Of a table that was compacted before, so that they are most of its files."""
+    table = lake.load_table("a.keys")
+    table.compact(lh.CompactionOptions(min_input_files=2))
+    before = rows(table)
+    adoption.adopt(table, tune(table, check_queries(QUERIES[:1], table.schema())))
+    more = keys(FILES)
+    for start in range(20):
+        table.append(more.slice(start, 1))
+    done = adoption.step(table)
+    assert done.action == "kept", done.why
+    assert (done.after.files, done.after.bytes < done.before.bytes) == (1, True)
+    assert rows(table) == sorted([*before, *more.slice(0, 20).to_pylist()], key=repr)
 
 
 def disappoint(table):
@@ -353,6 +370,40 @@ def test_a_change_has_to_pay_and_to_slow_no_query_down(proposed, rows, why):
     )
     assert why in verdict.why
     assert verdict.adopt == (why == "saves")
+
+
+@pytest.mark.parametrize("action", ["kept", "undone"])
+def test_what_was_judged_is_left_alone_until_the_table_has_doubled_or_a_month_is_over(
+    tmp_path, action
+):
+    day, now = 24 * 3600 * 1000, [10**12]
+    environment = replace(Environment.system(), now_ms=lambda: now[0])
+    lake = lh.load_catalog(str(tmp_path), environment=environment)
+    table = lake.create_table("a.keys", keys(0).schema)
+    table.append(keys(0))
+    size = sum(file.file_size_in_bytes for file in table.scan().plan().files)
+
+    def due():
+        return [adoption.is_due(lake, table, adopts=adopts) for adopts in (False, True)]
+
+    assert due() == [True, True]
+    before, after = measured(size, 1), measured(0.8 * size, 1)
+    judged = adoption.Adoption(
+        identifier=table.identifier, action=action, why="", layout=Layout(),
+        workload=(Query(where="true"),), before=before, after=after,
+    )  # fmt: skip
+    adoption.record(lake, judged, None)
+    assert due() == [False, False]
+    now[0] += day
+    assert due() == [True, False]
+    now[0] += 28 * day
+    assert due() == [True, False]
+    now[0] += day
+    assert due() == [True, True]
+    now[0] -= 28 * day
+    table.append(keys(1))
+    table.append(keys(2))
+    assert due() == [True, True]
 
 
 def oddities():

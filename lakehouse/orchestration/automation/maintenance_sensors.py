@@ -120,12 +120,12 @@ def expiry_due(table: Table) -> list[Action]:
 
 
 def tuning_due(table: Table) -> list[Action]:
-    """The trial, or the next step of an adoption, that the policy asks for; one a day."""
+    """The trial, or the next step of an adoption, that the policy asks for."""
     asked, now_ms = policy(table), table.environment.now_ms()
     if asked.tune == "off" or not asked.enabled:
         return []
     lake = Lakehouse(table.catalog, table.environment)
-    if adoption.steps_since(lake, table.name, now_ms - _DAY_MS):
+    if not adoption.is_due(lake, table, adopts=asked.tune == "auto"):
         return []
     reason = "old files wait for their layout" if adoption.is_adopting(table) else "daily trial"
     action = Action(
