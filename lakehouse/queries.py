@@ -1,4 +1,8 @@
-"""SQL over tables without a JVM: DataFusion executes, our planner and reader serve it rows.
+"""SQL over tables without a JVM: DataFusion executes, our planner says which files it reads.
+
+DataFusion gets the paths of files that any reader of Parquet reads alike, on disks of this machine;
+our reader serves it the rows of all others. Where the paths lead to an error, the query is run once
+more over our reader alone, whose errors name what is wrong.
 
 Table names are replaced in the text of the query, so that DataFusion sees the query as it was
 written; a view's name is replaced by its SELECT, translated where it has none for DataFusion. A
@@ -9,15 +13,15 @@ DataFusion filters rows in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 import sqlglot
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, FloatType, NestedField
@@ -31,14 +35,16 @@ from lakehouse.errors import (
     NoSuchTableError,
 )
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
-from lakehouse.expressions.filter_binding import Names, Where, to_bound
+from lakehouse.expressions.filter_binding import Names, to_bound
 from lakehouse.expressions.sql.dialects import for_datafusion
 from lakehouse.expressions.sql.sql_terms import read_parsed
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import dotted
-from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table
+from lakehouse.table.engine_scans import HandedOver, handed_over
+from lakehouse.table.scan import TableScan
+from lakehouse.table.scan_dataset import ScanDataset
 from lakehouse.table.times import moment_ms
 from lakehouse.view import CATALOG_NAME, View
 
@@ -95,6 +101,8 @@ class _Reading:
         context: executes it.
         failures: errors of reading, which the engine passes on as text alone.
         numbers: of its sources.
+        links: a folder of its own, for links to the files that the engine reads itself; None: it
+            reads none.
         place: what names mean.
         views: that are being resolved, the outermost first.
     """
@@ -102,6 +110,7 @@ class _Reading:
     context: Any
     failures: list[Exception]
     numbers: Iterator[int]
+    links: Path | None = None
     place: _Place = _Place()
     views: tuple[str, ...] = ()
 
@@ -130,6 +139,19 @@ class QueryEngine:
             NoSuchSnapshotError, NoSuchRefError: a version that does not exist.
             StorageError, NoSuchFileError, CorruptMetadataError: a file could not be read.
         """
+        with tempfile.TemporaryDirectory(prefix="lakehouse-sql-") as folder:
+            links = Path(folder)
+            try:
+                found = self._run(query, links)
+                # a listing leaves out links whose files are gone
+                if all(link.exists() for link in links.glob("*/*")):
+                    return found
+            except Exception:  # the same query over our reader says what is wrong, and with what
+                if not any(links.iterdir()):
+                    raise
+        return self._run(query, None)
+
+    def _run(self, query: str, links: Path | None) -> pa.Table:
         # its import takes as long as the rest of this library; who defines tables runs no query
         import datafusion  # noqa: PLC0415
 
@@ -139,7 +161,7 @@ class QueryEngine:
         }
         context = datafusion.SessionContext(datafusion.SessionConfig(settings))
         failures: list[Exception] = []
-        text = self._resolved(query, _Reading(context, failures, count()))
+        text = self._resolved(query, _Reading(context, failures, count(), links))
         options = (
             datafusion.SQLOptions()
             .with_allow_ddl(False)
@@ -226,8 +248,7 @@ class QueryEngine:
                 name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))]
             )
             return
-        scanned = scanned_for(node, table, snapshot_id, reading.failures)
-        reading.context.register_dataset(name, scanned)
+        _register_scan(reading, name, _scan_for(node, table, snapshot_id))
 
     def _known(self, parts: Sequence[str]) -> str:
         """Names that may have been meant, or else some that there are."""
@@ -263,88 +284,41 @@ class QueryEngine:
 
 def scanned_for(
     node: exp.Table, table: Table, snapshot_id: int | None, failures: list[Exception]
-) -> ScannedTable:
+) -> ScanDataset:
     """A table for a query in which it is `node`; the query's conditions on it prune files."""
+    return ScanDataset(_scan_for(node, table, snapshot_id), failures)
+
+
+def _scan_for(node: exp.Table, table: Table, snapshot_id: int | None) -> TableScan:
     where = _pushdown(node, table.metadata.schema_at(snapshot_id))
-    return ScannedTable(table, snapshot_id, where, failures)
+    return table.scan(where, snapshot_id=snapshot_id)
 
 
-class ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
-    """A table as engines want to see it: columns and a filter in, batches out.
-
-    Args:
-        table: the version to read.
-        snapshot_id: of it; None: the current one.
-        where: the rows that there are.
-        failures: where errors of reading are kept; engines pass on their text alone.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        snapshot_id: int | None,
-        where: Where,
-        failures: list[Exception],
-    ) -> None:
-        self._failures = failures
-        self._table = table
-        self._snapshot_id = snapshot_id
-        self._schema = schema_to_arrow(table.metadata.schema_at(snapshot_id))
-        self._where = where
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns and types."""
-        return self._schema
-
-    # The name is pyarrow's.
-    def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002
-        """The whole table as one part."""
-        yield _Fragment(self)
-
-    def scanner(
-        self,
-        columns: list[str] | None = None,
-        filter: Any = None,  # noqa: A002 - pyarrow's name
-        **_: Any,
-    ) -> pads.Scanner:
-        """Rows of the planned files.
-
-        `filter` may name columns that are not asked for: they are read as well.
-        """
-        names = self._schema.names
-        asked = names if columns is None else columns
-        filtered = (
-            []
-            if filter is None
-            else [name for name in names if name in str(filter) and name not in asked]
-        )
-        scan = self._table.scan(
-            self._where, [*asked, *filtered] or names[:1], snapshot_id=self._snapshot_id
-        )
-        # planning may use DataFusion, whose runtime refuses to be entered again from a thread that
-        # it called us on
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan") as elsewhere:
-            elsewhere.submit(scan.plan).result()
-        reader = scan.to_batches()
-        watched = pa.RecordBatchReader.from_batches(reader.schema, self._watched(reader))
-        return pads.Scanner.from_batches(watched, columns=asked, filter=filter)
-
-    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keep an error for the caller: DataFusion passes on its text alone, with a traceback."""
-        try:
-            yield from batches
-        except Exception as error:
-            self._failures.append(error)
-            raise
+def _register_scan(reading: _Reading, name: str, scan: TableScan) -> None:
+    """Files that DataFusion reads itself, a dataset for the others."""
+    context = reading.context
+    dataset = ScanDataset(scan, reading.failures)
+    parts = HandedOver((), scan) if reading.links is None else handed_over(scan, filtered=True)
+    if reading.links is None or not parts.paths or not _link(parts.paths, reading.links / name):
+        context.register_dataset(name, dataset)
+    elif parts.rest is None:
+        context.register_parquet(name, str(reading.links / name), schema=dataset.schema)
+    else:
+        files, rest = f"{name}_files", f"{name}_rest"
+        context.register_parquet(files, str(reading.links / name), schema=dataset.schema)
+        context.register_dataset(rest, ScanDataset(parts.rest, reading.failures))
+        context.register_view(name, context.table(files).union(context.table(rest)))
 
 
-class _Fragment:
-    def __init__(self, owner: ScannedTable) -> None:
-        self._owner = owner
-
-    def scanner(self, _schema: pa.Schema | None = None, **arguments: Any) -> pads.Scanner:
-        return self._owner.scanner(**arguments)
+def _link(paths: Sequence[str], folder: Path) -> bool:
+    """A folder of links to files, since DataFusion takes one path for a table; False: no links."""
+    try:
+        folder.mkdir()
+        for number, path in enumerate(paths):
+            (folder / f"{number:08}.parquet").symlink_to(path)
+    except OSError:
+        return False
+    return True
 
 
 def _parse(query: str) -> exp.Query:

@@ -151,6 +151,7 @@ class TableScan:
         limit: most rows to read; None is all of them. Which ones, is not said.
         planner: the catalog's server, where it plans; None: manifests are read.
         held: the version scanned; None: nobody knows what becomes of it.
+        only: locations of the data files to read, of those that are planned; None: all.
     """
 
     name: str
@@ -161,6 +162,14 @@ class TableScan:
     limit: int | None = None
     planner: ServerPlanner | None = field(default=None, compare=False)
     held: HeldVersion | None = field(default=None, compare=False)
+    only: frozenset[str] | None = None
+
+    @property
+    def _tasks(self) -> Sequence[FileScanTask]:
+        only, tasks = self.only, self._plan.tasks
+        if only is None:
+            return tasks
+        return [task for task in tasks if task.data_file.file_path in only]
 
     @cached_property
     def _plan(self) -> ScanPlan:
@@ -202,7 +211,7 @@ class TableScan:
         if self.limit is not None:
             return self.to_batches().read_all()
         with self._reading():
-            return read_table(self._plan.tasks, self._read_request(), self.storage)
+            return read_table(self._tasks, self._read_request(), self.storage)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream with bounded memory.
@@ -222,6 +231,70 @@ class TableScan:
         https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
         """
         return self.to_batches().__arrow_c_stream__(requested_schema)
+
+    def to_dataset(self) -> Any:
+        """The rows as a `pyarrow.dataset.Dataset`, for engines that ask for columns and filters.
+
+        >>> import duckdb
+        >>> import polars as pl
+        >>> import pyarrow.compute as pc
+        >>> dataset = events.scan().to_dataset()
+        >>> dataset.to_table(columns=["amount"], filter=pc.field("user_id") == 2).to_pydict()
+        {'amount': [20.0]}
+        >>> duckdb.sql("select sum(amount) from dataset where user_id = 1").fetchall()
+        [(40.0,)]
+        >>> pl.scan_pyarrow_dataset(dataset).filter(pl.col("user_id") == 1).collect().height
+        2
+
+        Each query is planned with its own columns and filter: partitions, bounds and statistics of
+        row groups skip files and row groups, deletes are applied. The dataset may be queried again
+        and again; it reads the snapshot of this scan. What pyarrow's own datasets have beside
+        `schema`, `scanner`, `to_table`, `to_batches`, `head`, `take`, `count_rows` and
+        `get_fragments` raises UnsupportedFeatureError.
+        """
+        # pyarrow's datasets take longer to import than most scans to plan
+        from lakehouse.table.scan_dataset import ScanDataset  # noqa: PLC0415
+
+        return ScanDataset(self)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """The rows as a relation of DuckDB, which reads most files itself.
+
+        >>> rows = events.scan().to_duckdb()
+        >>> rows.aggregate("user_id, sum(amount) as total").order("user_id").fetchall()
+        [(1, 40.0), (2, 20.0)]
+        >>> import duckdb
+        >>> duckdb.sql("select max(amount) from rows where user_id = 1").fetchall()
+        [(30.0,)]
+
+        DuckDB gets the paths of Parquet files on this machine's disks without deletes whose columns
+        are exactly the table's; for all other files the dataset of `to_dataset`. It sees the rows
+        of this scan's snapshot, in no order that is promised. Which files are read is found out
+        here: a filter that should skip files by partition belongs into the scan as well as into the
+        query. Pages that DuckDB reads have their checksums checked by nobody.
+
+        Args:
+            connection: of DuckDB; its default one when None. One without access to files cannot
+                read them: it takes `to_dataset()`.
+        """
+        from lakehouse.table.engine_scans import duckdb_relation  # noqa: PLC0415 - loads pyarrow's
+
+        return duckdb_relation(self, connection)
+
+    def to_lazyframe(self) -> Any:
+        """The rows as a `polars.LazyFrame`, whose queries read most files by Polars' own reader.
+
+        >>> import polars as pl
+        >>> rows = events.scan().to_lazyframe()
+        >>> rows.filter(pl.col("user_id") == 1).select(pl.col("amount").sum()).collect().item()
+        40.0
+
+        Polars gets the paths of the same files as DuckDB in `to_duckdb`, for all others the dataset
+        of `to_dataset`.
+        """
+        from lakehouse.table.engine_scans import lazyframe  # noqa: PLC0415 - loads pyarrow's
+
+        return lazyframe(self)
 
     def to_polars(self) -> Any:
         """All rows as a `polars.DataFrame`; imports Polars on first use.
@@ -291,6 +364,8 @@ class TableScan:
         for task in self._certain_tasks():
             if rows >= most:
                 break
+            if self.only is not None and task.data_file.file_path not in self.only:
+                continue
             certain = task.data_file.record_count if shown else task.live_rows
             if task.residual != TRUE or certain is None:
                 unsure.append(task)
@@ -322,11 +397,11 @@ class TableScan:
     def _read_batches(self) -> Iterator[pa.RecordBatch]:
         request = self._read_request()
         if self.limit is None:
-            yield from read_tasks(self._plan.tasks, request, self.storage)
+            yield from read_tasks(self._tasks, request, self.storage)
             return
         left = self.limit
         small = replace(request, batch_rows=max(1, min(request.batch_rows, left)))
-        with closing(read_tasks(enough(self._plan.tasks, left), small, self.storage)) as batches:
+        with closing(read_tasks(enough(self._tasks, left), small, self.storage)) as batches:
             while left and (batch := next(batches, None)) is not None:
                 yield batch.slice(0, left)
                 left -= min(left, batch.num_rows)

@@ -31,7 +31,7 @@ from lakehouse.table.row_write import arrow_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.queries import ScannedTable
+    from lakehouse.table.scan_dataset import ScanDataset
 
 EngineName = Literal["spark", "datafusion", "duckdb", "polars"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -216,11 +216,11 @@ class _ArrowEngine(ModelEngine):
                 return
             yield batch.cast(schema)
 
-    def _scanned(self, rows: InputRows) -> ScannedTable:
-        # its import takes pandas along, which takes longer than most questions about tables
-        from lakehouse.queries import ScannedTable  # noqa: PLC0415
+    def _scanned(self, rows: InputRows) -> ScanDataset:
+        # pyarrow's datasets take longer to import than most scans to plan
+        from lakehouse.table.scan_dataset import ScanDataset  # noqa: PLC0415
 
-        return ScannedTable(rows.table, rows.snapshot_id, rows.where, self._failures)
+        return ScanDataset(rows.scan(), self._failures)
 
     def _told(self, step: Callable[[], Any]) -> Any:
         """What a step gives. Engines pass on errors of reading as text alone: here they are."""
