@@ -140,15 +140,15 @@ def hours_of_day(text: str) -> frozenset[int]:
         return frozenset(range(24))
     hours: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,2})\s*-\s*(\d{1,2})\s*", part)
+        match = re.fullmatch(r"\s*(\d{1,2})\s*-\s*(\d{1,2})\s*", part)
         if (
-            found is None
-            or int(found[1]) > 23
-            or int(found[2]) > 24
-            or int(found[1]) == int(found[2])
+            match is None
+            or int(match[1]) > 23
+            or int(match[2]) > 24
+            or int(match[1]) == int(match[2])
         ):
             raise ValueError("must be ranges of hours such as 22-6 or 1-5,12-13.")
-        first, last = int(found[1]), int(found[2])
+        first, last = int(match[1]), int(match[2])
         hours.update(range(first, last) if first < last else (*range(first, 24), *range(last)))
     return frozenset(hours)
 
@@ -172,13 +172,13 @@ def layout_by_age(text: str) -> tuple[AgeStep, ...]:
     """`30d: month(ts); 400d: year(ts)`: ages in days or hours, growing, and partition terms."""
     steps: list[AgeStep] = []
     for part in text.split(";") if text.strip() else ():
-        found = _STEP.fullmatch(part)
-        if found is None:
+        match = _STEP.fullmatch(part)
+        if match is None:
             raise ValueError("must be ages and partition terms such as 30d: month(event_ts).")
-        age_ms = int(found[1]) * _HOUR_MS * (24 if found[2] == "d" else 1)
+        age_ms = int(match[1]) * _HOUR_MS * (24 if match[2] == "d" else 1)
         if steps and age_ms <= steps[-1].age_ms:
             raise ValueError("must have ages that grow from one layout to the next.")
-        steps.append(AgeStep(age_ms, partition_terms(found[3])))
+        steps.append(AgeStep(age_ms, partition_terms(match[3])))
     return tuple(steps)
 
 

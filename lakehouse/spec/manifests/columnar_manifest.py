@@ -61,8 +61,8 @@ def name_with_checksum(name: str, checksum: str) -> str:
 
 def checksum_of(manifest_path: str) -> str | None:
     """The checksum of the columnar one, from a manifest's name; None where there is none."""
-    found = _NAMED.search(manifest_path)
-    return None if found is None else found[1]
+    match = _NAMED.search(manifest_path)
+    return None if match is None else match[1]
 
 
 def encode_columnar(entries: Entries, *, of: str = "") -> EncodedColumnar:
@@ -130,7 +130,7 @@ class ColumnarFile:
 
     @property
     def of(self) -> str:
-        """What `encode_columnar` was told."""
+        """The `of` of `encode_columnar`."""
         return self._text("of")
 
     def read(self, names: Collection[str] | None = None) -> pa.Table:
@@ -188,13 +188,13 @@ def open_columnar(source: pa.NativeFile, checksum: str | None = None) -> Columna
     if not 12 < length <= size:
         raise CorruptMetadataError("it is no Parquet file")
     footer = tail[-length:] if length <= len(tail) else source.read_at(length, size - length)
-    found = _FOOTER_KEY.findall(footer)
+    checksums = _FOOTER_KEY.findall(footer)
     if (
-        len(found) != 1
-        or _digest(footer.replace(found[0], _FOOTER_BLANK.encode(), 1)) != found[0].decode()
+        len(checksums) != 1
+        or _digest(footer.replace(checksums[0], _FOOTER_BLANK.encode(), 1)) != checksums[0].decode()
     ):
         raise CorruptMetadataError("its footer is not as it was written")
-    has = found[0].decode()[:_HALF]
+    has = checksums[0].decode()[:_HALF]
     if checksum is not None and has != checksum:
         raise CorruptMetadataError(f"its checksum is {has}, not {checksum}")
     metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))

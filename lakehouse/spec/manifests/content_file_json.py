@@ -47,9 +47,9 @@ PartitionTypes = Mapping[int, tuple[IcebergType | None, ...]]
 
 def types_of_partitions(specs: Mapping[int, PartitionSpec], types: FieldTypes) -> PartitionTypes:
     """What values of partitions are, by `types` of all fields that the table ever had."""
-    found = {number: partition_types(spec, types) for number, spec in specs.items()}
+    types_by_spec = {number: partition_types(spec, types) for number, spec in specs.items()}
     return {
-        number: tuple(found[number].get(field.field_id) for field in spec.fields)
+        number: tuple(types_by_spec[number].get(field.field_id) for field in spec.fields)
         for number, spec in specs.items()
     }
 
@@ -83,65 +83,65 @@ def file_to_json(file: DataFile, partition_types: PartitionTypes) -> dict[str, A
 
 def metrics_to_json(file: DataFile) -> dict[str, Any]:
     """The metrics of a file; bounds in hexadecimal (spec: Appendix D)."""
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name in (*_COUNTS, *_BOUNDS):
         values = getattr(file, name)
         if values:
-            told = (
+            listed = (
                 [value.hex() for value in values.values()]
                 if name in _BOUNDS
                 else [*values.values()]
             )
-            found[_key(name)] = {"keys": list(values), "values": told}
-    return found
+            metrics[_key(name)] = {"keys": list(values), "values": listed}
+    return metrics
 
 
 def file_from_json(document: Any, where: str, kinds: PartitionTypes) -> DataFile:
-    """A file, with its metrics where `metrics_to_json` told them. Raises CorruptMetadataError."""
-    found = require_object(document, where)
-    content, spec_id = require_str(found, "content", where), require_int(found, "spec-id", where)
+    """A file, without its metrics. Raises CorruptMetadataError."""
+    fields = require_object(document, where)
+    content, spec_id = require_str(fields, "content", where), require_int(fields, "spec-id", where)
     if content not in _CODES or spec_id not in kinds:
         raise CorruptMetadataError(f"{where}: content {content!r} or spec {spec_id} is not known.")
-    values = require_list(found.get("partition") or [], f"{where}.partition")
+    values = require_list(fields.get("partition") or [], f"{where}.partition")
     if len(values) != len(kinds[spec_id]):
         raise CorruptMetadataError(f"{where}.partition has {len(values)} values.")
     pairs = zip(kinds[spec_id], values, strict=True)
-    key = optional_str(found, "key-metadata", where)
+    key = optional_str(fields, "key-metadata", where)
     return DataFile(
         content=_CODES[content],
-        file_path=require_str(found, "file-path", where),
-        file_format=require_str(found, "file-format", where).lower(),
+        file_path=require_str(fields, "file-path", where),
+        file_format=require_str(fields, "file-format", where).lower(),
         partition=tuple(_value(kind, value, where) for kind, value in pairs),
         spec_id=spec_id,
-        record_count=require_int(found, "record-count", where),
-        file_size_in_bytes=require_int(found, "file-size-in-bytes", where),
+        record_count=require_int(fields, "record-count", where),
+        file_size_in_bytes=require_int(fields, "file-size-in-bytes", where),
         key_metadata=None if key is None else _bytes(key, where),
-        split_offsets=_ints(found, "split-offsets", where),
-        equality_ids=_ints(found, "equality-ids", where),
-        sort_order_id=optional_int(found, "sort-order-id", where),
-        first_row_id=optional_int(found, "first-row-id", where),
-        referenced_data_file=optional_str(found, "referenced-data-file", where),
-        content_offset=optional_int(found, "content-offset", where),
-        content_size_in_bytes=optional_int(found, "content-size-in-bytes", where),
+        split_offsets=_ints(fields, "split-offsets", where),
+        equality_ids=_ints(fields, "equality-ids", where),
+        sort_order_id=optional_int(fields, "sort-order-id", where),
+        first_row_id=optional_int(fields, "first-row-id", where),
+        referenced_data_file=optional_str(fields, "referenced-data-file", where),
+        content_offset=optional_int(fields, "content-offset", where),
+        content_size_in_bytes=optional_int(fields, "content-size-in-bytes", where),
     )
 
 
 def metrics_from_json(document: Any, where: str) -> dict[str, Any]:
-    """What `metrics_to_json` told, as fields of DataFile. Raises CorruptMetadataError."""
-    found = require_object(document, where)
-    told: dict[str, Any] = {}
+    """What `metrics_to_json` wrote, as fields of DataFile. Raises CorruptMetadataError."""
+    fields = require_object(document, where)
+    metrics: dict[str, Any] = {}
     for name in (*_COUNTS, *_BOUNDS):
-        if found.get(_key(name)) is None:
+        if fields.get(_key(name)) is None:
             continue
         at = f"{where}.{_key(name)}"
-        listed = require_object(found[_key(name)], at)
+        listed = require_object(fields[_key(name)], at)
         ids = _ints(listed, "keys", at) or ()
         values = require_list(listed.get("values"), at)
         if len(ids) != len(values):
             raise CorruptMetadataError(f"{at}: {len(ids)} keys, {len(values)} values.")
         read = _bytes if name in _BOUNDS else as_int
-        told[name] = {number: read(value, at) for number, value in zip(ids, values, strict=True)}
-    return told
+        metrics[name] = {number: read(value, at) for number, value in zip(ids, values, strict=True)}
+    return metrics
 
 
 def _key(name: str) -> str:

@@ -169,10 +169,10 @@ class Entries:
         """`DataFile.named_file` of every entry, as UTF-8 bytes."""
         names = set(self.table.column_names)
         nothing = pa.chunked_array([pa.nulls(len(self), pa.binary())])
-        found = nothing
+        files = nothing
         if "referenced_data_file" in names:
             stated = self.table["referenced_data_file"].cast(pa.binary())
-            found = pc.if_else(pc.equal(pc.binary_length(stated), 0), None, stated)
+            files = pc.if_else(pc.equal(pc.binary_length(stated), 0), None, stated)
         for field_id in (PATH_FIELD_ID, FILE_FIELD_ID):
             if {f"lower.{field_id}", f"upper.{field_id}"} <= names:
                 lower, upper = (self.table[f"{end}.{field_id}"] for end in ("lower", "upper"))
@@ -180,9 +180,9 @@ class Entries:
                     pc.or_, (pc.ends_with(lower, pattern=ending) for ending in DATA_FILE_ENDINGS)
                 )
                 named = pc.and_(pc.equal(lower, upper), whole)
-                found = pc.coalesce(found, pc.if_else(named, lower, None))
+                files = pc.coalesce(files, pc.if_else(named, lower, None))
         by_position = pc.equal(self.table["content"], CONTENT_POSITION_DELETES)
-        return pc.if_else(by_position, found, nothing)
+        return pc.if_else(by_position, files, nothing)
 
     def naming(self, paths: Iterable[str]) -> pa.ChunkedArray:
         """Which entries are position deletes or vectors that name one of these data files."""
@@ -199,12 +199,12 @@ class Entries:
 
     def field_ids(self) -> Mapping[str, list[int]]:
         """By prefix the field ids that have a column `<prefix>.<field id>`, ascending."""
-        found: dict[str, list[int]] = defaultdict(list)
+        ids_by_prefix: dict[str, list[int]] = defaultdict(list)
         for name in self.table.column_names:
             prefix, _, field_id = name.partition(".")
             if field_id:
-                found[prefix].append(int(field_id))
-        return {prefix: sorted(ids) for prefix, ids in found.items()}
+                ids_by_prefix[prefix].append(int(field_id))
+        return {prefix: sorted(ids) for prefix, ids in ids_by_prefix.items()}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

@@ -68,10 +68,10 @@ class _Segment(Generic[T]):
     def spans(self) -> list[tuple[int, int]]:
         """Where each item begins and ends in `raw`."""
         if self._spans is None:
-            found = self._fast_spans()
-            if found is not None:
-                self._spans = found
-                return found
+            spans = self._fast_spans()
+            if spans is not None:
+                self._spans = spans
+                return spans
             pieces = [
                 orjson.dumps(document) for document in _loads(b"[" + self.raw + b"]", self._where)
             ]
@@ -89,7 +89,7 @@ class _Segment(Generic[T]):
         return spans
 
     def _fast_spans(self) -> list[tuple[int, int]] | None:
-        """Item boundaries found by pattern; None unless counting braces proves them right."""
+        """Item boundaries by a pattern; None unless counting braces proves them right."""
         raw = self.raw
         if not raw.strip():
             return []
@@ -106,15 +106,13 @@ class _Segment(Generic[T]):
 
     def item(self, index: int) -> T:
         """The decoded item at `index`."""
-        found = self._items.get(index)
-        if found is None:
+        item = self._items.get(index)
+        if item is None:
             spans = self.spans()
             start, end = spans[index]
-            found = self._decode(
-                _loads(self.raw[start:end], self._where), f"{self._where}[{index}]"
-            )
-            self._items[index] = found
-        return found
+            item = self._decode(_loads(self.raw[start:end], self._where), f"{self._where}[{index}]")
+            self._items[index] = item
+        return item
 
     def index(self) -> dict[int, int]:
         """Id of each item -> its position."""
@@ -139,22 +137,22 @@ class _Segment(Generic[T]):
         """
         if item_id in self._by_id:
             return self._by_id[item_id]
-        found: T | None = None
+        item: T | None = None
         if self._index is None and self._searches < _SEARCHES_BEFORE_INDEX:
             self._searches += 1
-            found = self._search(item_id)
-            if found is None and str(item_id).encode() not in self.raw:
+            item = self._search(item_id)
+            if item is None and str(item_id).encode() not in self.raw:
                 return None
-        if found is None:
+        if item is None:
             position = self.index().get(item_id)
-            found = None if position is None else self.item(position)
+            item = None if position is None else self.item(position)
             if len(self._index or ()) < len(self.spans()):
                 raise CorruptMetadataError(
                     f"{self._where}: an id occurs twice, {item_id} or another."
                 )
-        if found is not None:
-            self._by_id[item_id] = found
-        return found
+        if item is not None:
+            self._by_id[item_id] = item
+        return item
 
     def has(self, item_id: int) -> bool:
         """Whether there is an item with this id."""
@@ -172,7 +170,7 @@ class _Segment(Generic[T]):
         return _LIST_BYTES + len(self.raw) + _SPAN_BYTES * count + (_SPAN_BYTES + item) * looked_at
 
     def _search(self, item_id: int) -> T | None:
-        """The item, if its text alone is found where it is expected; None says nothing."""
+        """The item, if its text occurs once and is an item's; None says nothing."""
         raw = self.raw
         key = b'"%s":%d' % (self._id_key.encode(), item_id)
         at = raw.rfind(key)
@@ -210,8 +208,8 @@ class _LateSegment(_Segment[T]):
             self._fetched = text
 
     def find(self, item_id: int) -> T | None:
-        found = self._few.find(item_id)
-        return found if found is not None else super().find(item_id)
+        item = self._few.find(item_id)
+        return item if item is not None else super().find(item_id)
 
     def held_bytes(self) -> int:
         few = self._few.held_bytes()
@@ -302,8 +300,8 @@ class JsonList(Sequence[T]):
 
     def find(self, item_id: int) -> T | None:
         """The item with this id, or None."""
-        for found_id, item, _ in reversed(self._tail):
-            if found_id == item_id:
+        for own_id, item, _ in reversed(self._tail):
+            if own_id == item_id:
                 return item
         for segment in reversed(self._segments):
             item_or_none = segment.find(item_id)
@@ -313,17 +311,17 @@ class JsonList(Sequence[T]):
 
     def has(self, item_id: int) -> bool:
         """Whether there is an item with this id; decodes nothing once the list has been indexed."""
-        return any(found_id == item_id for found_id, _, _ in self._tail) or any(
+        return any(own_id == item_id for own_id, _, _ in self._tail) or any(
             s.has(item_id) for s in reversed(self._segments)
         )
 
     def ids(self) -> list[int]:
         """The id of every item, in order, without decoding the items."""
-        found: list[int] = []
+        ids: list[int] = []
         for segment in self._segments:
-            found.extend(segment.index())
-        found.extend(item_id for item_id, _, _ in self._tail)
-        return found
+            ids.extend(segment.index())
+        ids.extend(item_id for item_id, _, _ in self._tail)
+        return ids
 
     def raw_parts(self) -> list[bytes]:
         """The JSON text, to be joined with commas."""

@@ -416,13 +416,13 @@ class _MetadataDraft:
 
     def set_default_spec(self, spec_id: int) -> None:
         wanted = _resolve(spec_id, self._last_spec, "partition spec")
-        found = self._m.specs().get(wanted)
-        if found is None:
+        spec = self._m.specs().get(wanted)
+        if spec is None:
             raise InvalidPartitionSpecError(
                 f"Table {self._m.location} has no partition spec {wanted}."
             )
         if wanted != self._m.default_spec_id:
-            _refuse_unknown(found)
+            _refuse_unknown(spec)
             self._set(default_spec_id=wanted)
 
     def remove_specs(self, ids: Iterable[int]) -> None:

@@ -216,8 +216,8 @@ def _cut_lists(text: bytes) -> tuple[Mapping[str, Any], dict[str, bytes]] | None
         return None
     if not isinstance(document, dict):
         return None
-    found = {key for key in _LISTS if key in document}
-    if len(spans) != len(found) or any(document[key] != _CUT for key in found):
+    keys = {key for key in _LISTS if key in document}
+    if len(spans) != len(keys) or any(document[key] != _CUT for key in keys):
         return None
     return document, lists
 
@@ -515,8 +515,8 @@ def _definitions(
     """Schemas, partition specs or sort orders as JSON: versions share them until they change."""
 
     def make() -> _Definitions:
-        found = [_encoded(originals, kind, item, _IDS[kind](item)) for item in items]
-        text = orjson.dumps(found)
+        encoded = [_encoded(originals, kind, item, _IDS[kind](item)) for item in items]
+        text = orjson.dumps(encoded)
         return orjson.Fragment(text), len(text)
 
     def size(made: _Definitions) -> int:

@@ -227,15 +227,15 @@ class TableMetadata:
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """The snapshot with this id; raises NoSuchSnapshotError."""
-        found = self.snapshots.find(snapshot_id)
-        if found is None:
+        snapshot = self.snapshots.find(snapshot_id)
+        if snapshot is None:
             raise NoSuchSnapshotError(
                 f"Table {self.location} has no snapshot {snapshot_id}: it never existed or has "
                 "been expired.",
                 snapshot_id=snapshot_id,
                 table_uuid=self.table_uuid,
             )
-        return found
+        return snapshot
 
     def current_snapshot(self) -> Snapshot | None:
         """The snapshot that `main` names, None for a table without data."""
@@ -243,13 +243,13 @@ class TableMetadata:
 
     def ref(self, name: str) -> SnapshotRef:
         """The branch or tag of this name; raises NoSuchRefError."""
-        found = self.refs.get(name)
-        if found is None:
+        ref = self.refs.get(name)
+        if ref is None:
             known = ", ".join(sorted(self.refs)[:20]) or "none"
             raise NoSuchRefError(
                 f"Table {self.location} has no branch or tag {name!r}; it has: {known}.", ref=name
             )
-        return found
+        return ref
 
     def snapshot_for_ref(self, name: str = MAIN_BRANCH) -> Snapshot | None:
         """The snapshot that a branch or tag names.
@@ -276,12 +276,12 @@ class TableMetadata:
             NoSuchSnapshotError: when nothing that old is recorded, or it has been expired.
         """
         if ref == MAIN_BRANCH:
-            found: int | None = None
+            snapshot_id: int | None = None
             for entry in self.snapshot_log:
                 if entry.timestamp_ms <= timestamp_ms:
-                    found = entry.snapshot_id
-            if found is not None:
-                return self.snapshot(found)
+                    snapshot_id = entry.snapshot_id
+            if snapshot_id is not None:
+                return self.snapshot(snapshot_id)
         else:
             for snapshot in self.ancestors(self.ref(ref).snapshot_id):
                 if snapshot.timestamp_ms <= timestamp_ms:
@@ -533,12 +533,12 @@ def types_of(metadata: TableMetadata) -> FieldTypes:
     return _TYPES.of(
         (metadata.schemas,),
         metadata.current_schema_id,
-        lambda: _found(metadata),
-        lambda found: _FIELD_BYTES * len(found) + definitions_bytes(metadata.schemas),
+        lambda: _all_types(metadata),
+        lambda types: _FIELD_BYTES * len(types) + definitions_bytes(metadata.schemas),
     )
 
 
-def _found(metadata: TableMetadata) -> FieldTypes:
+def _all_types(metadata: TableMetadata) -> FieldTypes:
     older = sorted(
         (schema for schema in metadata.schemas if schema.schema_id != metadata.current_schema_id),
         key=lambda schema: schema.schema_id,
@@ -554,12 +554,12 @@ SKETCH_ENTRIES = 4096
 
 def recorded_distinct(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:
     """Field id -> different values of one column as counted at a snapshot, whoever counted."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for record in metadata.statistics:
         if record.get("snapshot-id") != snapshot_id:
             continue
         for blob in record.get("blob-metadata", ()):
             fields, ndv = blob.get("fields", ()), str(blob.get("properties", {}).get("ndv", ""))
             if blob.get("type") == THETA_SKETCH and len(fields) == 1 and ndv.isdecimal():
-                found[fields[0]] = int(ndv)
-    return found
+                counts[fields[0]] = int(ndv)
+    return counts

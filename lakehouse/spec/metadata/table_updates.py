@@ -105,10 +105,10 @@ class AssertTableUUID(TableRequirement):
     type: ClassVar[str] = "assert-table-uuid"
 
     def check(self, base: TableMetadata | None) -> None:
-        found = _existing(base, self.type).table_uuid
-        if found.lower() != self.uuid.lower():
+        uuid = _existing(base, self.type).table_uuid
+        if uuid.lower() != self.uuid.lower():
             raise _conflict(
-                f"the table was replaced: its uuid is {found}, expected {self.uuid}", self.type
+                f"the table was replaced: its uuid is {uuid}, expected {self.uuid}", self.type
             )
 
 
@@ -122,10 +122,11 @@ class AssertRefSnapshotId(TableRequirement):
 
     def check(self, base: TableMetadata | None) -> None:
         ref = _existing(base, self.type).refs.get(self.ref)
-        found = None if ref is None else ref.snapshot_id
-        if found != self.snapshot_id:
+        snapshot_id = None if ref is None else ref.snapshot_id
+        if snapshot_id != self.snapshot_id:
             raise _conflict(
-                f"ref {self.ref} moved: it names snapshot {found}, expected {self.snapshot_id}",
+                f"ref {self.ref} moved: it names snapshot {snapshot_id}, "
+                f"expected {self.snapshot_id}",
                 self.type,
                 ref=self.ref,
             )
@@ -140,10 +141,10 @@ class _SameNumber(TableRequirement):
         raise NotImplementedError
 
     def check(self, base: TableMetadata | None) -> None:
-        found, expected = self._numbers(_existing(base, self.type))
-        if found != expected:
+        numbers, expected = self._numbers(_existing(base, self.type))
+        if numbers != expected:
             what = self.type.removeprefix("assert-").replace("-", " ")
-            raise _conflict(f"the {what} changed: it is {found}, expected {expected}", self.type)
+            raise _conflict(f"the {what} changed: it is {numbers}, expected {expected}", self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,15 +520,15 @@ def update_from_json(document: Any, where: str = "update") -> Update:
 
 
 def _ints(document: Any, key: str, where: str) -> tuple[int, ...]:
-    found = require_list(document.get(key), f"{where}.{key}")
-    return tuple(as_int(number, f"{where}.{key}") for number in found)
+    numbers = require_list(document.get(key), f"{where}.{key}")
+    return tuple(as_int(number, f"{where}.{key}") for number in numbers)
 
 
 def _strings(document: Any, key: str, where: str) -> tuple[str, ...]:
-    found = require_list(document.get(key), f"{where}.{key}")
-    if not all(isinstance(text, str) for text in found):
+    texts = require_list(document.get(key), f"{where}.{key}")
+    if not all(isinstance(text, str) for text in texts):
         raise CorruptMetadataError(f"{where}.{key}: expected a list of strings.")
-    return tuple(found)
+    return tuple(texts)
 
 
 def _int(make: Callable[[int], Any], key: str) -> Callable[[Any, str], Any]:

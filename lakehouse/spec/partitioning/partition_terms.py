@@ -487,7 +487,7 @@ def partition_texts(relative_path: str) -> dict[str, str | None]:
     Raises:
         InvalidInputError: a column comes twice, or a folder below a partition folder is none.
     """
-    found: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     *folders, _ = relative_path.split("/")
     for folder in folders:
         column, equals, value = folder.partition("=")
@@ -497,12 +497,12 @@ def partition_texts(relative_path: str) -> dict[str, str | None]:
                 file=relative_path,
             )
         name = unquote(column)
-        if name in found:
+        if name in texts:
             raise InvalidInputError(
                 f"{relative_path}: column {name!r} occurs twice", file=relative_path
             )
-        found[name] = None if value == HIVE_NULL else unquote(value)
-    return found
+        texts[name] = None if value == HIVE_NULL else unquote(value)
+    return texts
 
 
 def folder_texts(location: str) -> dict[str, str | None]:

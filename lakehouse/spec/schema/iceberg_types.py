@@ -46,7 +46,7 @@ from pyiceberg.types import (
 from lakehouse.errors import InvalidPartitionSpecError, InvalidSchemaError
 from lakehouse.kept_by_bytes import bytes_of
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 MAX_COLUMN_ID = 2147483447
 """The highest id a column may have (spec: Reserved Field IDs)."""
 
@@ -156,12 +156,12 @@ def type_from_name(text: str) -> IcebergType:
 
 
 def fields_of(schema: Schema) -> Mapping[int, NestedField]:
-    """Every field of a schema, at any depth, by id; found once for a schema."""
+    """Every field of a schema, at any depth, by id; collected once for a schema."""
     return schema._lazy_id_to_field  # noqa: SLF001 - what `Schema.find_field` finds them by
 
 
 def paths_of(schema: Schema) -> Mapping[int, tuple[int, ...]]:
-    """`field_paths` of a schema, found once for it."""
+    """`field_paths` of a schema, computed once for it."""
     return once(schema, "_lazy_id_to_path", lambda: field_paths(schema.fields))
 
 
@@ -182,46 +182,46 @@ def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedFie
 
 
 def schema_bytes(schema: Schema) -> int:
-    """What a schema takes in memory at most, with all that is found out about it."""
+    """What a schema takes in memory at most, with all that is computed from it."""
     return once(schema, "_lazy_bytes", lambda: _bytes_of(schema))
 
 
 def _bytes_of(schema: Schema) -> int:
-    found = _SCHEMA_BYTES
+    size = _SCHEMA_BYTES
     pending = [(field, 0) for field in schema.fields]
     while pending:
         field, above = pending.pop()
         length = above + sys.getsizeof(field.name)
-        found += _FIELD_BYTES + _NAMES * length
-        found += bytes_of(field.doc, field.initial_default, field.write_default)
+        size += _FIELD_BYTES + _NAMES * length
+        size += bytes_of(field.doc, field.initial_default, field.write_default)
         children = child_fields(field.field_type)
         # lists and maps make the fields of what they hold once more
-        found += 0 if isinstance(field.field_type, StructType) else len(children) * _FIELD_BYTES
+        size += 0 if isinstance(field.field_type, StructType) else len(children) * _FIELD_BYTES
         pending += [(child, length) for child in children]
-    return found
+    return size
 
 
-def once(schema: Schema, name: str, find: Callable[[], Found]) -> Found:
-    """What is found out about a schema, found once; kept in it as `cached_property` does."""
+def once(schema: Schema, name: str, find: Callable[[], Value]) -> Value:
+    """What `find` computes from a schema, kept in it as `cached_property` does."""
     known = vars(schema)
     if name not in known:
         known[name] = find()
-    found: Found = known[name]
-    return found
+    value: Value = known[name]
+    return value
 
 
 def field_paths(fields: Iterable[NestedField]) -> dict[int, tuple[int, ...]]:
     """Positions from the top through structs down to each field outside lists and maps, by id."""
-    found: dict[int, tuple[int, ...]] = {}
+    paths: dict[int, tuple[int, ...]] = {}
     pending: list[tuple[tuple[int, ...], NestedField]] = [
         ((at,), field) for at, field in enumerate(fields)
     ]
     while pending:
         path, field = pending.pop()
-        found[field.field_id] = path
+        paths[field.field_id] = path
         if isinstance(field.field_type, StructType):
             pending += [((*path, at), child) for at, child in enumerate(field.field_type.fields)]
-    return found
+    return paths
 
 
 def fields_by_id(fields: Iterable[NestedField]) -> dict[int, NestedField]:
@@ -229,18 +229,18 @@ def fields_by_id(fields: Iterable[NestedField]) -> dict[int, NestedField]:
 
     Raises InvalidSchemaError for an id that is used twice.
     """
-    found: dict[int, NestedField] = {}
+    by_id: dict[int, NestedField] = {}
     pending = list(fields)
     while pending:
         field = pending.pop()
-        if field.field_id in found:
+        if field.field_id in by_id:
             raise InvalidSchemaError(
-                f"Field id {field.field_id} is used by both {found[field.field_id].name!r} and "
+                f"Field id {field.field_id} is used by both {by_id[field.field_id].name!r} and "
                 f"{field.name!r}."
             )
-        found[field.field_id] = field
+        by_id[field.field_id] = field
         pending.extend(child_fields(field.field_type))
-    return found
+    return by_id
 
 
 def child_fields(field_type: IcebergType) -> tuple[NestedField, ...]:
@@ -297,8 +297,8 @@ def _geospatial(name: str, parameters: str) -> IcebergType:
     if name == "geometry":
         crs = _unquoted(parameters)
         return GeometryType(crs) if crs else GeometryType()
-    found = _ALGORITHM.fullmatch(parameters)
-    crs, algorithm = (found[1], found[3].lower()) if found is not None else (parameters, "")
+    match = _ALGORITHM.fullmatch(parameters)
+    crs, algorithm = (match[1], match[3].lower()) if match is not None else (parameters, "")
     if algorithm and algorithm not in _ALGORITHMS:
         raise InvalidSchemaError(
             f"Type {f'{name}({parameters})'!r}: {algorithm!r} is no algorithm for edges; known are "
@@ -317,10 +317,10 @@ def _unquoted(text: str) -> str:
 
 def _in_lower_case(schema: Schema) -> dict[str, dict[str, int]]:
     """Ids by the names that are alike but for their case, by these in lower case."""
-    found: dict[str, dict[str, int]] = {}
+    ids: dict[str, dict[str, int]] = {}
     for name, column in index_by_name(schema).items():
-        found.setdefault(name.lower(), {})[name] = column
-    return found
+        ids.setdefault(name.lower(), {})[name] = column
+    return ids
 
 
 ROW_ID = "_row_id"

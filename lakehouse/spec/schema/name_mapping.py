@@ -55,18 +55,18 @@ def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> lis
                 "for one column.",
                 column=path + name,
             )
-        found = by_id.get(field_id)
-        names = [] if found is None else list(found.names)
-        below = [] if found is None else list(found.fields)
+        present = by_id.get(field_id)
+        names = [] if present is None else list(present.names)
+        below = [] if present is None else list(present.fields)
         extended = MappedField(
             field_id=field_id,
             names=names if name in names else [*names, name],
             fields=_extended(below, child, f"{path}{name}."),
         )
-        if found is None:
+        if present is None:
             result.append(extended)
-        elif extended != found:
-            result[result.index(found)] = extended
+        elif extended != present:
+            result[result.index(present)] = extended
     return result
 
 

@@ -222,13 +222,13 @@ def type_to_arrow(
         return pa.binary(len(field_type))
     if isinstance(field_type, GeometryType | GeographyType):
         return pa.binary()
-    found = _TO_ARROW.get(field_type)
-    if found is None:
+    arrow_type = _TO_ARROW.get(field_type)
+    if arrow_type is None:
         raise UnsupportedTypeError(
             f"Column {column or '?'!r} of type {field_type} has no Arrow type: scans can select "
             "other columns; inserts into a table that has such a column are refused."
         )
-    return found
+    return arrow_type
 
 
 def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema:

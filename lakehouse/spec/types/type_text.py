@@ -72,10 +72,10 @@ class _Parser:
         return self._tokens.pop(0)
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
+        actual = self._next()
+        if actual != token:
             raise InvalidSchemaError(
-                f"{self._text!r} is not a type: expected {token!r}, found {found!r}."
+                f"{self._text!r} is not a type: expected {token!r}, found {actual!r}."
             )
 
     def end(self) -> None:

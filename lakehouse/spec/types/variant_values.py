@@ -58,12 +58,12 @@ class Names:
         """The number of a name, which is added if it is new."""
         if self._ids is None:
             self._ids = {known: at for at, known in enumerate(self.names)}
-        found = self._ids.get(name)
-        if found is None:
-            found = self._ids[name] = len(self.names)
+        number = self._ids.get(name)
+        if number is None:
+            number = self._ids[name] = len(self.names)
             self.names.append(name)
             self._given = None
-        return found
+        return number
 
     def encoded(self) -> bytes:
         """The metadata; the bytes that were given if nothing was added."""

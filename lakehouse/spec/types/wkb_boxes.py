@@ -41,11 +41,11 @@ def boxes(values: Sequence[bytes]) -> npt.NDArray[np.float64]:
     return np.array([_box_of(value) for value in values], np.float64).reshape(-1, 4)
 
 
-def box_around(found: npt.NDArray[np.float64]) -> Box:
+def box_around(boxes: npt.NDArray[np.float64]) -> Box:
     """The box around boxes; `NOWHERE` around none."""
-    if not len(found):
+    if not len(boxes):
         return NOWHERE
-    low, high = found[:, :2].min(axis=0), found[:, 2:].max(axis=0)
+    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
     return (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
 
 
@@ -98,15 +98,15 @@ class _Reader:
             raise ValueError(f"there is no geometry of type {kind}")
 
     def _take(self, form: str) -> int:
-        (found,) = struct.unpack_from(form, self._value, self.at)
+        (number,) = struct.unpack_from(form, self._value, self.at)
         self.at += struct.calcsize(form)
-        return int(found)
+        return int(number)
 
     def _points(self, order: str, numbers: int, count: int) -> None:
-        found = np.frombuffer(self._value, order + "f8", count * numbers, self.at)
-        self.at += found.nbytes
+        coordinates = np.frombuffer(self._value, order + "f8", count * numbers, self.at)
+        self.at += coordinates.nbytes
         if not count:
             return
-        cells = found.reshape(-1, numbers)[:, :2]
+        cells = coordinates.reshape(-1, numbers)[:, :2]
         around = np.hstack([_or(cells, math.inf), _or(cells, -math.inf)])
         self.box = box_around(np.vstack([np.array([self.box]), around]))

@@ -81,12 +81,12 @@ class ViewVersion:
 
     def dialects(self) -> dict[str, SqlRepresentation]:
         """SQL by dialect in lower case."""
-        found = (
+        known = (
             representation
             for representation in self.representations
             if isinstance(representation, SqlRepresentation)
         )
-        return {representation.dialect.lower(): representation for representation in found}
+        return {representation.dialect.lower(): representation for representation in known}
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,10 +240,10 @@ class _ViewDraft:
             version_id = self._last_version
         if version_id == self._m.current_version_id:
             return
-        found = [version for version in self._m.versions if version.version_id == version_id]
-        if not found:
+        versions = [version for version in self._m.versions if version.version_id == version_id]
+        if not versions:
             raise InvalidViewError(f"Cannot set current version to unknown version: {version_id}.")
-        at_ms = found[0].timestamp_ms if version_id in self._added else self._now_ms
+        at_ms = versions[0].timestamp_ms if version_id in self._added else self._now_ms
         self._m = replace(self._m, current_version_id=version_id)
         self._entry = VersionLogEntry(at_ms, version_id)
 
@@ -316,8 +316,8 @@ def view_update_from_json(document: Any, where: str = "update") -> ViewUpdate:
         return AddViewVersion(version_from_json(version, f"{where}.view-version"))
     if action == SetCurrentViewVersion.action:
         return SetCurrentViewVersion(require_int(document, "view-version-id", where))
-    found = update_from_json(document, where)
-    match found:
+    update = update_from_json(document, where)
+    match update:
         case (
             AssignUUID()
             | UpgradeFormatVersion()
@@ -326,5 +326,5 @@ def view_update_from_json(document: Any, where: str = "update") -> ViewUpdate:
             | SetProperties()
             | RemoveProperties()
         ):
-            return found
+            return update
     raise CorruptMetadataError(f"{where}: {action} is no update of a view.")
