@@ -179,24 +179,24 @@ def disjunction(parts: Iterable[Bound]) -> Bound:
 def _joined(
     parts: Iterable[Bound], kind: type[And] | type[Or], decisive: Constant, neutral: Constant
 ) -> Bound:
-    found: dict[Bound, None] = {}
+    kept: dict[Bound, None] = {}
     for part in parts:
         if part == decisive:
             return decisive
         if isinstance(part, kind):
-            found.update(dict.fromkeys(part.parts))
+            kept.update(dict.fromkeys(part.parts))
         elif part != neutral:
-            found[part] = None
+            kept[part] = None
     if kind is And:
         compared = {
-            part.field_id for part in found if isinstance(part, Leaf) and part.op not in _NULLNESS
+            part.field_id for part in kept if isinstance(part, Leaf) and part.op not in _NULLNESS
         }
-        for leaf in [part for part in found if isinstance(part, Leaf) and part.op is Op.NOT_NULL]:
+        for leaf in [part for part in kept if isinstance(part, Leaf) and part.op is Op.NOT_NULL]:
             if leaf.field_id in compared:
-                del found[leaf]  # what is compared is not null
-    if len(found) < 2:
-        return next(iter(found), neutral)
-    return kind(tuple(found))
+                del kept[leaf]  # what is compared is not null
+    if len(kept) < 2:
+        return next(iter(kept), neutral)
+    return kind(tuple(kept))
 
 
 _NULLNESS = (Op.IS_NULL, Op.NOT_NULL)
@@ -312,8 +312,8 @@ def is_one_of(column: Values, values: tuple[Any, ...], *, null: bool) -> Mask:
         physical = [to_physical(value) for value in values]
     elif pa.types.is_floating(comparable.type) and 0.0 in values:
         physical = [*values, 0.0, -0.0]
-    found = to_mask(pc.is_in(comparable, pa.array(physical, comparable.type)), null=False)
-    return np.where(to_mask(comparable.is_null(), null=False), null, found)
+    equal = to_mask(pc.is_in(comparable, pa.array(physical, comparable.type)), null=False)
+    return np.where(to_mask(comparable.is_null(), null=False), null, equal)
 
 
 def matches(column: Values, leaf: Leaf) -> Mask:
@@ -340,8 +340,8 @@ def matches(column: Values, leaf: Leaf) -> Mask:
         return starts_with(column, leaf.value, null=False)
     if op is Op.NOT_STARTS_WITH:
         return ~starts_with(column, leaf.value, null=True)
-    found = compare(column, op, leaf.value, null=False)
-    return found | nan if nan is not None and op in (Op.GT, Op.GTE, Op.NOT_EQ) else found
+    mask = compare(column, op, leaf.value, null=False)
+    return mask | nan if nan is not None and op in (Op.GT, Op.GTE, Op.NOT_EQ) else mask
 
 
 def comparable_types(column: Values, leaf: Leaf) -> bool:

@@ -225,13 +225,13 @@ def _needed(term: Term) -> Iterator[Column]:
 def _prefix(like: Call) -> str:
     """The text with which everything begins that is like the pattern."""
     pattern = like.args[1].value if isinstance(like.args[1], Value) else ""
-    found = ""
+    prefix = ""
     position = 0
     while position < len(pattern) and pattern[position] not in "%_":
         position += pattern[position] == "\\"
-        found += pattern[position]
+        prefix += pattern[position]
         position += 1
-    return found
+    return prefix
 
 
 def _term(node: ice.BooleanExpression, names: Names) -> Term:
@@ -263,17 +263,17 @@ def _flat(node: Any, kind: type[Any]) -> Iterator[ice.BooleanExpression]:
 
 def _predicate(node: ice.UnboundPredicate, column: Column) -> Term:
     if isinstance(node, ice.IsNull | ice.NotNull):
-        found = sql.call("is null", column)
-        return found if isinstance(node, ice.IsNull) else sql.call("not", found)
+        test = sql.call("is null", column)
+        return test if isinstance(node, ice.IsNull) else sql.call("not", test)
     if isinstance(node, ice.IsNaN | ice.NotNaN):
-        found = sql.nan_test(column)
-        return found if isinstance(node, ice.IsNaN) else sql.call("not", found)
+        test = sql.nan_test(column)
+        return test if isinstance(node, ice.IsNaN) else sql.call("not", test)
     if isinstance(node, ice.In | ice.NotIn):
-        found = sql.member(column, [Value(literal_of(literal)) for literal in node.literals])
-        return found if isinstance(node, ice.In) else sql.call("not", found)
+        test = sql.member(column, [Value(literal_of(literal)) for literal in node.literals])
+        return test if isinstance(node, ice.In) else sql.call("not", test)
     if isinstance(node, ice.StartsWith | ice.NotStartsWith):
-        found = sql.prefix_test(column, Value(literal_of(node.literal)))
-        return found if isinstance(node, ice.StartsWith) else sql.call("not", found)
+        test = sql.prefix_test(column, Value(literal_of(node.literal)))
+        return test if isinstance(node, ice.StartsWith) else sql.call("not", test)
     name = _PREDICATES.get(type(node))
     if name is None or not isinstance(node, ice.LiteralPredicate):
         raise InvalidExpressionError(f"unsupported predicate {node}")

@@ -48,23 +48,23 @@ def passing(where: Bound, read: Read, rows: int) -> Mask:
     if isinstance(where, Computed):
         return _condition(where, read, rows)
     every = isinstance(where, And)
-    found = passing(where.parts[0], read, rows)
+    mask = passing(where.parts[0], read, rows)
     for part in where.parts[1:]:
-        if not found.any() if every else found.all():
+        if not mask.any() if every else mask.all():
             break
         passes = passing(part, read, rows)
-        found = found & passes if every else found | passes
-    return found
+        mask = mask & passes if every else mask | passes
+    return mask
 
 
 def _condition(where: Computed, read: Read, rows: int) -> Mask:
     try:
-        found = evaluate(where.condition, read)
+        result = evaluate(where.condition, read)
     except (pa.ArrowException, ArithmeticError) as error:
         raise InvalidExpressionError(
             f"cannot compute {describe_term(where.condition)}: {error}"
         ) from error
-    return to_mask(found if isinstance(found, pa.Array) else pa.repeat(found, rows), null=False)
+    return to_mask(result if isinstance(result, pa.Array) else pa.repeat(result, rows), null=False)
 
 
 def evaluate(term: Term, read: Read) -> Datum:

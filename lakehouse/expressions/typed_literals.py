@@ -88,8 +88,8 @@ def literal_of(given: IcebergLiteral[Any]) -> Literal:
         return TimeOfDay(given.value)
     if isinstance(given, TimestampLiteral):
         return Instant(given.value * 1000)
-    found: Literal = given.value
-    return found
+    literal: Literal = given.value
+    return literal
 
 
 @dataclass(frozen=True, slots=True)

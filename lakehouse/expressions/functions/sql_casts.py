@@ -50,8 +50,8 @@ def cast_data(data: Any, to: Any, *, strict: bool) -> Any:
     """
     kind = _kind(to.as_py())
     array = data if isinstance(data, pa.Array) else pa.repeat(data, 1)
-    found = _cast(array, kind, strict=strict)
-    return found if isinstance(data, pa.Array) else found[0]
+    result = _cast(array, kind, strict=strict)
+    return result if isinstance(data, pa.Array) else result[0]
 
 
 @short_only(64)
@@ -128,11 +128,11 @@ def typed_literal(text: str, kind: IcebergType) -> Any:
     """
     if isinstance(kind, _STAMPS):
         try:
-            found = instant(text)
+            moment = instant(text)
         except ValueError as error:
             raise InvalidExpressionError(f"{text!r} is no timestamp: {error}") from error
         return Instant(
-            found.nanos, found.zoned or isinstance(kind, TimestamptzType | TimestamptzNanoType)
+            moment.nanos, moment.zoned or isinstance(kind, TimestamptzType | TimestamptzNanoType)
         )
     position = cast_literal(text, kind, "a literal")
     if not position.exact:

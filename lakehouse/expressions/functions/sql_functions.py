@@ -44,8 +44,8 @@ def _calendar(part: Callable[[Any, Any], Any]) -> Callable[[Datum], Datum]:
 
     def compute(data: Datum) -> Datum:
         array, days, seconds = _parts(data)
-        found = pa.array(np.asarray(part(days, seconds)).astype(np.int64), mask=_mask(array))
-        return found if isinstance(data, pa.Array) else found[0]
+        numbers = pa.array(np.asarray(part(days, seconds)).astype(np.int64), mask=_mask(array))
+        return numbers if isinstance(data, pa.Array) else numbers[0]
 
     return compute
 
@@ -97,15 +97,15 @@ def date_trunc(unit: Datum, data: Datum) -> Datum:
     array, days, seconds = _parts(data)
     days, seconds = _truncated(days, seconds, name)
     if pa.types.is_date32(array.type):
-        found = pa.array(days, pa.int64(), mask=_mask(array)).cast(pa.int32())
+        truncated = pa.array(days, pa.int64(), mask=_mask(array)).cast(pa.int32())
     else:
         ticks = pa.array(days, pa.int64()), pa.array(seconds + 0 * days, pa.int64())
         second = _TICKS[array.type.unit]
         day = pc.multiply_checked(ticks[0], pa.scalar(86_400 * second))
         summed = pc.add_checked(day, pc.multiply_checked(ticks[1], pa.scalar(second)))
-        found = pc.if_else(array.is_null(), pa.scalar(None, pa.int64()), summed)
-    found = found.view(array.type)
-    return found if isinstance(data, pa.Array) else found[0]
+        truncated = pc.if_else(array.is_null(), pa.scalar(None, pa.int64()), summed)
+    truncated = truncated.view(array.type)
+    return truncated if isinstance(data, pa.Array) else truncated[0]
 
 
 def shift(data: Datum, micros: Datum) -> Datum:
@@ -282,13 +282,12 @@ _COMPARISONS: Mapping[str, Kernel] = {
 
 def _same(left: Datum, right: Datum) -> Datum:
     """`is not distinct from`: null equals null."""
-    found = pc.coalesce(_comparison("=")(left, right), pa.scalar(False))
-    return pc.or_(found, pc.and_(pc.is_null(left), pc.is_null(right)))
+    equal = pc.coalesce(_comparison("=")(left, right), pa.scalar(False))
+    return pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
 
 
 def _is_in(given: Datum, *values: Datum) -> Datum:
-    found = [_comparison("=")(given, value) for value in values]
-    return reduce(pc.or_kleene, found)
+    return reduce(pc.or_kleene, (_comparison("=")(given, value) for value in values))
 
 
 def _is_listed(given: Datum, values: pa.Array) -> Datum:
@@ -436,17 +435,17 @@ _LONGEST_TEXT = 2**31 - 1
 
 
 def _count(data: Datum, what: str, least: int) -> int:
-    found = int(constant_of(data, what))
-    if found < least:
+    number = int(constant_of(data, what))
+    if number < least:
         raise TypeError(f"{what} must be at least {least}")
-    return found
+    return number
 
 
 def _uuid_text(data: Datum) -> Datum:
     array = data if isinstance(data, pa.Array) else pa.repeat(data, 1)
     texts = [None if value is None else str(UUID(bytes=value)) for value in array.to_pylist()]
-    found = pa.array(texts, pa.string())
-    return found if isinstance(data, pa.Array) else found[0]
+    column = pa.array(texts, pa.string())
+    return column if isinstance(data, pa.Array) else column[0]
 
 
 def _replace(data: Datum, old: Datum, new: Datum) -> Datum:

@@ -41,14 +41,14 @@ def variant_get(data: Datum, path: Datum, kind: Datum) -> Datum:
         raise TypeError(f"the type must be one of {', '.join(TYPES)}")
     target, take = TYPES[name]
 
-    def found(variant: dict[str, bytes] | None) -> Any:
+    def value_in(variant: dict[str, bytes] | None) -> Any:
         value = None if variant is None else _at(decode_variant(**variant), steps)
         try:
             return None if value is None else take(value)
         except (TypeError, ArithmeticError, ValueError) as error:
             raise pa.ArrowInvalid(f"{str(value)[:80]!r} is no {name}") from error
 
-    return pa.array([found(variant) for variant in data.to_pylist()], target)
+    return pa.array([value_in(variant) for variant in data.to_pylist()], target)
 
 
 def _steps(path: str) -> list[str | int]:

@@ -31,16 +31,16 @@ def translated(sql: str, read: str, write: str) -> str:
     """
     sqlglot = _sqlglot()
     try:
-        found: list[str] = sqlglot.transpile(
+        statements: list[str] = sqlglot.transpile(
             sql, read=read, write=write, unsupported_level=sqlglot.ErrorLevel.RAISE
         )
     except (sqlglot.errors.SqlglotError, ValueError) as error:
         raise InvalidViewError(
             f"SQL of {read} cannot be translated to {write}: {str(error).splitlines()[0]}"
         ) from error
-    if len(found) != 1:
-        raise InvalidViewError(f"SQL of {read} is {len(found)} statements, not one.")
-    return found[0]
+    if len(statements) != 1:
+        raise InvalidViewError(f"SQL of {read} is {len(statements)} statements, not one.")
+    return statements[0]
 
 
 def for_datafusion(sql: str, read: str) -> str:
@@ -53,14 +53,14 @@ def for_datafusion(sql: str, read: str) -> str:
     formats times in another way, and counts characters otherwise where a substring does not begin
     at a positive number.
     """
-    found = translated(sql, read, _LIKE_DATAFUSION)
+    statement = translated(sql, read, _LIKE_DATAFUSION)
     sqlglot = _sqlglot()
     for node in sqlglot.parse_one(sql, read=read).walk():
         if _means_something_else(node, sqlglot.exp):
             raise InvalidViewError(
                 f"{node.sql(read)[:_SHOWN]} of {read} would mean something else in DataFusion."
             )
-    return found
+    return statement
 
 
 def _means_something_else(node: exp.Expr, exp: Any) -> bool:
@@ -86,18 +86,18 @@ def check_select(sql: str, dialect: str) -> None:
     if known not in sqlglot.Dialects.__members__.values():
         return
     try:
-        found = sqlglot.parse(sql, read=known)
+        statements = sqlglot.parse(sql, read=known)
     except sqlglot.errors.SqlglotError as error:
         raise InvalidViewError(
             f"SQL of {dialect} does not parse: {str(error).splitlines()[0]}"
         ) from error
     exp = sqlglot.exp
-    if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
         raise InvalidViewError(f"SQL of {dialect} is no SELECT: {sql.strip()[:_SHOWN]}")
 
 
 def output_names(sql: str, dialect: str) -> list[str] | None:
-    """Names of the columns that a SELECT gives; None where they cannot be told from its text.
+    """Names of the columns that a SELECT gives; None where its text does not say them.
 
     >>> output_names("SELECT a, b + 1 AS c FROM t", "spark")
     ['a', 'c']

@@ -79,7 +79,7 @@ def _parsed(text: str) -> exp.Expr:
     from sqlglot.errors import ParseError, SqlglotError  # noqa: PLC0415
 
     try:
-        found: exp.Expr | None = _dialect().parse_into(exp.Condition, text)[0]
+        tree: exp.Expr | None = _dialect().parse_into(exp.Condition, text)[0]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         start = len(first.get("start_context") or "") if len(text) < _CONTEXT else None
@@ -88,9 +88,9 @@ def _parsed(text: str) -> exp.Expr:
         raise error_at(text, reason, start, width) from error
     except SqlglotError as error:
         raise error_at(text, "a text or a name in quotes is not closed", len(text) - 1) from error
-    if found is None:
+    if tree is None:
         raise error_at(text, "there is no condition in it", 0)
-    return found
+    return tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,13 @@ def _with_stand_ins(text: str, stand_ins: tuple[str, ...]) -> exp.Expr | None:
         tree = parsed(text)
     except InvalidExpressionError:
         return None
-    found = sorted(
+    present = sorted(
         str(literal.this)
         for literal in tree.find_all(exp.Literal)
         if bool(literal.is_string) is str(literal.this).startswith(_TEXT_MARK)
         and str(literal.this).startswith((_TEXT_MARK, _NUMBER_MARK))
     )
-    return tree if found == sorted(stand_ins) else None
+    return tree if present == sorted(stand_ins) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +184,12 @@ def words(text: str) -> list[Word]:
     from sqlglot.tokenizer_core import TokenType  # noqa: PLC0415
 
     try:
-        found = _dialect().tokenize(text)
+        tokens = _dialect().tokenize(text)
     except SqlglotError as error:
         raise error_at(text, "a text or a name in quotes is not closed", len(text) - 1) from error
     quotes = (TokenType.IDENTIFIER, TokenType.STRING)
     return [
-        Word(token.text, token.token_type in quotes, token.start, token.end + 1) for token in found
+        Word(token.text, token.token_type in quotes, token.start, token.end + 1) for token in tokens
     ]
 
 
@@ -232,8 +232,8 @@ def error_at(
 
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """Start and length of a part of a tree in its text; None where sqlglot does not say."""
-    found = [part.meta for part in node.walk() if "start" in part.meta]
-    if not found:
+    places = [part.meta for part in node.walk() if "start" in part.meta]
+    if not places:
         return None
-    start = min(int(place["start"]) for place in found)
-    return start, min(max(int(place["end"]) for place in found) - start + 1, _SHOWN)
+    start = min(int(place["start"]) for place in places)
+    return start, min(max(int(place["end"]) for place in places) - start + 1, _SHOWN)

@@ -118,10 +118,10 @@ class _Reader:
             self._raise_at(node, error)
 
     def _raise_at(self, node: exp.Expr, error: InvalidExpressionError) -> NoReturn:
-        found = None if "position" in error.context else span(node)
-        if found is None:
+        place = None if "position" in error.context else span(node)
+        if place is None:
             raise error
-        raise error_at(self._text, error.message, *found) from error
+        raise error_at(self._text, error.message, *place) from error
 
     def _term(self, node: exp.Expr) -> Term:
         kind = type(node).__name__
@@ -137,8 +137,8 @@ class _Reader:
         if read is None:
             shown = node.sql(dialect="duckdb")[:_SHOWN]
             raise InvalidExpressionError(f"{shown} cannot be used in a filter")
-        found: Term = read(node)
-        return found
+        term: Term = read(node)
+        return term
 
     def _pair(self, node: exp.Expr) -> tuple[Term, Term]:
         return self.term(node.this), self.term(node.args["expression"])
@@ -154,12 +154,12 @@ class _Reader:
 
     def _condition(self, node: exp.Expr) -> Term:
         with self._at(node):
-            found = self._term(node)
-            if not sql.is_null(found) and not isinstance(sql.type_of(found), BooleanType):
+            term = self._term(node)
+            if not sql.is_null(term) and not isinstance(sql.type_of(term), BooleanType):
                 raise InvalidExpressionError(
-                    f"a condition is expected here, not a {sql.type_of(found)}"
+                    f"a condition is expected here, not a {sql.type_of(term)}"
                 )
-            return found
+            return term
 
     def read_not(self, node: exp.Not) -> Term:
         return sql.call("not", self._condition(node.this))
@@ -202,8 +202,8 @@ class _Reader:
         given, pattern = self._pair(node)
         if not isinstance(pattern, Value) or not isinstance(pattern.value, str | None):
             raise InvalidExpressionError("the pattern of like must be a text in single quotes")
-        found = _pattern_test(given, pattern, escape, ignore_case=type(node).__name__ == "ILike")
-        return sql.call("not", found) if node.args.get("negate") else found
+        test = _pattern_test(given, pattern, escape, ignore_case=type(node).__name__ == "ILike")
+        return sql.call("not", test) if node.args.get("negate") else test
 
     read_ilike = read_like
 
@@ -262,12 +262,12 @@ class _Reader:
         return sql.call(name, *self._pair(node))
 
     def _moment(self, node: exp.Expr) -> Term:
-        found = self.term(node)
-        if isinstance(found, Value) and isinstance(found.value, str):
+        term = self.term(node)
+        if isinstance(term, Value) and isinstance(term.value, str):
             raise InvalidExpressionError(
                 "write a time that an interval is added to as timestamp '...'"
             )
-        return found
+        return term
 
     def read_cast(self, node: exp.Cast) -> Term:
         given, kind = self.term(node.this), _type(node.to)

@@ -1,4 +1,4 @@
-"""Terms put together: types found, literals placed among values, constants computed."""
+"""Terms of typed arguments: types resolved, literals placed among values, constants computed."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def call(name: str, *args: Term) -> Term:
     if function.strict and any(isinstance(arg, Value) and arg.value is None for arg in typed):
         return NULL
     try:
-        found = function.compute(*(_example(arg) for arg in typed))
+        result = function.compute(*(_example(arg) for arg in typed))
     except (pa.ArrowException, TypeError, ArithmeticError) as error:
         shown = describe_term(Call(name, typed, BooleanType()))
         raise InvalidExpressionError(f"{shown}: {_reason(error)}") from error
     if all(isinstance(arg, Value) for arg in typed):
-        return _value(found)
-    if pa.types.is_null(found.type):
+        return _value(result)
+    if pa.types.is_null(result.type):
         return NULL
-    return Call(name, typed, _iceberg_type(found.type))
+    return Call(name, typed, _iceberg_type(result.type))
 
 
 def _is_condition(term: Term) -> bool:
@@ -192,10 +192,10 @@ def member(left: Term, values: Sequence[Term]) -> Term:
         _literal(value) for value in values if isinstance(value, Value) and value.value is not None
     ]
     if isinstance(left, Call) and len(literals) <= _MOST_ALTERNATIVES:
-        found = call("or", *(compare("=", left, Value(literal)) for literal in literals))
+        test = call("or", *(compare("=", left, Value(literal)) for literal in literals))
     else:
-        found = _listed(left, literals)
-    return found if len(literals) == len(values) else call("or", found, NULL)
+        test = _listed(left, literals)
+    return test if len(literals) == len(values) else call("or", test, NULL)
 
 
 def _listed(left: Term, literals: Sequence[Literal]) -> Term:
@@ -203,15 +203,15 @@ def _listed(left: Term, literals: Sequence[Literal]) -> Term:
     positions = [cast_literal(literal, kind, name) for literal in literals]
     exact = [position.value for position in positions if position.exact]
     numbers = sorted({number for number in exact if number == number})
-    found = unless_null(left, False)
+    test = unless_null(left, False)
     if len(numbers) == 1:
-        found = _with_value("=", left, Value(numbers[0], kind))
+        test = _with_value("=", left, Value(numbers[0], kind))
     elif numbers:
-        found = Call("listed", (left, Value(tuple(numbers), kind)), BooleanType())
+        test = Call("listed", (left, Value(tuple(numbers), kind)), BooleanType())
     return (
-        call("or", found, call("is nan", left))
+        call("or", test, call("is nan", left))
         if len(numbers) < len(set(exact)) and _has_nan(exact)
-        else found
+        else test
     )
 
 
@@ -301,8 +301,8 @@ _NATURAL: dict[type, IcebergType] = {
 
 
 def _literal(value: Value) -> Literal:
-    found: Literal = as_literal(value)
-    return found
+    literal: Literal = as_literal(value)
+    return literal
 
 
 def _typed(term: Term, beside: Sequence[Term]) -> Term:
@@ -351,8 +351,8 @@ def _example(term: Term) -> Datum:
     return pa.nulls(0, arrow_type(term.type))
 
 
-def _value(found: Datum) -> Value:
-    array = found if isinstance(found, pa.Array) else pa.repeat(found, 1)
+def _value(datum: Datum) -> Value:
+    array = datum if isinstance(datum, pa.Array) else pa.repeat(datum, 1)
     if pa.types.is_null(array.type) or not array[0].is_valid:
         return NULL
     kind = _iceberg_type(array.type)
