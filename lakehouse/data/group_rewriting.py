@@ -109,18 +109,18 @@ class ThreadExecutor:
         threads = max(1, (os.cpu_count() or 1) // workers)
         with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="compact") as pool:
             futures = [pool.submit(group.run, storage, threads=threads) for group in work]
-            told = 0
+            yielded = 0
             try:
                 for position, future in enumerate(futures):
                     files = future.result()
-                    told = position + 1
+                    yielded = position + 1
                     yield position, files
             except BaseException:
                 for future in futures:
                     future.cancel()
                 pool.shutdown(wait=True)
                 storage.delete(
-                    [file.file_path for future in futures[told:] for file in _written(future)]
+                    [file.file_path for future in futures[yielded:] for file in _written(future)]
                 )
                 raise
 

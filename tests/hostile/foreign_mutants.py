@@ -130,8 +130,8 @@ MUTANTS = [
     Mutant(
         "1: null keys delete nothing",
         "data.deletes.delete_loader:EqualityKeys.matches",
-        "found &= here.is_valid().to_numpy(zero_copy_only=False)",
-        "found &= here.is_valid().to_numpy(zero_copy_only=False) & "
+        "matched &= here.is_valid().to_numpy(zero_copy_only=False)",
+        "matched &= here.is_valid().to_numpy(zero_copy_only=False) & "
         "columns[field_id].is_valid().to_numpy(zero_copy_only=False)",
     ),
     Mutant(
@@ -242,7 +242,7 @@ MUTANTS = [
     Mutant(
         "4: a vector may reach beyond its file",
         "data.deletes.delete_loader:DeleteLoader._vector_of",
-        "if len(found) and",
+        "if len(positions) and",
         "if False and",
         ("a vector beyond its file",),
     ),

@@ -136,13 +136,13 @@ def _is_never_shredded(kind: pa.DataType) -> bool:
 
 
 def _merged(
-    rest: bytes | None, found: bytes | None, names: Names, own: frozenset[str]
+    rest: bytes | None, typed: bytes | None, names: Names, own: frozenset[str]
 ) -> bytes | None:
     """A value of both columns: an object whose `own` fields are shredded, the rest is not."""
-    if rest is None or found is None:
-        return rest if found is None else found
+    if rest is None or typed is None:
+        return rest if typed is None else typed
     fields = bytes_of.fields_of_object(rest, names)
-    shredded = bytes_of.fields_of_object(found, names)
+    shredded = bytes_of.fields_of_object(typed, names)
     if fields.keys() & own:
         raise CorruptMetadataError("a shredded variant has a field both shredded and not")
     return bytes_of.object_value({**fields, **shredded}, names)
@@ -155,8 +155,8 @@ def _encoded_object(array: pa.StructArray, names: Sequence[Names]) -> Encoded:
     valid = array.is_valid().to_pylist()
 
     def fields_at(row: int) -> dict[str, bytes]:
-        found = ((name, column[row]) for name, column in columns)
-        return {name: value for name, value in found if value is not None}
+        pairs = ((name, column[row]) for name, column in columns)
+        return {name: value for name, value in pairs if value is not None}
 
     return [
         bytes_of.object_value(fields_at(row), names[row]) if valid[row] else None

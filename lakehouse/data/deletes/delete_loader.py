@@ -52,7 +52,7 @@ class EqualityKeys:
         rows = len(next(iter(columns.values())))
         keys = np.zeros(self.table.num_rows, dtype=np.int64)
         codes = np.zeros(rows, dtype=np.int64)
-        found = np.ones(rows, dtype=np.bool_)
+        matched = np.ones(rows, dtype=np.bool_)
         size = 1
         for field_id in self.field_ids:
             deleted = _plain(self.table.column(str(field_id)).combine_chunks())
@@ -62,13 +62,13 @@ class EqualityKeys:
                 dense = together.indices.to_numpy().astype(np.int64)
                 keys, codes, size = dense[: len(keys)], dense[len(keys) :], len(together.dictionary)
             here = pc.index_in(_plain(columns[field_id]), value_set=distinct)
-            found &= here.is_valid().to_numpy(zero_copy_only=False)
+            matched &= here.is_valid().to_numpy(zero_copy_only=False)
             codes = codes * len(distinct) + here.fill_null(0).to_numpy(zero_copy_only=False)
             keys = keys * len(distinct) + pc.index_in(deleted, value_set=distinct).to_numpy(
                 zero_copy_only=False
             )
             size *= max(len(distinct), 1)
-        return found & np.isin(codes, keys)
+        return matched & np.isin(codes, keys)
 
 
 class DeleteLoader:
@@ -102,8 +102,8 @@ class DeleteLoader:
         files = [
             delete for delete in deletes if delete.content not in (0, CONTENT_EQUALITY_DELETES)
         ]
-        found = [self._by_path(file).get(data_file.file_path) for file in files]
-        return _union([positions for positions in found if positions is not None])
+        arrays = [self._by_path(file).get(data_file.file_path) for file in files]
+        return _union([positions for positions in arrays if positions is not None])
 
     def named(self, file: DataFile) -> Mapping[str, Positions]:
         """Ascending distinct positions that one file deletes, by the data files that it names.
@@ -167,14 +167,14 @@ class DeleteLoader:
                 f"names {named}",
                 file=vector.file_path,
             )
-        found = self._vector(vector)
-        if len(found) and found[-1] >= data_file.record_count:
+        positions = self._vector(vector)
+        if len(positions) and positions[-1] >= data_file.record_count:
             raise CorruptMetadataError(
-                f"deletion vector in {vector.file_path} deletes row {found[-1]} of {path}, which "
-                f"has {data_file.record_count}",
+                f"deletion vector in {vector.file_path} deletes row {positions[-1]} of {path}, "
+                f"which has {data_file.record_count}",
                 file=vector.file_path,
             )
-        return found
+        return positions
 
     def _vector(self, file: DataFile) -> Positions:
         if file.content_offset is None or file.content_size_in_bytes is None:
@@ -188,10 +188,10 @@ class DeleteLoader:
         return decode_vector(blob, file.file_path, file.record_count)
 
     def _by_path(self, file: DataFile) -> Mapping[str, Positions]:
-        found: Mapping[str, Positions] = self._cache.get(
+        by_path: Mapping[str, Positions] = self._cache.get(
             f"position {file.file_path}", partial(self._read_positions, file)
         )
-        return found
+        return by_path
 
     def _read_positions(self, file: DataFile) -> tuple[Mapping[str, Positions], int]:
         table = self._read_file(file, POSITION_DELETE_SCHEMA)
@@ -251,16 +251,16 @@ class _Cache:
         self._loading: dict[str, threading.Lock] = {}
 
     def get(self, key: str, load: Callable[[], tuple[Any, int]]) -> Any:
-        found = self._kept.get(key)
-        if found is not None:
-            return found
+        value = self._kept.get(key)
+        if value is not None:
+            return value
         with self._lock:
             one_at_a_time = self._loading.setdefault(key, threading.Lock())
         with one_at_a_time:
-            found = self._kept.get(key)
-            if found is None:
-                found, size = load()
-                self._kept.put(key, found, min(size, self._kept.bytes_max))
+            value = self._kept.get(key)
+            if value is None:
+                value, size = load()
+                self._kept.put(key, value, min(size, self._kept.bytes_max))
                 with self._lock:
                     self._loading.pop(key, None)
-        return found
+        return value

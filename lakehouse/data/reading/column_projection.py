@@ -265,12 +265,12 @@ class Projection:
         self._parts: list[_Part | None] = []
         chosen: list[int] = []
         for number, (wanted, target) in enumerate(self._fields):
-            found = by_id.get(wanted.field_id)
-            if found is None or isinstance(wanted.field_type, UnknownType):
+            source = by_id.get(wanted.field_id)
+            if source is None or isinstance(wanted.field_type, UnknownType):
                 self._check_absent(wanted, wanted.name)
                 self._parts.append(None)
             else:
-                part = self._part(found, wanted, target, wanted.name)
+                part = self._part(source, wanted, target, wanted.name)
                 self._parts.append(part)
                 chosen.append(number)
         self.leaves = sorted(

@@ -48,8 +48,8 @@ class OrcFile:
         """
         for stripe in range(self._file.nstripes):
             with self._readable():
-                found = pa.Table.from_batches([self._file.read_stripe(stripe)]).cast(self.schema)
-            yield from found.to_batches(max_chunksize=rows)
+                table = pa.Table.from_batches([self._file.read_stripe(stripe)]).cast(self.schema)
+            yield from table.to_batches(max_chunksize=rows)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -72,22 +72,22 @@ class OrcFile:
 
 
 def _field(field: pa.Field) -> pa.Field:
-    told = field.metadata or {}
-    metadata = {FIELD_ID_KEY: told[_ID]} if _ID in told else None
-    return pa.field(field.name, _type(field.type, told), field.nullable, metadata)
+    attributes = field.metadata or {}
+    metadata = {FIELD_ID_KEY: attributes[_ID]} if _ID in attributes else None
+    return pa.field(field.name, _type(field.type, attributes), field.nullable, metadata)
 
 
-def _type(kind: pa.DataType, told: dict[bytes, bytes]) -> pa.DataType:
+def _type(kind: pa.DataType, attributes: dict[bytes, bytes]) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([_field(field) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(_field(kind.value_field))
     if pa.types.is_map(kind):
         return pa.map_(_field(kind.key_field), _field(kind.item_field))
-    if pa.types.is_int64(kind) and told.get(_LONG) == b"TIME":
+    if pa.types.is_int64(kind) and attributes.get(_LONG) == b"TIME":
         return pa.time64("us")
-    if pa.types.is_binary(kind) and told.get(_BINARY) == b"UUID":
+    if pa.types.is_binary(kind) and attributes.get(_BINARY) == b"UUID":
         return pa.binary(16)
-    if pa.types.is_binary(kind) and told.get(_BINARY) == b"FIXED":
-        return pa.binary(int(told[_LENGTH]))
+    if pa.types.is_binary(kind) and attributes.get(_BINARY) == b"FIXED":
+        return pa.binary(int(attributes[_LENGTH]))
     return kind

@@ -132,18 +132,18 @@ def load_footer(storage: Storage, file: DataFile, *, counted: bool = True) -> Fo
         # metadata themselves
         reader = pq.core.ParquetReader()
         reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
-        found = Footer(tail.footer, reader.metadata, tail.whole)
-    if counted and found.parsed.num_rows != file.record_count:
+        footer = Footer(tail.footer, reader.metadata, tail.whole)
+    if counted and footer.parsed.num_rows != file.record_count:
         raise CorruptMetadataError(
-            f"{file.file_path} holds {found.parsed.num_rows} rows, its manifest says "
+            f"{file.file_path} holds {footer.parsed.num_rows} rows, its manifest says "
             f"{file.record_count}",
             file=file.file_path,
         )
-    return found
+    return footer
 
 
 def open_parquet(
-    storage: Storage, file: DataFile, found: Footer, dictionaries: Sequence[int] = ()
+    storage: Storage, file: DataFile, footer: Footer, dictionaries: Sequence[int] = ()
 ) -> pq.ParquetFile | WholeParquet:
     """Open a file whose footer was read; the leaf columns `dictionaries` stay dictionary encoded.
 
@@ -152,19 +152,19 @@ def open_parquet(
         CorruptMetadataError: it is not valid Parquet.
     """
     with readable(file.file_path):
-        footer = found.parsed
-        if found.whole is not None:
-            return WholeParquet(found.whole, footer)
+        parsed = footer.parsed
+        if footer.whole is not None:
+            return WholeParquet(footer.whole, parsed)
         filesystem, path = storage.filesystem(file.file_path)
         local = isinstance(filesystem, pafs.LocalFileSystem)
         return pq.ParquetFile(
             path,
             filesystem=filesystem,
-            metadata=footer,
+            metadata=parsed,
             read_dictionary=list(dictionaries) or None,
             # Near files are read piece by piece, far ones with one request for each column.
             pre_buffer=not local,
-            buffer_size=_BUFFER_BYTES if local and footer.num_rows >= MANY_ROWS else 0,
+            buffer_size=_BUFFER_BYTES if local and parsed.num_rows >= MANY_ROWS else 0,
             **PARQUET_OPTIONS,
         )
 

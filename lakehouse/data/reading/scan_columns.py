@@ -157,9 +157,9 @@ class ScanColumns:
             lambda: cls(schema, table_schema, where, extra, specs),
             lambda _: 4 * _SHAPE_BYTES + 2 * schema_bytes(table_schema) + schema_bytes(schema),
         )
-        found = copy.copy(made)
-        found.where, found._shape = where, made._last.shape  # noqa: SLF001 - of the same class
-        return found
+        columns = copy.copy(made)
+        columns.where, columns._shape = where, made._last.shape  # noqa: SLF001 - of the same class
+        return columns
 
     def _arrangement(self) -> Projection | None:
         """From the columns that are read to those that are returned; None where they are these."""

@@ -198,7 +198,7 @@ def named_positions(
 
 
 class RowReader:
-    """Reads rows of one request; what tasks share, columns and delete files, is found out once.
+    """Reads rows of one request; columns and delete files, which tasks share, are resolved once.
 
     Errors are those of `read_tasks`.
     """
@@ -266,8 +266,8 @@ class RowReader:
 
     def deleted(self, file: DataFile, deletes: Sequence[DataFile]) -> Positions:
         """Positions deleted from a file."""
-        found = self._deletes.positions(file, deletes)
-        return np.empty(0, np.int64) if found is None else found
+        positions = self._deletes.positions(file, deletes)
+        return np.empty(0, np.int64) if positions is None else positions
 
     def named(self, file: DataFile) -> Mapping[str, Positions]:
         """Positions that a delete file deletes, by data file."""
@@ -277,15 +277,15 @@ class RowReader:
         with self._lock:
             # planners give equal residuals as the same object
             key = (id(residual), tuple(keys))
-            found = self._columns.get(key)
-            if found is None:
+            known = self._columns.get(key)
+            if known is None:
                 request = self._request
                 where = conjunction((request.where, residual))
                 columns = ScanColumns.shared(
                     request.schema, self._table_schema, where, keys, request.specs
                 )
-                found = self._columns[key] = (residual, columns)
-            return found[1]
+                known = self._columns[key] = (residual, columns)
+            return known[1]
 
     def _schema_with(self, field_id: int, path: str) -> Schema:
         """The newest schema with a column that an equality delete file compares.
@@ -356,8 +356,8 @@ class RowReader:
 def _leaves(columns: Sequence[FileColumn], schema: Schema) -> list[int]:
     """The Parquet leaf columns of a delete file that hold the fields of a schema."""
     ids = {field.field_id for field in schema.fields}
-    found = [column for _, column in _outside_collections(columns) if column.field_id in ids]
-    return sorted(leaf for column in found for leaf in column.leaves)
+    held = [column for _, column in _outside_collections(columns) if column.field_id in ids]
+    return sorted(leaf for column in held for leaf in column.leaves)
 
 
 def _flat_batches(
@@ -714,9 +714,9 @@ def _decoded(opened: Opened[Group], ready: list[pa.RecordBatch] | None) -> Itera
 def _result_of(
     opened: Opened[Group], ready: list[pa.RecordBatch] | None
 ) -> Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]:
-    found: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]] = Future()
-    found.set_result((opened, ready))
-    return found
+    future: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]] = Future()
+    future.set_result((opened, ready))
+    return future
 
 
 def _succeeded(future: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]) -> bool:
@@ -765,7 +765,7 @@ class _AtExit:
     def end(self) -> None:
         """Stop all that were left early, and wait until nobody has come into one for a while.
 
-        A thread of an engine that comes now is told at once that there are no more rows, and goes.
+        A thread of an engine that comes now gets no more rows, and goes.
         """
         if not self._unread:
             return

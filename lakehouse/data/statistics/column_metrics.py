@@ -266,8 +266,8 @@ def _count(
 ) -> None:
     if isinstance(kind, FloatType | DoubleType):
         if modes.get(field_id, NONE).counts:
-            found = pc.sum(pc.is_nan(array)).as_py() or 0
-            counts[field_id] = counts.get(field_id, 0) + found
+            nans = pc.sum(pc.is_nan(array)).as_py() or 0
+            counts[field_id] = counts.get(field_id, 0) + nans
     elif isinstance(kind, StructType):
         for child, source in zip(array.flatten(), kind.fields, strict=True):
             _count(child, source.field_type, source.field_id, modes, counts)

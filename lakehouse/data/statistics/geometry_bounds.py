@@ -19,7 +19,7 @@ class GeometryBounds:
     """The box around all geometries of each column that has bounds.
 
     A column with a value that is no WKB has none, and neither has one without coordinates. What a
-    geography spans is not found by its corners alone: its edges bend.
+    geography spans does not follow from its corners alone: its edges bend.
 
     Args:
         schema: of the rows.
@@ -40,11 +40,11 @@ class GeometryBounds:
             name, *inner = self._paths[field_id]
             column = pc.struct_field(rows[name], inner) if inner else rows[name]
             try:
-                found = boxes(column.drop_null().to_pylist())
+                added = boxes(column.drop_null().to_pylist())
             except InvalidInputError:  # the column has no bounds then; its values are kept
                 del self._boxes[field_id]
                 continue
-            around = np.vstack([np.array([self._boxes[field_id]]), found])
+            around = np.vstack([np.array([self._boxes[field_id]]), added])
             self._boxes[field_id] = box_around(around)
 
     def put_into(self, metrics: FileMetrics) -> None:

@@ -240,8 +240,8 @@ class SplitBlockFilter:
     def may_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which of the keys may have been added; those for which it is false surely were not."""
         bits = _bits(hashes)
-        found: npt.NDArray[np.bool_] = ((self._words[self._blocks(hashes)] & bits) == bits).all(1)
-        return found
+        held: npt.NDArray[np.bool_] = ((self._words[self._blocks(hashes)] & bits) == bits).all(1)
+        return held
 
     def _blocks(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         high = hashes >> np.uint64(32)

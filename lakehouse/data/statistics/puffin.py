@@ -66,7 +66,7 @@ class PuffinWriter:
         sequence_number: int = -1,
         compression_codec: str | None = None,
     ) -> Blob:
-        """Append a blob as it is, not bound to a snapshot unless told; returns its place."""
+        """Append a blob as it is; `snapshot_id` -1 binds it to no snapshot. Returns its place."""
         blob = Blob(
             type=kind,
             fields=tuple(fields),

@@ -42,12 +42,12 @@ class ThetaSketch:
         Different ones only is faster.
         """
         hash64 = mmh3.hash64
-        found = np.array(
+        hashes = np.array(
             [hash64(value, seed=_SEED, signed=False)[0] for value in values.to_pylist() if value],
             np.uint64,
         ) >> np.uint64(1)
-        found = found[(found < self._theta) & (found > 0)]
-        kept = union(self._hashes, found)
+        hashes = hashes[(hashes < self._theta) & (hashes > 0)]
+        kept = union(self._hashes, hashes)
         if len(kept) > SKETCH_ENTRIES:
             self._theta = int(kept[SKETCH_ENTRIES])
             kept = kept[:SKETCH_ENTRIES]

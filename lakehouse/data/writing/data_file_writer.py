@@ -588,7 +588,7 @@ def _dense(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _encodable(column: pa.Array) -> pa.Array:
-    """Floating point by its bits, so that -0.0 and 0.0 are told apart."""
+    """Floating point by its bits, so that -0.0 and 0.0 differ."""
     if pa.types.is_float32(column.type):
         return column.view(pa.int32())
     if pa.types.is_float64(column.type):

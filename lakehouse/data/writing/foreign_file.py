@@ -98,8 +98,8 @@ def describe_file(
         CorruptMetadataError | NoSuchFileError: it is no Parquet file, or not there.
     """
     probe = DataFile(file_path=info.location, record_count=0, file_size_in_bytes=info.size)
-    found = load_footer(storage, probe, counted=False)
-    footer, file = found.parsed, open_parquet(storage, probe, found)
+    loaded = load_footer(storage, probe, counted=False)
+    footer, file = loaded.parsed, open_parquet(storage, probe, loaded)
     with readable(info.location):
         if any(field_id is not None for field_id in leaf_field_ids(footer)):
             raise InvalidSchemaError(
@@ -217,8 +217,8 @@ class _Facts:
             )
         )
         for batch in batches:
-            found = projection.columns(batch, batch.num_rows)
-            for field, column in zip(doubtful, found, strict=True):
+            columns = projection.columns(batch, batch.num_rows)
+            for field, column in zip(doubtful, columns, strict=True):
                 try:
                     column.validate(full=True)
                 except pa.ArrowInvalid as error:
@@ -253,7 +253,7 @@ class _Facts:
         """Whether the statistics show that all values are in the range of the table's type."""
         leaf, kind = column.leaves[0], self._fields[cast("int", column.field_id)].field_type
         schema = self._footer.schema.column(leaf)
-        told = json.loads(schema.logical_type.to_json())
+        logical = json.loads(schema.logical_type.to_json())
         if isinstance(kind, StringType):
             ends = [
                 end
@@ -263,10 +263,10 @@ class _Facts:
             ]
             return all(decode_statistic(end, schema, kind) is not None for end in ends)
         ticks = 1
-        if isinstance(kind, _NAIVE | _ZONED | TimeType) and "timeUnit" in told:
+        if isinstance(kind, _NAIVE | _ZONED | TimeType) and "timeUnit" in logical:
             nanos = isinstance(kind, TimestampNanoType | TimestamptzNanoType)
-            ticks = _TICKS[told["timeUnit"]] // (1 if nanos else 1000)
-        unsigned = told.get("isSigned") is False
+            ticks = _TICKS[logical["timeUnit"]] // (1 if nanos else 1000)
+        unsigned = logical.get("isSigned") is False
         if not unsigned and ticks <= 1:
             return True
         bits = 32 if isinstance(kind, IntegerType) else 64
@@ -276,7 +276,7 @@ class _Facts:
                     return False
                 continue
             for end in _raw_ends(statistic):
-                value = end % (1 << told["bitWidth"]) if unsigned else end * ticks
+                value = end % (1 << logical["bitWidth"]) if unsigned else end * ticks
                 if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
                     return False
         return True
@@ -289,11 +289,11 @@ class _Facts:
         for leaf, field_id in enumerate(self.leaf_ids):
             kind = None if field_id is None else self._fields[field_id].field_type
             column = self._footer.schema.column(leaf)
-            found = json.loads(column.logical_type.to_json())
-            if not isinstance(kind, _NAIVE | _ZONED) or found.get("Type") != "Timestamp":
+            logical = json.loads(column.logical_type.to_json())
+            if not isinstance(kind, _NAIVE | _ZONED) or logical.get("Type") != "Timestamp":
                 continue
-            zoned = found["isAdjustedToUTC"]
-            if not found["is_from_converted_type"] and zoned != isinstance(kind, _ZONED):
+            zoned = logical["isAdjustedToUTC"]
+            if not logical["is_from_converted_type"] and zoned != isinstance(kind, _ZONED):
                 what = "instants (adjusted to UTC)" if zoned else "times without a zone"
                 raise InvalidSchemaError(
                     f"{self._path}: column {column.path!r} holds {what}, and is {kind} in "

@@ -34,12 +34,12 @@ _ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 
 def logical_types(schema: Schema) -> Mapping[int, bytes]:
     """The logical types of columns for which pyarrow has none, by field id, serialized."""
-    found = {}
+    types = {}
     for field_id, field in fields_of(schema).items():
         kind = _serialized(field.field_type)
         if kind is not None:
-            found[field_id] = kind
-    return found
+            types[field_id] = kind
+    return types
 
 
 def with_logical_types(end: bytes, kinds: Mapping[int, bytes]) -> bytes:
@@ -108,8 +108,8 @@ def _union(field: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])

@@ -118,14 +118,14 @@ class ParquetOptions:
 
     def bloom_options(self, schema: pa.Schema) -> dict[str, dict[str, float]] | None:
         """What pyarrow takes as `bloom_filter_options`: of columns of a type that can have one."""
-        found: dict[str, dict[str, float]] = {}
+        options: dict[str, dict[str, float]] = {}
         leaves = dict(leaf for field in schema for leaf in _leaves(field.name, field))
         for path in self.bloom_filters.keys() & leaves.keys():
             if not pa.types.is_boolean(leaves[path]):
                 fpp, ndv = self.bloom_filters[path]
                 most = max(1, int(self.bloom_bytes * 8 * math.log(2) ** 2 / -math.log(fpp)))
-                found[path] = {"ndv": min(ndv or most, most), "fpp": fpp}
-        return found or None
+                options[path] = {"ndv": min(ndv or most, most), "fpp": fpp}
+        return options or None
 
 
 def _columns(read: TableProperties, prefix: str, *, wanted: bool) -> frozenset[str]:
@@ -344,20 +344,20 @@ class _Sink:
 
 def _unordered(arrow: pa.Schema, schema: Schema) -> set[str]:
     """Paths of geometries and geographies, whose bytes have no order."""
-    found = {
+    paths = {
         name
         for field_id, field in fields_of(schema).items()
         if isinstance(field.field_type, GeometryType | GeographyType)
         and (name := schema.find_column_name(field_id)) is not None
     }
-    if not found:
-        return found
+    if not paths:
+        return paths
     # parts of lists and maps are called otherwise in Parquet
     leaves = [path for field in arrow for path, _ in _leaves(field.name, field)]
     return {
         path
         for path in leaves
-        if path.replace(".list.element", ".element").replace(".key_value.", ".") in found
+        if path.replace(".list.element", ".element").replace(".key_value.", ".") in paths
     }
 
 

@@ -52,11 +52,11 @@ def _typed(
     dropped: list[str],
 ) -> list[pa.Field]:
     types = {field.name: field.field_type for field in known.fields}
-    found = []
+    typed = []
     for field in fields:
         path = prefix + field.name
         if path in kept or (pa.types.is_null(field.type) and field.name in types):
-            found.append(field)
+            typed.append(field)
         elif pa.types.is_null(field.type):
             dropped.append(path)
         elif pa.types.is_struct(field.type):
@@ -64,12 +64,12 @@ def _typed(
             inner = kind if isinstance(kind, StructType) else StructType()
             children = _typed(list(field.type), inner, (), f"{path}.", dropped)
             if children or not field.type.num_fields:
-                found.append(field.with_type(pa.struct(children)))
+                typed.append(field.with_type(pa.struct(children)))
             else:  # a struct of nothing is no type either
                 dropped.append(path)
         else:
-            found.append(field)
-    return found
+            typed.append(field)
+    return typed
 
 
 def _pruned(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:

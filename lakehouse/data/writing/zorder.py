@@ -99,10 +99,10 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
 def _reachable(kind: Any, names: Sequence[str]) -> bool:
     """Whether a path leads through structs alone."""
     for name in names:
-        found = [field for field in getattr(kind, "fields", ()) if field.name == name]
-        if not found:
+        fields = [field for field in getattr(kind, "fields", ()) if field.name == name]
+        if not fields:
             return False
-        kind = found[0].field_type
+        kind = fields[0].field_type
     return isinstance(kind, PrimitiveType)
 
 
@@ -125,8 +125,8 @@ def _ranks(column: pa.ChunkedArray, boundaries: _Array) -> npt.NDArray[np.int64]
         ranks[valid] = 1 + np.searchsorted(boundaries, _comparable(present), "right")
         return ranks
     encoded = present.dictionary_encode()
-    found = 1 + np.searchsorted(boundaries, _comparable(encoded.dictionary), "right")
-    ranks[valid] = found[encoded.indices.to_numpy()]
+    distinct_ranks = 1 + np.searchsorted(boundaries, _comparable(encoded.dictionary), "right")
+    ranks[valid] = distinct_ranks[encoded.indices.to_numpy()]
     return ranks
 
 
@@ -157,6 +157,6 @@ def _comparable(values: pa.Array) -> _Array:
         )
     if _numeric(kind):
         return np.asarray(values.to_numpy(zero_copy_only=False))
-    found = np.empty(len(values), object)
-    found[:] = values.to_pylist()
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = values.to_pylist()
+    return objects

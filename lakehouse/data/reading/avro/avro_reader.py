@@ -120,8 +120,8 @@ class AvroColumn:
         if self.decode is not None:
             decode = self.decode
             values = [None if value is None else decode(value) for value in values]
-        found = pa.array(values, self.stored or self.type)
-        return found if self.stored is None else found.cast(self.type)
+        array = pa.array(values, self.stored or self.type)
+        return array if self.stored is None else array.cast(self.type)
 
     def _struct(self, values: Sequence[Any]) -> pa.Array:
         children = [
@@ -141,10 +141,10 @@ class AvroColumn:
         if pa.types.is_list(self.type):
             return pa.ListArray.from_arrays(ends, self.children[0].array(items), type=self.type)
         pairs = [(item["key"], item["value"]) if isinstance(item, dict) else item for item in items]
-        keys, found = (
+        keys, mapped = (
             child.array([pair[n] for pair in pairs]) for n, child in enumerate(self.children)
         )
-        return pa.MapArray.from_arrays(ends, keys, found, type=self.type)
+        return pa.MapArray.from_arrays(ends, keys, mapped, type=self.type)
 
 
 def avro_columns(schema: Any, location: str) -> list[AvroColumn]:
@@ -261,7 +261,7 @@ class _Types:
             if not logical.startswith("local-") and schema.get("adjust-to-utc", True)
             else None
         )
-        found = {
+        logical_type = {
             "date": pa.date32(),
             "time-millis": pa.time32("ms"),
             "time-micros": pa.time64("us"),
@@ -269,8 +269,8 @@ class _Types:
             "timestamp-micros": pa.timestamp("us", zoned),
             "timestamp-nanos": pa.timestamp("ns", zoned),
         }.get(logical.removeprefix("local-"))
-        if found is not None:
-            return AvroColumn(name, field_id, found, stored=plain)
+        if logical_type is not None:
+            return AvroColumn(name, field_id, logical_type, stored=plain)
         return AvroColumn(name, field_id, plain)
 
     def _refused(self, name: str, schema: Any) -> UnsupportedFeatureError:
