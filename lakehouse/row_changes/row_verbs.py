@@ -92,7 +92,7 @@ def replace_rows(
     """
     names = [field.name for field in target.schema.fields]
     tasks = list(target.tasks(where)) if keys.num_rows else []
-    found = [
+    tables = [
         no_rows(pa.schema([(field.name, field.type) for field in schema_to_arrow(target.schema)]))
     ]
     numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -100,10 +100,10 @@ def replace_rows(
         for batch in target.batches(task, target.every_column, where):
             chosen = pa.array(_having(batch, keys))
             rows = pa.Table.from_batches([batch]).take(chosen)
-            found.append(pa.table(dict(zip(names, map(rows.column, names), strict=True))))
+            tables.append(pa.table(dict(zip(names, map(rows.column, names), strict=True))))
             positions.append(positions_of(rows))
             numbers.append(np.full(rows.num_rows, number))
-    there = pa.concat_tables([table.cast(found[0].schema) for table in found])
+    there = pa.concat_tables([table.cast(tables[0].schema) for table in tables])
     fresh = come(there).select(names)
     of_file, at = np.concatenate(numbers), np.concatenate(positions)
     codes = row_codes(

@@ -202,12 +202,12 @@ class PairedRows:
     def values(self, term: Term) -> pa.Array:
         """A term for each row. Raises InvalidExpressionError where it cannot be computed."""
         try:
-            found = evaluate(term, self.column)
+            result = evaluate(term, self.column)
         except (pa.ArrowException, ArithmeticError) as error:
             raise InvalidExpressionError(
                 f"cannot compute {describe_term(term)}: {error}"
             ) from error
-        return found if isinstance(found, pa.Array) else pa.repeat(found, self.count)
+        return result if isinstance(result, pa.Array) else pa.repeat(result, self.count)
 
     def where(self, condition: Bound) -> Mask:
         """The rows for which a condition is true. Raises InvalidExpressionError."""

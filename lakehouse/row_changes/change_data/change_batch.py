@@ -159,11 +159,11 @@ def _in_order(rows: pa.Table, sequence_by: Sequence[str]) -> npt.NDArray[np.int6
     """Positions of the changes in the order in which they happened."""
     position = "position of the row"
     columns = rows.select(list(dict.fromkeys(sequence_by)))
-    found = pc.sort_indices(
+    positions = pc.sort_indices(
         columns.append_column(position, pa.array(np.arange(rows.num_rows))),
         sort_keys=[(column, "ascending") for column in (*sequence_by, position)],
     )
-    return np.asarray(found).astype(np.int64)
+    return np.asarray(positions).astype(np.int64)
 
 
 def _last_of_each_key(
@@ -177,8 +177,8 @@ def _last_of_each_key(
 def _marks(field_ids: Sequence[int], schema: Schema) -> frozenset[str]:
     """Top-level columns that hold the fields."""
     paths = (schema.find_column_name(id_) or "" for id_ in field_ids)
-    found = [field.name for path in paths for field in schema.fields if _within(path, field.name)]
-    return frozenset(found)
+    names = [field.name for path in paths for field in schema.fields if _within(path, field.name)]
+    return frozenset(names)
 
 
 def _within(path: str, name: str) -> bool:

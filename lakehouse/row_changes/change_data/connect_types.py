@@ -155,8 +155,8 @@ def _decimal(schema: Mapping[str, Any]) -> ConnectType:
     """A decimal; one of a negative scale (1200 is 12 at scale -2) has its zeros written out."""
     parameters = schema.get("parameters") or {}
     scale = int(parameters["scale"])
-    told = parameters.get("connect.decimal.precision")
-    digits = _MOST_DIGITS if told is None else max(int(told) - min(scale, 0), scale)
+    precision = parameters.get("connect.decimal.precision")
+    digits = _MOST_DIGITS if precision is None else max(int(precision) - min(scale, 0), scale)
     if max(digits, scale) > _MOST_DIGITS:
         raise InvalidInputError(
             f"the field {schema.get('field')!r} of an event has decimals of {max(digits, scale)} "
@@ -216,11 +216,11 @@ def _real(layout: str) -> Convert:
             raise ValueError("text is no number but NaN, Infinity and -Infinity")
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise TypeError(f"{type(value).__name__} is no number")
-        found = float(value)
-        if isinstance(value, int) and int(found) != value:
+        number = float(value)
+        if isinstance(value, int) and int(number) != value:
             raise OverflowError("it has more digits than floating point")
-        struct.pack(layout, found)
-        return found
+        struct.pack(layout, number)
+        return number
 
     return real
 
@@ -241,10 +241,10 @@ def _time_of_day(per_second: int, kept_per_second: int) -> Convert:
 
 
 def _exact(units: int, divisor: int) -> int:
-    found, rest = divmod(units, divisor)
+    whole, rest = divmod(units, divisor)
     if rest:
         raise ValueError("it is no whole number of microseconds")
-    return found
+    return whole
 
 
 def _nanos(value: Any) -> int:
@@ -259,20 +259,20 @@ _ZONED_TIME = re.compile(
 
 def _instant(text: Any) -> int:
     """Microseconds of ISO-8601 with an offset, in any year: Python's end with 9999."""
-    found = _ZONED_TIME.fullmatch(text)
-    if found is None:
+    match = _ZONED_TIME.fullmatch(text)
+    if match is None:
         raise ValueError("it is no time with an offset, such as 2026-06-01T12:00:00.5+02:00")
-    year, month, day = (int(part) for part in found.group(1, 2, 3))
+    year, month, day = (int(part) for part in match.group(1, 2, 3))
     cycles, like = divmod(year, 400)
     days = dt.date(2000 + like, month, day).toordinal() - dt.date(2000, 1, 1).toordinal()
     days += (cycles - 5) * _DAYS_IN_400_YEARS + dt.date(2000, 1, 1).toordinal() - _EPOCH
-    hour, minute, second = (int(part or 0) for part in found.group(4, 5, 6))
+    hour, minute, second = (int(part or 0) for part in match.group(4, 5, 6))
     dt.time(hour, minute, second)
     seconds = days * 86_400 + hour * 3600 + minute * 60 + second
-    east = [int(part or 0) for part in found.group(9, 10, 11)]
+    east = [int(part or 0) for part in match.group(9, 10, 11)]
     offset = east[0] * 3600 + east[1] * 60 + east[2]
-    seconds += offset if found[8] == "-" else -offset
-    nanos = int((found[7] or "").ljust(9, "0"))
+    seconds += offset if match[8] == "-" else -offset
+    nanos = int((match[7] or "").ljust(9, "0"))
     return int(_whole(64)(seconds * 1_000_000 + _exact(nanos, 1000)))
 
 

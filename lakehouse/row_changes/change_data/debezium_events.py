@@ -83,7 +83,7 @@ def debezium_changes(
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows whose columns and types are found as they come."""
+    """Rows whose columns and types grow as rows come."""
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)

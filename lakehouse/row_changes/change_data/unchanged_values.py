@@ -50,9 +50,9 @@ def left_out(values: pa.Array | pa.ChunkedArray) -> int | None:
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     start = 0
     for chunk in chunks:
-        found = _placeholders(chunk)
-        if found.any():
-            return start + int(found.argmax())
+        placeholders = _placeholders(chunk)
+        if placeholders.any():
+            return start + int(placeholders.argmax())
         start += len(chunk)
     return None
 
@@ -62,8 +62,8 @@ def _placeholders(array: pa.Array) -> npt.NDArray[np.bool_]:
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         text = array.cast(pa.large_string())
-        found = pc.is_in(text, pa.array(_AS_TEXT, pa.large_string()))
-        return _mask(pc.or_(found, pc.match_substring_regex(text, _HSTORE)))
+        equal = pc.is_in(text, pa.array(_AS_TEXT, pa.large_string()))
+        return _mask(pc.or_(equal, pc.match_substring_regex(text, _HSTORE)))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return _mask(
             pc.is_in(array.cast(pa.large_binary()), pa.array(_AS_BYTES, pa.large_binary()))
@@ -81,35 +81,35 @@ def _placeholders(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 def _in_struct(array: pa.StructArray) -> npt.NDArray[np.bool_]:
     """Also an hstore whose keys became fields, for want of a schema."""
-    found = np.zeros(len(array), bool)
+    mask = np.zeros(len(array), bool)
     for position, field in enumerate(array.type):
         child = array.field(position)
-        found |= _placeholders(child)
+        mask |= _placeholders(child)
         if field.name == _TEXT:
-            found |= _mask(child.is_valid())
-    return found & _mask(array.is_valid())
+            mask |= _mask(child.is_valid())
+    return mask & _mask(array.is_valid())
 
 
 def _byte_lists(items: pa.Array, lengths: pa.Array) -> npt.NDArray[np.bool_]:
     """Lists of the placeholder's bytes, as numbers or as days."""
-    found = np.zeros(len(lengths), bool)
+    mask = np.zeros(len(lengths), bool)
     if pa.types.is_date32(items.type):
         items = items.cast(pa.int32())
     if not pa.types.is_integer(items.type):
-        return found
+        return mask
     sizes = np.asarray(lengths.fill_null(0))
     starts = np.cumsum(sizes) - sizes
     for row in np.flatnonzero(sizes == len(_BYTES)):
-        found[row] = items.slice(starts[row], len(_BYTES)).to_pylist() == list(_BYTES)
-    return found
+        mask[row] = items.slice(starts[row], len(_BYTES)).to_pylist() == list(_BYTES)
+    return mask
 
 
 def _rows(items: npt.NDArray[np.bool_], lengths: pa.Array) -> npt.NDArray[np.bool_]:
     """Which lists have an item that is one."""
     sizes = np.asarray(lengths.fill_null(0))
-    found = np.zeros(len(sizes), bool)
-    found[np.repeat(np.arange(len(sizes)), sizes)[items]] = True
-    return found
+    mask = np.zeros(len(sizes), bool)
+    mask[np.repeat(np.arange(len(sizes)), sizes)[items]] = True
+    return mask
 
 
 def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:

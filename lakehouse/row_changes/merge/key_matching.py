@@ -163,13 +163,13 @@ def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Keys that are equal where theirs are: bits of floats (0.0 is -0.0, NaN is NaN), bytes."""
     try:
         # an integer becomes the nearest floating point number, as in filters
-        found = array.cast(kind, safe=not pa.types.is_floating(kind))
+        keys = array.cast(kind, safe=not pa.types.is_floating(kind))
     except pa.ArrowInvalid as error:
         raise InvalidExpressionError(
             f"a key of type {array.type} cannot be compared as {kind}: {error}"
         ) from error
     if pa.types.is_floating(kind):
-        one_zero = pc.add(found, pa.scalar(0.0, kind))
+        one_zero = pc.add(keys, pa.scalar(0.0, kind))
         one_nan = pc.if_else(pc.is_nan(one_zero), pa.scalar(math.nan, kind), one_zero)
         return one_nan.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    return found.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else found
+    return keys.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else keys

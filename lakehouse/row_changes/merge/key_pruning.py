@@ -79,15 +79,15 @@ class KeyRange:
 
     def add(self, values: Sequence[pa.Array]) -> None:
         """Take in the source's side of each key of some rows."""
-        for found, keys in zip(self._extremes, values, strict=True):
-            found.append(_extremes(keys))
+        for extremes, keys in zip(self._extremes, values, strict=True):
+            extremes.append(_extremes(keys))
 
     def filter(self) -> Bound:
         """Passes every target row that may match."""
         return conjunction(
-            _range(pair, pa.concat_arrays(found))
-            for pair, found in zip(self._merge.keys, self._extremes, strict=True)
-            if found
+            _range(pair, pa.concat_arrays(extremes))
+            for pair, extremes in zip(self._merge.keys, self._extremes, strict=True)
+            if extremes
         )
 
 
@@ -108,18 +108,18 @@ class KeysInOrder:
 
     def tasks(self, plan: ScanPlan) -> Sequence[FileScanTask]:
         """The tasks of a plan whose files may hold a key, by the column that rules out most."""
-        found: Sequence[FileScanTask] = plan.tasks
+        fewest: Sequence[FileScanTask] = plan.tasks
         for field_id, kind, ordered in self._columns:
             fewer = tasks_with_keys(plan, field_id, kind, ordered)
-            found = fewer if len(fewer) < len(found) else found
-        return found
+            fewest = fewer if len(fewer) < len(fewest) else fewest
+        return fewest
 
     def may_hold(self, entries: Entries) -> Mask:
         """Which files may hold a key."""
-        found = np.ones(len(entries), bool)
+        mask = np.ones(len(entries), bool)
         for field_id, kind, ordered in self._columns:
-            found &= may_hold_key(entries, field_id, kind, ordered)
-        return found
+            mask &= may_hold_key(entries, field_id, kind, ordered)
+        return mask
 
 
 def compared_columns(
@@ -228,8 +228,8 @@ def tasks_with_keys(
     """
     parts: Sequence[Entries] = plan.files.parts if isinstance(plan.files, LazyItems) else ()
     masks = [may_hold_key(part, field_id, kind, keys) for part in parts]
-    found = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
-    return [plan.tasks[int(number)] for number in found]
+    numbers = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
+    return [plan.tasks[int(number)] for number in numbers]
 
 
 def may_hold_key(part: Entries, field_id: int, kind: IcebergType, keys: npt.NDArray[Any]) -> Mask:
@@ -249,12 +249,12 @@ def _places(
     *,
     unknown: int,
 ) -> npt.NDArray[np.int64]:
-    found = np.full(files, unknown, np.int64)
+    places = np.full(files, unknown, np.int64)
     if bounds is not None:
         array = bounds.combine_chunks() if isinstance(bounds, pa.ChunkedArray) else bounds
         valid = np.asarray(array.is_valid())
-        found[valid] = np.searchsorted(keys, _comparable(array.drop_null(), kind), side)
-    return found
+        places[valid] = np.searchsorted(keys, _comparable(array.drop_null(), kind), side)
+    return places
 
 
 def _comparable(array: pa.Array, kind: IcebergType) -> npt.NDArray[Any]:

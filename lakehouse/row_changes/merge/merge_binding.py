@@ -272,7 +272,7 @@ def _assignments(
     given: Mapping[str, str], schema: Schema, resolve: Resolve, alias: str
 ) -> Mapping[str, Term]:
     known = {field.name for field in schema.fields}
-    found: dict[str, Term] = {}
+    terms: dict[str, Term] = {}
     for column, text in given.items():
         name = column if column in known else column.removeprefix(f"{alias}.")
         if name not in known:
@@ -283,10 +283,10 @@ def _assignments(
                 f"{str(text)!r}, and a text in single quotes inside",
                 column=name,
             )
-        found[name] = _assigned(read_filter(text, resolve), schema.find_field(name))
-    if not found:
+        terms[name] = _assigned(read_filter(text, resolve), schema.find_field(name))
+    if not terms:
         raise InvalidInputError("an update without assignments changes nothing")
-    return found
+    return terms
 
 
 def _check_columns(names: Iterable[str], schema: Schema) -> None:

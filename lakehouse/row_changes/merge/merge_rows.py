@@ -118,7 +118,7 @@ class _Merging:
             tasks: Iterable[FileScanTask] = () if plan is None else plan.tasks
             if plan is not None and not self._whole:
                 tasks = files_with_keys(self._target, self._merge, part, plan)
-            for together in _together(self._found(iter(tasks), known)):
+            for together in _together(self._matching(iter(tasks), known)):
                 self._decide(part, together)
         self._insert(part)
 
@@ -127,7 +127,7 @@ class _Merging:
         self._conflict(limits, known)
         schema = empty_rows(self._found_columns).schema
         split = KeySplit(self._source.folder, "target", schema, len(files))
-        for rows in self._found(self._target.tasks(self._where), known):
+        for rows in self._matching(self._target.tasks(self._where), known):
             numbers, _ = self._keys.row_numbers(self._keys.of_target(self._alone(rows)))
             split.add(rows, numbers)
         for own, theirs in zip(files, split.close(), strict=True):
@@ -160,7 +160,7 @@ class _Merging:
             self._where = limits.filter()
             self._key_test = key_test(self._keys, known)
 
-    def _found(self, tasks: Iterator[FileScanTask], known: KeyMarks) -> Iterator[pa.Table]:
+    def _matching(self, tasks: Iterator[FileScanTask], known: KeyMarks) -> Iterator[pa.Table]:
         """Rows of the target that may match, or all of them where the clauses are about all."""
         threads = pa.cpu_count()
         with ThreadPoolExecutor(threads, thread_name_prefix="merge") as pool:
@@ -182,24 +182,24 @@ class _Merging:
         self, task: FileScanTask, known: KeyMarks, threads: int
     ) -> list[pa.RecordBatch]:
         """Rows of a file whose keys may be those of source rows."""
-        found: list[pa.RecordBatch] = []
+        candidates: list[pa.RecordBatch] = []
         for batch in self._target.batches(task, self._key_columns, threads=threads):
             rows = pa.Table.from_batches([batch])
             alone = self._target.beside_nothing(rows, self._key_columns, self._merge.source)
             keys = self._keys.frame(self._keys.of_target(alone))
             at = keys["row"].to_numpy()[known.may_hold(hashes(keys))]
             if len(at):
-                found.append(batch.take(pa.array(at)))
-        if not found or self._columns is self._key_columns:
-            return found
-        wanted = np.concatenate([positions_of(batch) for batch in found])
-        found = []
+                candidates.append(batch.take(pa.array(at)))
+        if not candidates or self._columns is self._key_columns:
+            return candidates
+        wanted = np.concatenate([positions_of(batch) for batch in candidates])
+        candidates = []
         for batch in self._target.batches(task, self._columns, threads=threads):
             positions = positions_of(batch)
             at = np.flatnonzero(np.isin(positions, wanted, assume_unique=True))
             if len(at):
-                found.append(batch.take(pa.array(at)))
-        return found
+                candidates.append(batch.take(pa.array(at)))
+        return candidates
 
     def _numbered(self, batches: Sequence[pa.RecordBatch], number: int) -> pa.Table:
         rows = pa.Table.from_batches(batches)
@@ -249,8 +249,8 @@ class _Merging:
         by_source = _acting(merge.about("not matched by source"), left)
         gone = np.zeros(rows.num_rows, bool)
         deleted = np.zeros(rows.num_rows, bool)  # several source rows may delete one row
-        for where, at, found in ((paired, pairs.target, acting), (left, unmatched, by_source)):
-            for clause, chosen in found:
+        for where, at, acting_on in ((paired, pairs.target, acting), (left, unmatched, by_source)):
+            for clause, chosen in acting_on:
                 gone[at[chosen]] = True
                 if clause.action == "delete":
                     deleted[at[chosen]] = True
@@ -283,7 +283,7 @@ class _Merging:
         at = np.concatenate([np.empty(0, np.int64), *(rows for _, rows in acting)])
         rows, counts = np.unique(pairs.target[at], return_counts=True)
         several = np.isin(pairs.target, rows[counts > 1])
-        disputed = [found[several[found]] for clause, found in acting if clause.action == "update"]
+        disputed = [hits[several[hits]] for clause, hits in acting if clause.action == "update"]
         if not any(len(rows) for rows in disputed):
             return
         first = paired.take(np.concatenate(disputed)[:1])

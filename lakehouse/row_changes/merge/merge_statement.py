@@ -115,13 +115,13 @@ class _Clause:
             return None
         if not assigned:
             raise self._error("expected SET or *")
-        found: dict[str, str] = {}
+        assignments: dict[str, str] = {}
         while True:
             column = self._name("=")
             self._expect("=")
-            self._assign(found, column, self._until(","))
+            self._assign(assignments, column, self._until(","))
             if not self._take(","):
-                return found
+                return assignments
 
     def _insert(self) -> Mapping[str, str] | None:
         if self._take("*"):
@@ -133,18 +133,18 @@ class _Clause:
         self._expect(")")
         self._expect("VALUES")
         self._expect("(")
-        found: dict[str, str] = {}
+        assignments: dict[str, str] = {}
         for number, column in enumerate(columns):
             if number:
                 self._expect(",")
-            self._assign(found, column, self._until(",", ")"))
+            self._assign(assignments, column, self._until(",", ")"))
         self._expect(")")
-        return found
+        return assignments
 
-    def _assign(self, found: dict[str, str], column: str, value: str) -> None:
-        if column in found:
+    def _assign(self, assignments: dict[str, str], column: str, value: str) -> None:
+        if column in assignments:
             raise self._error(f"column {column} has a value already")
-        found[column] = value
+        assignments[column] = value
 
     def _name(self, *ends: str) -> str:
         first = self._at
