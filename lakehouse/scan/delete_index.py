@@ -61,25 +61,25 @@ class DeleteIndex:
             return ()
         key = file.partition_key
         equality = (*self._global, *self._equality.get(key, ()))
-        found = [delete for delete in equality if sequence_number < delete.sequence_number]
+        deletes = [delete for delete in equality if sequence_number < delete.sequence_number]
         vector = self._vectors.get(file.file_path)
         if vector is not None:
             _check_vector(vector, file, sequence_number)
-            found.append(vector)
+            deletes.append(vector)
         else:
-            found += [
+            deletes += [
                 delete
                 for delete in self._by_path.get(file.file_path, ())
                 if sequence_number <= delete.sequence_number
             ]
             positions = self._by_partition.get(key, ())
-            found += [
+            deletes += [
                 position
                 for position in positions
                 if sequence_number <= position.sequence_number
                 and position.file.may_name(file.file_path)
             ]
-        in_order = sorted(found, key=lambda delete: delete.sequence_number)
+        in_order = sorted(deletes, key=lambda delete: delete.sequence_number)
         return tuple(delete.file for delete in in_order)
 
     def _add(self, delete: _Delete, specs: Mapping[int, PartitionSpec]) -> None:

@@ -30,9 +30,9 @@ from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
 from lakehouse.scan.pruning.surviving_files import (
-    Found,
     ManifestIndex,
     Search,
+    Survivors,
     prune_files,
     prune_manifests,
 )
@@ -129,7 +129,7 @@ _PLAN_BYTES = 16_384
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The files to read and how they were found.
+    """The files to read, and what planning read and skipped.
 
     Attributes:
         snapshot_id: snapshot planned; None for an empty table.
@@ -410,12 +410,12 @@ def project_schema(
 
 def _first_mentions(select: Sequence[str]) -> dict[str, int]:
     """By column the position in `select` of the first path that is it or reaches into it."""
-    found: dict[str, int] = {}
+    mentions: dict[str, int] = {}
     for position, path in enumerate(select):
         dots = (at for at, letter in enumerate(path) if letter == ".")
         for end in (*dots, len(path)):
-            found.setdefault(path[:end], position)
-    return found
+            mentions.setdefault(path[:end], position)
+    return mentions
 
 
 def split_options(request: ScanRequest) -> SplitOptions:
@@ -426,8 +426,8 @@ def split_options(request: ScanRequest) -> SplitOptions:
     )
 
 
-def _search(manifests: Listed, search: Search, report: PlanReport) -> tuple[Found, Found]:
-    data, deletes = Found(), Found()
+def _search(manifests: Listed, search: Search, report: PlanReport) -> tuple[Survivors, Survivors]:
+    data, deletes = Survivors(), Survivors()
     index = ManifestIndex.of(manifests)
     # a delete may be listed under another spec than the data file it names: then its partition says
     # nothing about the file
@@ -438,7 +438,7 @@ def _search(manifests: Listed, search: Search, report: PlanReport) -> tuple[Foun
         of_deletes = prune_manifests(index.deletes, everything, deletes)
     with _timed(report, "prune_files"):
         prune_files(of_data, search, data)
-        # also where no data is live: data that is listed as deletes is found out
+        # also where no data is live: reading refuses data that is listed as deletes
         if data.parts or search.where == TRUE:
             prune_files(of_deletes, everything, deletes)
     return data, deletes

@@ -42,15 +42,15 @@ class Position(NamedTuple):
     def from_json(cls, text: str) -> Self:
         """Raises InvalidInputError for what `to_json` does not make."""
         try:
-            found = cls(**json.loads(text))
+            position = cls(**json.loads(text))
         except (ValueError, TypeError):
-            found = cls(units=-1)
-        numbers = (found.snapshot_id, found.units)
+            position = cls(units=-1)
+        numbers = (position.snapshot_id, position.units)
         if (
             all(number is None or isinstance(number, int) for number in numbers)
-            and found.units != -1
+            and position.units != -1
         ):
-            return found
+            return position
         raise InvalidInputError(
             f"{text!r} is no position in a table: the checkpoint is of another source"
         )

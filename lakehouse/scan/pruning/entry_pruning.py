@@ -282,20 +282,20 @@ def leaf_may_match(leaf: Leaf, known: Statistics) -> Mask:
     lower, upper = _usable(known.lower, leaf), _usable(known.upper, leaf)
     everything = np.ones(len(known.all_null), bool)
     if op in (Op.LT, Op.LTE):
-        found = everything if lower is None else compare(lower, op, leaf.value, null=True)
+        mask = everything if lower is None else compare(lower, op, leaf.value, null=True)
     elif op in (Op.GT, Op.GTE):
-        found = everything if upper is None else compare(upper, op, leaf.value, null=True)
+        mask = everything if upper is None else compare(upper, op, leaf.value, null=True)
     elif op in (Op.EQ, Op.IN):
-        found = _any_within(leaf, lower, upper, everything)
+        mask = _any_within(leaf, lower, upper, everything)
     elif op is Op.STARTS_WITH:
-        found = _prefix_within(leaf.value, lower, upper, everything)
+        mask = _prefix_within(leaf.value, lower, upper, everything)
     else:
-        found = ~_only_excluded(leaf, lower, upper, everything)
-    found &= ~known.no_values
+        mask = ~_only_excluded(leaf, lower, upper, everything)
+    mask &= ~known.no_values
     return (
-        found | (known.may_nan & ~known.all_null)
+        mask | (known.may_nan & ~known.all_null)
         if op in (Op.GT, Op.GTE, Op.NOT_EQ, Op.NOT_IN)
-        else found
+        else mask
     )
 
 
@@ -315,30 +315,30 @@ def leaf_must_match(leaf: Leaf, known: Statistics) -> Mask:
     if lower is None or upper is None:
         return nothing
     if op in (Op.LT, Op.LTE):
-        found = compare(upper, op, leaf.value, null=False)
+        mask = compare(upper, op, leaf.value, null=False)
     elif op in (Op.GT, Op.GTE):
-        found = compare(lower, op, leaf.value, null=False)
+        mask = compare(lower, op, leaf.value, null=False)
     elif op in (Op.EQ, Op.IN):
         values = leaf.value if op is Op.IN else (leaf.value,)
-        found = is_one_of(lower, values, null=False) & _same(lower, upper)
+        mask = is_one_of(lower, values, null=False) & _same(lower, upper)
     elif op is Op.STARTS_WITH:
-        found = starts_with(lower, leaf.value, null=False) & starts_with(
+        mask = starts_with(lower, leaf.value, null=False) & starts_with(
             upper, leaf.value, null=False
         )
     elif op is Op.NOT_STARTS_WITH:
         above = compare(lower, Op.GT, leaf.value, null=False) & ~starts_with(
             lower, leaf.value, null=True
         )
-        found = compare(upper, Op.LT, leaf.value, null=False) | above
+        mask = compare(upper, Op.LT, leaf.value, null=False) | above
     else:
-        found = ~nothing
+        mask = ~nothing
         for value in leaf.value if op is Op.NOT_IN else (leaf.value,):
-            found &= compare(lower, Op.GT, value, null=False) | compare(
+            mask &= compare(lower, Op.GT, value, null=False) | compare(
                 upper, Op.LT, value, null=False
             )
     if op in (Op.LT, Op.LTE, Op.EQ, Op.IN):
-        found &= ~known.may_nan
-    return found & ~known.may_null
+        mask &= ~known.may_nan
+    return mask & ~known.may_null
 
 
 def _partition_mask(
@@ -372,12 +372,12 @@ def _any_within(leaf: Leaf, lower: Values | None, upper: Values | None, everythi
         below = everything if lower is None else compare(lower, Op.LTE, max(values), null=True)
         above = everything if upper is None else compare(upper, Op.GTE, min(values), null=True)
         return below & above
-    found = ~everything
+    mask = ~everything
     for value in values:
         below = everything if lower is None else compare(lower, Op.LTE, value, null=True)
         above = everything if upper is None else compare(upper, Op.GTE, value, null=True)
-        found = found | (below & above)
-    return found
+        mask = mask | (below & above)
+    return mask
 
 
 def _prefix_within(

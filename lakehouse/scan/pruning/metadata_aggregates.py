@@ -38,8 +38,8 @@ class Aggregate:
     column: NestedField | None = None
 
     @property
-    def may_be_told(self) -> bool:
-        """Whether the entries of some table could tell it."""
+    def in_entries(self) -> bool:
+        """Whether entries can have what it takes."""
         if self.column is None:
             return self.function == "rows"
         kind = self.column.field_type
@@ -47,16 +47,16 @@ class Aggregate:
 
 
 def from_entries(parts: Sequence[Entries], asked: Iterable[Aggregate]) -> list[int | None]:
-    """What the entries tell, in the order asked: dates as days, timestamps as microseconds.
+    """Aggregates from entries, in the order asked: dates as days, timestamps as microseconds.
 
     The extreme of no values is None.
 
     Args:
         parts: entries of data files, with metrics where columns are asked for; no row is deleted.
-        asked: aggregates that may be told.
+        asked: aggregates of which `in_entries` is true.
 
     Raises:
-        LookupError: they do not tell one of them.
+        LookupError: the entries lack what one of them takes.
     """
     return [_value(parts, aggregate) for aggregate in asked]
 
@@ -66,8 +66,8 @@ def _value(parts: Sequence[Entries], asked: Aggregate) -> int | None:
         return sum(pc.sum(part.table["record_count"]).as_py() or 0 for part in parts)
     if asked.function == "count":
         return sum(_values_of(part.table, asked.column.field_id) for part in parts)
-    found = [_extreme(part.table, asked.function, asked.column) for part in parts]
-    known = [extreme for extreme in found if extreme is not None]
+    extremes = [_extreme(part.table, asked.function, asked.column) for part in parts]
+    known = [extreme for extreme in extremes if extreme is not None]
     if not known:
         return None
     return min(known) if asked.function == "min" else max(known)
@@ -95,5 +95,5 @@ def _extreme(table: pa.Table, function: str, column: NestedField) -> int | None:
     if bounds is None:
         return None
     whole = bounds.cast(pa.int32()) if pa.types.is_date32(bounds.type) else bounds
-    found = pc.min_max(whole.cast(pa.int64()))[function].as_py()
-    return None if found is None else int(found)
+    extreme = pc.min_max(whole.cast(pa.int64()))[function].as_py()
+    return None if extreme is None else int(extreme)

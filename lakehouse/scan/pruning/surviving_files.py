@@ -122,10 +122,10 @@ class ManifestColumns:
     @cached_property
     def by_spec(self) -> dict[int, npt.NDArray[np.int64]]:
         """Positions of the manifests of each partition spec."""
-        found: dict[int, list[int]] = {}
+        positions_by_spec: dict[int, list[int]] = {}
         for position, manifest in enumerate(self.manifests):
-            found.setdefault(manifest.partition_spec_id, []).append(position)
-        return {spec_id: np.array(positions) for spec_id, positions in found.items()}
+            positions_by_spec.setdefault(manifest.partition_spec_id, []).append(position)
+        return {spec_id: np.array(positions) for spec_id, positions in positions_by_spec.items()}
 
     @cached_property
     def empty(self) -> Mask:
@@ -165,7 +165,7 @@ class ManifestColumns:
                 return np.ones(len(rows), bool)
             return leaf_may_match(leaf, self._statistics(spec, places[leaf.field_id], kind))
 
-        found = fold(
+        mask = fold(
             projections.whole(where),
             leaf_mask,
             lambda one: np.full(len(rows), one),
@@ -173,16 +173,16 @@ class ManifestColumns:
             some_mask,
         )
         if len(rows) == len(usable):
-            return found
+            return mask
         result = np.ones(len(usable), bool)
-        result[usable] = found
+        result[usable] = mask
         return result
 
     def _summaries(self, spec: PartitionSpec) -> tuple[Mask, Summaries]:
         """Which manifests of the spec say something of each of its fields, and what they say."""
         width = len(spec.fields)
 
-        def found() -> tuple[Mask, Summaries]:
+        def make() -> tuple[Mask, Summaries]:
             said = [self.manifests[index].partitions for index in self.by_spec[spec.spec_id]]
             rows = [
                 summaries for summaries in said if summaries is not None and len(summaries) == width
@@ -191,17 +191,17 @@ class ManifestColumns:
                 [summaries is not None and len(summaries) == width for summaries in said], bool
             ), rows
 
-        return self._derived(("summaries", spec.spec_id, width), found, lambda _: 0)
+        return self._derived(("summaries", spec.spec_id, width), make, lambda _: 0)
 
     def _statistics(self, spec: PartitionSpec, place: int, kind: IcebergType) -> Statistics:
         """Of the values of one partition field."""
 
-        def found() -> Statistics:
+        def make() -> Statistics:
             rows = self._summaries(spec)[1]
             return statistics_of_summaries([row[place] for row in rows], kind)
 
         key = ("statistics", spec.spec_id, len(spec.fields), place, kind)
-        return self._derived(key, found, _bytes_of)
+        return self._derived(key, make, _bytes_of)
 
     def _derived(self, what: tuple[Any, ...], make: Callable[[], T], size: Callable[[T], int]) -> T:
         if self._listed is None:
@@ -230,7 +230,7 @@ _LITTLE_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
-class Found:
+class Survivors:
     """Entries that may match and the counts of one kind of manifest."""
 
     parts: list[Entries] = field(default_factory=list)
@@ -266,18 +266,20 @@ class Search:
 
     def projected(self, spec_id: int) -> LeafProjections:
         """The projections of the filter's leaves for one of the specs."""
-        found = self.projections.get(spec_id)
-        if found is None:
+        projections = self.projections.get(spec_id)
+        if projections is None:
             made = LeafProjections(self.reader.specs[spec_id], self.reader.types)
-            found = self.projections.setdefault(spec_id, made)
-        return found
+            projections = self.projections.setdefault(spec_id, made)
+        return projections
 
 
-def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) -> list[ManifestFile]:
+def prune_manifests(
+    manifests: ManifestColumns, search: Search, result: Survivors
+) -> list[ManifestFile]:
     """The manifests that may hold a live matching file, in their order; counts the others."""
-    found.manifests.total = len(manifests.manifests)
-    found.manifests.bytes_total = manifests.bytes_total
-    found.files.total = manifests.files
+    result.manifests.total = len(manifests.manifests)
+    result.manifests.bytes_total = manifests.bytes_total
+    result.files.total = manifests.files
     keep = np.ones(len(manifests.manifests), bool)
     for spec_id, positions in manifests.by_spec.items():
         if spec_id not in search.reader.specs:
@@ -295,15 +297,15 @@ def prune_manifests(manifests: ManifestColumns, search: Search, found: Found) ->
                 search.checkpoint,
             )
     skipped = ~keep & ~manifests.empty
-    found.manifests.skipped_empty += int(manifests.empty.sum())
-    found.manifests.skipped_by_partition += int(skipped.sum())
-    found.files.skipped_by_manifest += int(manifests.live[skipped].sum())
+    result.manifests.skipped_empty += int(manifests.empty.sum())
+    result.manifests.skipped_by_partition += int(skipped.sum())
+    result.files.skipped_by_manifest += int(manifests.live[skipped].sum())
     return [
         manifests.manifests[index] for index in np.flatnonzero(keep & ~manifests.empty).tolist()
     ]
 
 
-def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
+def prune_files(manifests: Sequence[ManifestFile], search: Search, result: Survivors) -> None:
     """Read manifests in parallel; keep live entries that may match, in manifest order."""
     specs = {
         manifest.partition_spec_id: search.reader.specs[manifest.partition_spec_id]
@@ -328,7 +330,7 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found)
         with ThreadPoolExecutor(threads) as pool:
             outcomes = list(pool.map(one, groups))
     for outcome in itertools.chain.from_iterable(outcomes):
-        _add(found, outcome)
+        _add(result, outcome)
 
 
 def _are_little_work(manifests: Sequence[ManifestFile], storage: Storage) -> bool:
@@ -444,8 +446,8 @@ def _wanted(entries: Entries, added_by: frozenset[int] | None) -> Mask:
     return added
 
 
-def _add(found: Found, outcome: _Outcome) -> None:
-    counts, files = found.manifests, found.files
+def _add(result: Survivors, outcome: _Outcome) -> None:
+    counts, files = result.manifests, result.files
     counts.read += 1
     counts.bytes_read += outcome.bytes_read
     kind = f"read_{outcome.kind}"
@@ -457,4 +459,4 @@ def _add(found: Found, outcome: _Outcome) -> None:
         files.planned += len(outcome.survivors)
         files.bytes_planned += int(np.asarray(table["file_size_in_bytes"]).sum())
         files.rows_planned += int(np.asarray(table["record_count"]).sum())
-        found.parts.append(outcome.survivors)
+        result.parts.append(outcome.survivors)

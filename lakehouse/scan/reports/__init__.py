@@ -1,1 +1,1 @@
-"""What a plan read and skipped, and who is told."""
+"""What a plan read and skipped, and the listeners that get it."""

@@ -1,8 +1,7 @@
-"""Scan reports: who wants to know what each scan planned.
+"""Listeners: functions that get a report of each plan.
 
-A listener is told of every plan made through the facade (`TableScan`) or by Spark, after it was
-made. Planning never fails because of a listener: what it raises is logged. Scans that a listener
-starts itself are not reported.
+Both the facade (`TableScan`) and Spark call them once a plan is made. Planning never fails because
+of a listener: what it raises is logged. Scans that a listener starts itself are not reported.
 """
 
 from __future__ import annotations

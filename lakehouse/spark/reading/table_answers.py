@@ -106,7 +106,7 @@ class TableAnswers(Answers):
         """
         fields = {field.name: field for field in self.schema.fields}
         asked = [Aggregate(function, fields.get(name)) for function, name in told["asked"]]
-        if self.condition("[]") != TRUE or not all(aggregate.may_be_told for aggregate in asked):
+        if self.condition("[]") != TRUE or not all(aggregate.in_entries for aggregate in asked):
             return None
         metrics = any(aggregate.column is not None for aggregate in asked)
         where = self.condition(told["filters"])
