@@ -49,7 +49,7 @@ class Engine(Protocol):
     ) -> object:
         """A frame over one snapshot, pruned again by each query that uses it.
 
-        `listeners` are told of every plan; `limit` is the most rows that the frame has.
+        `listeners` get a report of every plan; `limit` is the most rows that the frame has.
         """
 
 

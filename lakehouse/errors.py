@@ -255,7 +255,7 @@ class RefAlreadyExistsError(AlreadyExistsError):
 
 
 class FileAlreadyExistsError(AlreadyExistsError):
-    """Create-if-absent found a file."""
+    """A file that is created only if absent is there."""
 
 
 class NamespaceNotEmptyError(LakehouseError):

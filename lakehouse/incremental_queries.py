@@ -207,9 +207,9 @@ def _compiled(query: exp.Query, engine: str) -> DeltaPlan:
         )
     named = [exp.column(key, "touched", quoted=True) for key in keys]
     deltas = {
-        name: exp.select(*named).distinct().from_(found.subquery("touched"))
+        name: exp.select(*named).distinct().from_(touching.subquery("touched"))
         for name in inputs
-        if (found := compiler.touching(query, {key: key for key in keys}, name)) is not None
+        if (touching := compiler.touching(query, {key: key for key in keys}, name)) is not None
     }
     merged, counted = _merged(query, keys, compiler)
     return DeltaPlan(inputs, columns, tuple(keys), deltas, places, both, merged, counted, parts)
@@ -228,16 +228,16 @@ def _merged(
     )
     if not terms or not linear:
         return {}, {}
-    found, left, values = {}, terms, {}
+    functions, left, values = {}, terms, {}
     for select in query.selects:
         name, value = select.alias_or_name, select.unalias()
         kind = select.type.this if select.type is not None else None
         if name in keys and value in terms:
             left = [term for term in left if term != value]
         elif type(value) in _PUT_TOGETHER and kind in _KEY_TYPES - {exp.DataType.Type.BOOLEAN}:
-            found[name] = _PUT_TOGETHER[type(value)]
+            functions[name] = _PUT_TOGETHER[type(value)]
             if isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal):
-                found[name] = "rows"
+                functions[name] = "rows"
             values[name] = value
         else:
             return {}, {}
@@ -251,17 +251,17 @@ def _merged(
         for name, value in values.items()
         if type(value) is exp.Sum and value.this in counts
     }
-    return ({}, {}) if left else (found, counted)
+    return ({}, {}) if left else (functions, counted)
 
 
 def _spread(places: set[Place], equal: Iterable[tuple[Place, Place]]) -> list[Place]:
     """With the columns that are equal to them."""
-    found, added = set(places), True
+    reached, added = set(places), True
     while added:
-        more = {right for left, right in equal if left in found}
-        added = not more <= found
-        found |= more
-    return sorted(found, key=lambda place: (place.occurrence, place.column))
+        more = {right for left, right in equal if left in reached}
+        added = not more <= reached
+        reached |= more
+    return sorted(reached, key=lambda place: (place.occurrence, place.column))
 
 
 class _Compiler:
@@ -290,10 +290,10 @@ class _Compiler:
         left, right = self.relation(union.left), self.relation(union.right)
         renamed = dict(zip(_names(union.right), _names(union.left), strict=True))
         keys = left.keys & {renamed[name] for name in right.keys}
-        places = {name: set(found) for name, found in left.places.items() if name in keys}
-        for name, found in right.places.items():
+        places = {name: set(of_column) for name, of_column in left.places.items() if name in keys}
+        for name, of_column in right.places.items():
             if renamed[name] in keys:
-                places.setdefault(renamed[name], set()).update(found)
+                places.setdefault(renamed[name], set()).update(of_column)
         linear = left.linear and right.linear and not union.args.get("distinct")
         inputs = left.inputs | right.inputs
         return _Relation(keys, places, linear, inputs, left.equal | right.equal)
@@ -333,11 +333,11 @@ class _Compiler:
 
     def sources(self, select: exp.Select) -> _Sources:
         """What it reads, by alias."""
-        found: dict[str, _Source] = {}
+        sources: dict[str, _Source] = {}
         first = select.args.get("from_")
         if first is None:
             raise _RefusedError(select, "a SELECT without FROM reads no table")
-        found[first.this.alias_or_name] = _Source(first.this, self._read(first.this), "")
+        sources[first.this.alias_or_name] = _Source(first.this, self._read(first.this), "")
         for join in select.args.get("joins") or []:
             words = {join.side.upper(), join.kind.upper()} - {""}
             if words - _JOINS or join.method:
@@ -346,8 +346,8 @@ class _Compiler:
             if kind and not _pairs(join.args.get("on")):
                 raise _RefusedError(join, "an outer join without columns that are equal")
             relation = self._read(join.this)
-            found[join.this.alias_or_name] = _Source(join.this, relation, kind)
-        return found
+            sources[join.this.alias_or_name] = _Source(join.this, relation, kind)
+        return sources
 
     def _read(self, source: exp.Expr) -> _Relation:
         if not isinstance(source, (exp.Table, exp.Subquery)):
@@ -427,8 +427,8 @@ class _Compiler:
     ) -> exp.Expr:
         if isinstance(source.node, exp.Table) or not source.reads(changed):
             return source.node.copy()
-        found = self.touching(source.node, {name: name for name in sorted(needed)}, changed)
-        return cast("exp.Query", found).subquery(exp.to_identifier(alias, quoted=True))
+        touching = self.touching(source.node, {name: name for name in sorted(needed)}, changed)
+        return cast("exp.Query", touching).subquery(exp.to_identifier(alias, quoted=True))
 
     def _refuse_node(self, node: exp.Expr) -> None:
         name = type(node).__name__
@@ -513,13 +513,13 @@ def _places(value: exp.Expr, sources: _Sources) -> set[Place]:
 
 def _joined(join: exp.Join, sources: _Sources) -> set[tuple[Place, Place]]:
     """What a join makes equal; an outer join only for its right: a left row may stay alone."""
-    alias, found = join.this.alias_or_name, set()
+    alias, equal = join.this.alias_or_name, set()
     for one, other in _pairs(join.args.get("on")):
         left, right = (other, one) if one.table == alias else (one, other)
         if right.table == alias and _follows(left, sources):
             for pair in product(_places(left, sources), _places(right, sources)):
-                found |= {pair} if sources[alias].kind else {pair, pair[::-1]}
-    return found
+                equal |= {pair} if sources[alias].kind else {pair, pair[::-1]}
+    return equal
 
 
 def _compared(where: exp.Expr | None, sources: _Sources) -> set[tuple[Place, Place]]:
@@ -545,7 +545,7 @@ def _pairs(condition: exp.Expr | None) -> list[tuple[exp.Column, exp.Column]]:
 
 
 def _known(term: exp.Expr, sources: _Sources, right: str = "") -> bool:
-    """Whether a condition can be told of the rows that a change touches.
+    """Whether the rows that a change touches decide a condition.
 
     Args:
         term: the condition.

@@ -24,8 +24,8 @@ class KeptByBytes(Generic[K, V]):
 
     Args:
         bytes_max: bytes kept.
-        dropped: told each value that goes to make room, while the lock is held: it asks nothing of
-            this.
+        dropped: called with each value that goes to make room, while the lock is held: it asks
+            nothing of this.
     """
 
     def __init__(self, bytes_max: int, dropped: Callable[[V], object] | None = None) -> None:
@@ -53,11 +53,11 @@ class KeptByBytes(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """What is kept under a key."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            entry = self._kept.get(key)
+            if entry is None:
                 return None
             self._kept.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep a value of so many bytes, instead of what had the key; larger than all: none."""
@@ -71,10 +71,10 @@ class KeptByBytes(Generic[K, V]):
     def resize(self, key: K, value: V, size: int) -> None:
         """Count a value that has grown, if it is still what is kept under the key."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None and found[0] is value:
+            entry = self._kept.get(key)
+            if entry is not None and entry[0] is value:
                 self._kept[key] = (value, size)
-                self._held += size - found[1]
+                self._held += size - entry[1]
                 self._drop()
 
     def remove(self, key: K) -> None:
@@ -89,8 +89,8 @@ class KeptByBytes(Generic[K, V]):
             self._held = 0
 
     def _remove(self, key: K) -> None:
-        found = self._kept.pop(key, None)
-        self._held -= 0 if found is None else found[1]
+        entry = self._kept.pop(key, None)
+        self._held -= 0 if entry is None else entry[1]
 
     def _drop(self) -> None:
         while self._held > self._bytes_max:
@@ -128,7 +128,7 @@ class MadeOnce(Generic[V]):
         make: Callable[[], V],
         size: Callable[[V], int],
     ) -> V:
-        """What was made of the objects, and of what is told beside them by value.
+        """What `make` made of the objects, and of `beside`, which is compared by value.
 
         Args:
             objects: none of them may ever change.
@@ -137,9 +137,9 @@ class MadeOnce(Generic[V]):
             size: bytes that it takes at most, with the objects and what is beside; asked once.
         """
         key = (self, *map(id, objects), beside)
-        found = self.kept.get(key)
-        if found is not None:
-            return cast("V", found[1])
+        entry = self.kept.get(key)
+        if entry is not None:
+            return cast("V", entry[1])
         made = make()
         self.kept.put(key, (objects, made), _ENTRY_BYTES + size(made))
         return made
@@ -177,13 +177,13 @@ def bytes_of(*values: object) -> int:
     >>> bytes_of({"a": ["b"]}) > bytes_of({"a": []}) > bytes_of({})
     True
     """
-    found, pending = 0, [*values]
+    size, pending = 0, [*values]
     while pending:
         value = pending.pop()
-        found += sys.getsizeof(value)
+        size += sys.getsizeof(value)
         if isinstance(value, Mapping):
-            found += 104 * len(value)
+            size += 104 * len(value)
             pending += [*value.keys(), *value.values()]
         elif not isinstance(value, str | bytes) and isinstance(value, Iterable):
             pending += value
-    return found
+    return size

@@ -185,12 +185,12 @@ class Lakehouse:
 
         Raises NoSuchNamespaceError.
         """
-        found = (
+        names = (
             walk_tables(self.catalog)
             if namespace is None
             else self.catalog.list_tables(_namespace(namespace))
         )
-        return sorted(str(name) for name in found)
+        return sorted(str(name) for name in names)
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
         """Remove a table from the catalog; with `purge`, delete the files in its folder too.
@@ -302,9 +302,9 @@ class Lakehouse:
             keep_ms: expiry removes it from a table so long after the last write to it.
         """
         catalog = BranchCatalog(self.catalog, branch, self.environment, keep_ms)
-        found = Lakehouse(catalog, self.environment)
-        found.listeners = self.listeners
-        return found
+        lake = Lakehouse(catalog, self.environment)
+        lake.listeners = self.listeners
+        return lake
 
     def branch(self, name: str) -> BranchOfLake:
         """A branch of the lake, to be published or dropped.
@@ -335,9 +335,9 @@ class Lakehouse:
                 expired, when that is loaded.
         """
         catalog = LakeVersion(self.catalog, self.environment, version, time)
-        found = Lakehouse(catalog, self.environment)
-        found.listeners = self.listeners
-        return found
+        lake = Lakehouse(catalog, self.environment)
+        lake.listeners = self.listeners
+        return lake
 
     def as_of(self, text: str) -> Lakehouse:
         """As `at`, by a text that people write: a version such as `41`, or a time.
@@ -437,12 +437,12 @@ class Lakehouse:
 
         Raises NoSuchNamespaceError.
         """
-        found = (
+        names = (
             walk_views(self.catalog)
             if namespace is None
             else self.catalog.views.names(_namespace(namespace))
         )
-        return sorted(str(name) for name in found)
+        return sorted(str(name) for name in names)
 
     def drop_view(self, name: Name) -> None:
         """Remove a view. Raises NoSuchViewError.

@@ -212,10 +212,10 @@ class QueryEngine:
         inside = replace(
             reading, views=(*reading.views, view.name), place=_Place.of(view, self.lake.name)
         )
-        found = view.representation(_OWN_DIALECT)
-        dialect = found.dialect.lower()
+        stored = view.representation(_OWN_DIALECT)
+        dialect = stored.dialect.lower()
         try:
-            sql = found.sql if dialect == _OWN_DIALECT else for_datafusion(found.sql, dialect)
+            sql = stored.sql if dialect == _OWN_DIALECT else for_datafusion(stored.sql, dialect)
             inner = self._resolved(sql, inside)
         except InvalidInputError as error:
             raise type(error)(f"View {view.name}: {error.message}", **error.context) from error

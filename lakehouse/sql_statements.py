@@ -99,10 +99,10 @@ class _Clauses:
 
     def fail(self, wanted: str) -> NoReturn:
         """Say what was wanted and what is there. Raises InvalidInputError."""
-        found = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
+        actual = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
         before = self.text[: self.tokens[self.at - 1].end] if self.at else ""
         raise InvalidInputError(
-            f"Not a statement: {wanted} is expected instead of {found} after {before!r}"
+            f"Not a statement: {wanted} is expected instead of {actual} after {before!r}"
         )
 
     def end(self) -> None:
@@ -369,20 +369,20 @@ class StatementEngine:
             return StatementResult(shown, f"{shown} is there already", dry_run=self._dry_run)
         rows = None if query is None else self._query(query)
         schema: object = _columns(columns or ()) if rows is None else rows.schema
-        told = f"{shown} created" + ("" if rows is None else f", {rows.num_rows:,} rows inserted")
+        text = f"{shown} created" + ("" if rows is None else f", {rows.num_rows:,} rows inserted")
         counts = {} if rows is None else {"inserted": rows.num_rows}
         if self._dry_run:
             if self._lake.table_exists(name):
                 raise TableAlreadyExistsError(f"Table {shown} already exists.", table=shown)
-            return StatementResult(shown, told, counts, dry_run=True)
+            return StatementResult(shown, text, counts, dry_run=True)
         table = self._lake.create_table(
             name, schema, partition_by=terms, properties=properties, staged=rows is not None
         )
         if rows is None:
-            return StatementResult(shown, told)
+            return StatementResult(shown, text)
         snapshot = table.append(rows).snapshot
         made = None if snapshot is None else snapshot.snapshot_id
-        return StatementResult(shown, told, counts, made)
+        return StatementResult(shown, text, counts, made)
 
     def _query(self, query: str) -> pa.Table:
         return QueryEngine(self._lake, self._lake.environment).run(query)
@@ -397,12 +397,12 @@ class StatementEngine:
         if existing_only and not self._lake.table_exists(name):
             return StatementResult(shown, f"there is no {shown}", dry_run=self._dry_run)
         table = self._lake.load_table(name)
-        told = f"{shown} dropped" + (", and its files deleted" if purge else "")
+        text = f"{shown} dropped" + (", and its files deleted" if purge else "")
         if not purge:
-            told += f"; lake.register_table({shown!r}, {table.metadata_location!r}) brings it back"
+            text += f"; lake.register_table({shown!r}, {table.metadata_location!r}) brings it back"
         if not self._dry_run:
             self._lake.drop_table(name, purge=purge)
-        return StatementResult(shown, told, dry_run=self._dry_run)
+        return StatementResult(shown, text, dry_run=self._dry_run)
 
     def _alter(self, clauses: _Clauses) -> StatementResult:
         clauses.expect("TABLE")
@@ -426,8 +426,7 @@ class StatementEngine:
             if not self._dry_run:
                 table.remove_properties(*names)
             return self._said(table, f"properties removed: {', '.join(sorted(names))}")
-        told = self._alter_columns(clauses, table)
-        return self._said(table, told)
+        return self._said(table, self._alter_columns(clauses, table))
 
     def _alter_columns(self, clauses: _Clauses, table: Table) -> str:
         change = UpdateSchema(table.metadata)
@@ -446,18 +445,18 @@ class StatementEngine:
                         "value of it. Leave NOT NULL out"
                     )
                 steps.append(partial(_add_column, column=column))
-            told = f"{', '.join(column.name for column in columns)} added"
+            text = f"{', '.join(column.name for column in columns)} added"
         elif clauses.take("DROP"):
             clauses.take("COLUMN")
             path = clauses.path("a column")
             steps.append(lambda update: update.drop_column(path))
-            told = f"{'.'.join(path)} dropped"
+            text = f"{'.'.join(path)} dropped"
         elif clauses.take("RENAME", "COLUMN"):
             path = clauses.path("a column")
             clauses.expect("TO")
             new_name = clauses.identifier("the new name")
             steps.append(lambda update: update.rename_column(path, new_name))
-            told = f"{'.'.join(path)} renamed to {new_name}"
+            text = f"{'.'.join(path)} renamed to {new_name}"
         elif clauses.take("ALTER"):
             clauses.take("COLUMN")
             path = clauses.path("a column")
@@ -465,10 +464,10 @@ class StatementEngine:
             if clauses.take("TYPE"):
                 kind = _type(clauses.rest())
                 steps.append(lambda update: update.update_column(path, kind))
-                told = f"{'.'.join(path)} is {kind} now"
+                text = f"{'.'.join(path)} is {kind} now"
             elif clauses.take("DROP", "NOT", "NULL"):
                 steps.append(lambda update: update.make_optional(path))
-                told = f"{'.'.join(path)} may be null now"
+                text = f"{'.'.join(path)} may be null now"
             else:
                 clauses.fail("TYPE or DROP NOT NULL")
         else:
@@ -481,7 +480,7 @@ class StatementEngine:
             with table.update_schema() as update:
                 for step in steps:
                     step(update)
-        return told
+        return text
 
     def _table(self, clauses: _Clauses) -> Table:
         return self._lake.load_table(clauses.path("a table, as namespace.name"))
@@ -506,8 +505,8 @@ class StatementEngine:
         )
         return StatementResult(table.name, rows, counts, snapshot_id, self._dry_run)
 
-    def _said(self, table: Table, told: str) -> StatementResult:
-        return StatementResult(table.name, f"{table.name}: {told}", dry_run=self._dry_run)
+    def _said(self, table: Table, text: str) -> StatementResult:
+        return StatementResult(table.name, f"{table.name}: {text}", dry_run=self._dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +526,7 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found = []
+    tokens = []
     for match in _TOKEN.finditer(text):
         kind, raw = match.lastgroup, match.group()
         if kind is None:
@@ -537,8 +536,8 @@ def _tokens(text: str) -> list[_Token]:
         value = raw
         if kind in {"text", "quoted"}:
             value = raw[1:-1].replace(raw[0] * 2, raw[0])
-        found.append(_Token(kind, value, match.start(), match.end()))
-    return found
+        tokens.append(_Token(kind, value, match.start(), match.end()))
+    return tokens
 
 
 def _bare(name: str) -> str:
@@ -587,20 +586,20 @@ def _columns(parts: Iterable[str]) -> pa.Schema:
 def _literal(text: str, what: str) -> str:
     """The one literal that a text is."""
     clauses = _Clauses(text)
-    found = clauses.literal(what)
+    literal = clauses.literal(what)
     clauses.end()
-    return found
+    return literal
 
 
 def _properties(clauses: _Clauses) -> dict[str, str]:
-    found = {}
+    properties = {}
     for part in clauses.parenthesized():
         pair = _Clauses(part)
         key = pair.literal("a name in quotes")
         pair.expect("=")
-        found[key] = pair.literal("a value in quotes")
+        properties[key] = pair.literal("a value in quotes")
         pair.end()
-    return found
+    return properties
 
 
 def _typed_literals(rows: pa.Table, schema: Schema) -> pa.Table:

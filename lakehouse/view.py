@@ -121,12 +121,12 @@ class View:
 
         Raises InvalidViewError if it cannot be translated.
         """
-        found, wanted = self.representation(dialect), dialect.lower()
-        source = found.dialect.lower()
+        representation, wanted = self.representation(dialect), dialect.lower()
+        source = representation.dialect.lower()
         if source == wanted:
-            return found.sql
+            return representation.sql
         try:
-            return translated(found.sql, source, wanted)
+            return translated(representation.sql, source, wanted)
         except InvalidViewError as error:
             raise InvalidViewError(
                 f"View {self.name} has no SQL in {dialect}: {error.message}", view=self.name

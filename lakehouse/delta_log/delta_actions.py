@@ -1,6 +1,6 @@
 """Iceberg's values as actions of Delta's transaction log (Delta protocol: Actions). Pure.
 
-Columns are found by name, as no column mapping is declared: delta-rs and DuckDB look for the
+Names resolve columns, as no column mapping is declared: delta-rs and DuckDB look for the
 physical name of a column even where mapping by id is declared. So a name has to mean one field in
 every schema of the table (`check_expressible`). For Delta tables are unpartitioned, as its
 partitions are columns; the bounds of the files prune instead.

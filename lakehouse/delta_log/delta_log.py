@@ -1,4 +1,4 @@
-"""Delta's transaction log of a table: found, followed after each commit, checkpointed, cleaned.
+"""Delta's transaction log of a table: read, followed after each commit, checkpointed, cleaned.
 
 Iceberg commits; the log follows. A snapshot of `main` becomes one version of the log, created if
 absent, so that two that follow at once write it once. Who follows reads the log's head first and
@@ -152,13 +152,13 @@ class DeltaLog:
         Raises:
             CorruptMetadataError: another engine wrote one.
         """
-        found = []
+        versions = []
         files = (file.location for file in self._storage.list(self._folder))
         for number in sorted(_numbers(files, ".json")):
             info = self._info(number)
             shown = Head.of(number, info[ENGINE]).snapshot_id
-            found.append(LogVersion(number, info["timestamp"], info["operation"], shown))
-        return found
+            versions.append(LogVersion(number, info["timestamp"], info["operation"], shown))
+        return versions
 
     def write(self, version: int, actions: Iterable[Action]) -> None:
         """Create a version; raises FileAlreadyExistsError: somebody did."""
@@ -451,7 +451,7 @@ class TableFiles:
     ) -> tuple[LiveFiles, LiveFiles] | None:
         """What a snapshot touched, as it was and as it is; costs what it touched.
 
-        None where that is not told by names: deletes by value, or by partition.
+        None where deletes do not name their files: deletes by value, or by partition.
         """
         manifests = load_manifests(self._storage, snapshot)
         new = [

@@ -160,10 +160,10 @@ def schema_of(root: Node, identifier_field_ids: Sequence[int], schema_id: int) -
             identifier_field_ids=list(identifier_field_ids),
         )
     except ValidationError as error:
-        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         for node in (below for child in root.children for below in child.subtree()):
-            told = told.replace(f"field {node.field_id} ", f"field {node.path!r} ")
-        raise InvalidSchemaError(f"The schema cannot be: {told}.") from error
+            reason = reason.replace(f"field {node.field_id} ", f"field {node.path!r} ")
+        raise InvalidSchemaError(f"The schema cannot be: {reason}.") from error
 
 
 def find(root: Node, path: Path) -> Node | None:
@@ -184,9 +184,9 @@ def _find(node: Node, parts: list[str], *, splittable: bool) -> Node | None:
     for length in range(1, longest + 1):
         child = node.child(".".join(parts[:length]))
         if child is not None:
-            found = _find(child, parts[length:], splittable=splittable)
-            if found is not None:
-                return found
+            node_below = _find(child, parts[length:], splittable=splittable)
+            if node_below is not None:
+                return node_below
     if node.kind in ("list", "map") and node.children[-1].kind == "struct":
         return _find(node.children[-1], parts, splittable=splittable)
     return None

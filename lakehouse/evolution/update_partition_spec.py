@@ -75,13 +75,13 @@ class UpdatePartitionSpec:
 
     def remove(self, field: str) -> UpdatePartitionSpec:
         """Remove a field, given by name or by term."""
-        found = self._find(field)
-        position = self._fields.index(found)
-        was_there = any(base.field_id == found.field_id for base in self._base.fields)
+        old = self._find(field)
+        position = self._fields.index(old)
+        was_there = any(base.field_id == old.field_id for base in self._base.fields)
         if self._metadata.format_version == 1 and was_there:
-            self._voided[found.field_id] = found
+            self._voided[old.field_id] = old
             self._fields[position] = PartitionField(
-                found.source_id, found.field_id, VoidTransform(), found.name
+                old.source_id, old.field_id, VoidTransform(), old.name
             )
         else:
             del self._fields[position]
@@ -89,16 +89,16 @@ class UpdatePartitionSpec:
 
     def rename(self, field: str, new_name: str) -> UpdatePartitionSpec:
         """Give a field, named or described by its term, another name; its id stays."""
-        found = self._find(field)
-        if new_name == found.name:
+        old = self._find(field)
+        if new_name == old.name:
             return self
         if not new_name:
             raise InvalidPartitionSpecError("A partition field needs a name.")
         self._make_room(new_name)
-        column = self._schema.find_column_name(found.source_id) or ""
-        check_field_name(new_name, Term(column, found.source_id, found.transform), self._schema)
-        self._fields[self._fields.index(found)] = PartitionField(
-            found.source_id, found.field_id, found.transform, new_name
+        column = self._schema.find_column_name(old.source_id) or ""
+        check_field_name(new_name, Term(column, old.source_id, old.transform), self._schema)
+        self._fields[self._fields.index(old)] = PartitionField(
+            old.source_id, old.field_id, old.transform, new_name
         )
         return self
 

@@ -2,8 +2,8 @@
 
 DataFusion trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg
 writes them, takes it longer than everything else. So the blocks are checked and inflated here, and
-DataFusion is given one plain block. What is refused in bulk is decoded, or found damaged, entry by
-entry. Its nested rows become flat entry columns, fields found by id.
+DataFusion gets one plain block. What is refused in bulk is decoded, or refused, entry by entry. Its
+nested rows become flat entry columns, by field id.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
             raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
     counts = [batch.num_rows for batch in batches]
     if counts != [rows]:
-        raise BulkRefusedError(f"DataFusion found {counts} entries in blocks of {rows}")
+        raise BulkRefusedError(f"DataFusion read {counts} entries in blocks of {rows}")
     batch: pa.RecordBatch = batches[0]
     return batch
 

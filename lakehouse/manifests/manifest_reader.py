@@ -262,7 +262,7 @@ class OpenManifest:
 
     @property
     def has_columnar(self) -> bool:
-        """Whether a columnar manifest was found and opened."""
+        """Whether it reads a columnar manifest."""
         return self._columnar is not None
 
     def entries(self, columns: Collection[str] | None) -> Entries:
@@ -490,7 +490,7 @@ def inherit_alike(
     """
     table, first = entries.table, manifests[0]
     if any(manifest.content != first.content for manifest in manifests):
-        raise CorruptMetadataError("Data and delete manifests are told apart.")
+        raise CorruptMetadataError("Data and delete manifests do not inherit together.")
     _check(table, first.content, first.manifest_path)
     listed = np.repeat([manifest.sequence_number is not None for manifest in manifests], counts)
     snapshots = np.repeat([manifest.added_snapshot_id or 0 for manifest in manifests], counts)

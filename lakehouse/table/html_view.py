@@ -35,13 +35,13 @@ def table_html(name: str, metadata: TableMetadata) -> str:
         "partitioned by": lambda: partitioning(metadata),
         "sorted by": lambda: sorting(metadata),
         "branches and tags": lambda: ", ".join(
-            f"{ref} ({found.type})" for ref, found in metadata.refs.items()
+            f"{ref} ({snapshot_ref.type})" for ref, snapshot_ref in metadata.refs.items()
         ),
     }
-    told = [(fact, _said(tell)) for fact, tell in facts.items()]
+    lines = [(fact, _said(tell)) for fact, tell in facts.items()]
     return (
         f"<div><strong>{_cell(name)}</strong>"
-        + html_table((), [(fact, text) for fact, text in told if text])
+        + html_table((), [(fact, text) for fact, text in lines if text])
         + html_table(("id", "column", "type", "", "comment"), column_rows(metadata))
         + "</div>"
     )
@@ -69,7 +69,7 @@ def _cell(text: str) -> str:
 
 
 def _said(tell: Callable[[], str]) -> str:
-    """A fact, or why it cannot be told: metadata of other writers may name what is not there."""
+    """A fact, or why it is unknown: metadata of other writers may name what is not there."""
     try:
         return tell()
     except (LakehouseError, ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -127,12 +127,12 @@ def _size(snapshot: Snapshot | None) -> str:
     """Rows, files and bytes as the snapshot's summary says (specification: Snapshot Summary)."""
     if snapshot is None:
         return "empty"
-    told = snapshot.summary
+    summary = snapshot.summary
     rows, files, size = (
-        told.get(name) for name in ("total-records", "total-data-files", "total-files-size")
+        summary.get(name) for name in ("total-records", "total-data-files", "total-files-size")
     )
     if rows is None or files is None:
         return "size not recorded"
     # deleted rows of files with delete files count
-    most = "at most " if told.get("total-delete-files", "0") != "0" else ""
+    most = "at most " if summary.get("total-delete-files", "0") != "0" else ""
     return f"{most}{rows} rows in {files} files" + ("" if size is None else f", {size} bytes")

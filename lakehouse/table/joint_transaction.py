@@ -72,7 +72,7 @@ class JointTransaction:
     Args:
         catalog: commits to several tables at once.
         environment: clock, ids.
-        listeners: told of scans.
+        listeners: get a report of every scan planned.
     """
 
     def __init__(self, catalog: Catalog, environment: Environment, listeners: Listeners) -> None:

@@ -104,27 +104,27 @@ class LakeVersion(CatalogDecorator):
             if publication.version == self.version and publication.at_ms == self._at_ms
         ]
         if own:
-            found: int | None = own[0].snapshot_id
+            snapshot_id: int | None = own[0].snapshot_id
         else:
             try:
-                found = metadata.snapshot_as_of(self._at_ms).snapshot_id
+                snapshot_id = metadata.snapshot_as_of(self._at_ms).snapshot_id
             except NoSuchSnapshotError:
                 log = list(metadata.snapshot_log)
                 first = metadata.snapshot_or_none(log[0].snapshot_id) if log else None
                 if log and (first is None or first.parent_snapshot_id is not None):
                     raise  # what was there has expired
-                found = None
+                snapshot_id = None
         for publication in reversed(line):  # published in the same millisecond, and yet later
-            if publication.version > self.version and found == publication.snapshot_id:
-                found = publication.before
-        if found is not None and metadata.snapshot_or_none(found) is None:
+            if publication.version > self.version and snapshot_id == publication.snapshot_id:
+                snapshot_id = publication.before
+        if snapshot_id is not None and metadata.snapshot_or_none(snapshot_id) is None:
             raise NoSuchSnapshotError(
-                f"Table {identifier}: snapshot {found}, which version {self.version} of the lake "
-                "has, has expired.",
+                f"Table {identifier}: snapshot {snapshot_id}, which version {self.version} of the "
+                "lake has, has expired.",
                 table=str(identifier),
-                snapshot_id=found,
+                snapshot_id=snapshot_id,
             )
-        return found
+        return snapshot_id
 
     def planner(self, identifier: Identifier) -> None:
         """Nobody else: a server plans what is current."""

@@ -49,7 +49,7 @@ class LoadedTable:
     Attributes:
         catalog: the catalog underneath.
         environment: clock, ids and randomness.
-        listeners: told of every scan planned.
+        listeners: get a report of every scan planned.
     """
 
     def __init__(
@@ -377,8 +377,8 @@ class LoadedTable:
         >>> events.current_snapshot().summary["total-records"]
         '3'
         """
-        found = point_of_ref(self.metadata, ref).snapshot_id
-        return self.metadata.current_snapshot() if found is None else self.metadata.snapshot(found)
+        head = point_of_ref(self.metadata, ref).snapshot_id
+        return self.metadata.current_snapshot() if head is None else self.metadata.snapshot(head)
 
     def history(self, *, ref: str = "main") -> list[Snapshot]:
         """The snapshot of `ref` and its ancestors, oldest first, by parent and not by time.

@@ -137,7 +137,7 @@ class BranchOfLake:
 
     def differences(self) -> list[TableDifference]:
         """By table what publishing the branch would change. Raises NoSuchRefError."""
-        found = []
+        differences = []
         for table in self.tables():
             metadata = table.metadata
             fork = fork_of(metadata, MAIN_BRANCH, self.name)
@@ -157,8 +157,8 @@ class BranchOfLake:
                 tuple(writers),
                 len(since_fork(metadata, MAIN_BRANCH, fork)),
             )
-            found.append(difference)
-        return found
+            differences.append(difference)
+        return differences
 
     def publish(self, summary: Mapping[str, str] | None = None) -> Publication | None:
         """Make the branch main in all of its tables, or in none; None: it has no rows anywhere.
@@ -322,13 +322,13 @@ def _changed_columns(metadata: TableMetadata, fork: int | None, branch: str) -> 
         }
         for schema in schemas
     )
-    told = []
+    changes = []
     for id_, (name, kind) in now.items():
         if id_ not in before:
-            told.append(f"+{name} {kind}")
+            changes.append(f"+{name} {kind}")
         elif kind.is_primitive and before[id_][1] != kind:
-            told.append(f"{name} {before[id_][1]} -> {kind}")
-    return tuple(told)
+            changes.append(f"{name} {before[id_][1]} -> {kind}")
+    return tuple(changes)
 
 
 def _changed_rows(table: Table, snapshot: Snapshot) -> str:
@@ -343,7 +343,7 @@ def _changed_rows(table: Table, snapshot: Snapshot) -> str:
     try:
         changes = table.changelog(snapshot.parent_snapshot_id, snapshot.snapshot_id).to_arrow()
     except LakehouseError:
-        return ""  # the conflict is what has to be told
+        return ""  # the conflict matters, not its rows
     hidden = {column.name for column in CHANGE_COLUMNS}
     columns = [name for name in changes.column_names if name not in hidden]
     rows = [

@@ -132,7 +132,7 @@ class Changed:
 
     Attributes:
         change: the last decision.
-        result: its commit; None when it found nothing to do.
+        result: its commit; None when there was nothing to do.
     """
 
     change: RowChange
@@ -149,7 +149,7 @@ class Changed:
 class RowWrite:
     """`with RowWrite(...) as write:` files go when the verb failed, and stay when nobody knows.
 
-    The table moves once: to the version that the write made, or to the newest, where it found
+    The table moves once: to the version that the write made, or to the newest, where there was
     nothing to do in it.
 
     An `unpublished` write makes a snapshot on top of `main` that no ref names, to be published

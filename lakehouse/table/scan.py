@@ -147,7 +147,7 @@ class TableScan:
         request: snapshot, filter and projection as data.
         storage: where the files are.
         appended_after: only rows that appends added after this snapshot; None for all rows.
-        listeners: told once, when the scan is planned.
+        listeners: get one report, when the scan is planned.
         limit: most rows to read; None is all of them. Which ones, is not said.
         planner: the catalog's server, where it plans; None: manifests are read.
         held: the version scanned; None: nobody knows what becomes of it.

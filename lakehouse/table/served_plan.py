@@ -63,8 +63,8 @@ _COMPARED = (
 )
 """Types that everybody orders alike; NaN, for one, others put elsewhere."""
 LEAVES_MAX, VALUES_MAX = 1_000, 10_000
-"""Conditions and values of a filter that servers are told; our server takes no more by default."""
-_NOT_TOLD = "_last_updated_sequence_number"
+"""Conditions and values of a filter sent to servers; our server takes no more by default."""
+_NOT_PLANNED = "_last_updated_sequence_number"
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ def plan_at_server(
 
     Raises:
         InvalidExpressionError | InvalidSchemaError | NoSuchSnapshotError: see `plan_scan`.
-        UnsupportedFeatureError: columns are asked for that servers do not tell.
+        UnsupportedFeatureError: columns are asked for that servers' plans do not have.
         CorruptMetadataError: the server's answer makes no sense. StorageError: there is none.
     """
     snapshot = request.snapshot
     projected, where, report = bound_request(request)
-    if any(field.name == _NOT_TOLD for field in projected.fields):
-        raise UnsupportedFeatureError(f"{_NOT_TOLD} is not told by a server that plans.")
+    if any(field.name == _NOT_PLANNED for field in projected.fields):
+        raise UnsupportedFeatureError(f"{_NOT_PLANNED} is not in the plans of servers.")
     report.notes.append("planned by the catalog's server")
     options = split_options(request)
     if snapshot is None:
@@ -128,9 +128,9 @@ def plan_at_server(
             "start-snapshot-id": appended_after,
             "end-snapshot-id": snapshot.snapshot_id,
         }
-    told = filter_to_json(where)
-    if told is not None:
-        document["filter"] = told
+    filter_document = filter_to_json(where)
+    if filter_document is not None:
+        document["filter"] = filter_document
     types = types_of(request.metadata)
     tasks: list[FileScanTask] = []
     for page in planner.plan(document):
@@ -148,7 +148,7 @@ def filter_to_json(where: Bound) -> Any:
     """The filter as servers read it, or one that keeps more; None: one that keeps everything.
 
     What servers understand otherwise than we do is left out (REST catalog: Expression); so is
-    what exceeds `LEAVES_MAX` and `VALUES_MAX`: of many values their range is told.
+    what exceeds `LEAVES_MAX` and `VALUES_MAX`: their range stands for many values.
     """
     lists = [leaf for leaf in leaves(where) if leaf.op is Op.IN]
     if sum(len(leaf.value) for leaf in lists) > VALUES_MAX:
@@ -240,7 +240,7 @@ def tasks_from_json(
     vectors = {
         delete.referenced_data_file: delete for delete in deletes if delete.is_deletion_vector
     }
-    found = []
+    tasks = []
     for position, item in enumerate(optional_list(document, "file-scan-tasks", "tasks")):
         where = f"file-scan-tasks[{position}]"
         task = require_object(item, where)
@@ -250,7 +250,7 @@ def tasks_from_json(
         if any(not 0 <= index < len(deletes) for index in named):
             raise CorruptMetadataError(f"{where} names a delete file that is not there.")
         file = file_from_json(task.get("data-file"), f"{where}.data-file", kinds)
-        found.append(
+        tasks.append(
             FileScanTask(
                 data_file=file,
                 deletes=tuple(_meant(deletes[index], file, vectors, where) for index in named),
@@ -258,7 +258,7 @@ def tasks_from_json(
                 length=file.file_size_in_bytes,
             )
         )
-    return found
+    return tasks
 
 
 def _meant(

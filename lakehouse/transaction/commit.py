@@ -325,7 +325,7 @@ def look_up(
     *,
     repeatedly: bool,
 ) -> T | None:
-    """What is found in the newest version of the table.
+    """What `find` gives for the newest version of the table.
 
     Args:
         change: whose outcome is looked for.

@@ -231,12 +231,12 @@ def reaches_moved_rows_alike(
     def alike(entries: Entries) -> Mask:
         spec = entries.spec
         newer = pc.greater(entries.table["sequence_number"], data_sequence_number)
-        found: Mask = np.asarray(pc.fill_null(newer, fill_value=False), bool)
+        reaching: Mask = np.asarray(pc.fill_null(newer, fill_value=False), bool)
         if is_unpartitioned(spec) or not moved:
-            return found
+            return reaching
         partitions = (partition_key(spec.spec_id, values) for values in entries.partitions())
         still: Mask = np.fromiter((key not in moved for key in partitions), bool, len(entries))
-        return np.logical_and(found, still)
+        return np.logical_and(reaching, still)
 
     return alike
 

@@ -424,7 +424,7 @@ class SnapshotProducer:
 
         A deletion vector must not outlive its data file (spec: Deletion Vectors). A manifest is
         rewritten once, also over several attempts; small ones of a spec become one. Large ones that
-        are older than all of the files are looked at only if some were not found.
+        are older than all of the files are read only if the others lack some.
         """
         metadata, snapshot_id, manifests = new.metadata, new.snapshot_id, self.manifests(new.parent)
         removed = (*removed, *self._deletes_about(metadata, manifests, removed))
@@ -512,7 +512,7 @@ class SnapshotProducer:
                 untouched.append(member)
         if at != len(entries):  # the manifest list has wrong counts
             each = [rewrite(member, keys) for member in members]
-            return [manifest for manifest, _ in each], [file for _, found in each for file in found]
+            return [manifest for manifest, _ in each], [file for _, gone in each for file in gone]
         if not touched:
             return members, []
         written = self.manifest_writer.write_split(

@@ -68,7 +68,7 @@ class RememberedDeletes:
         return bool(self._remember_ms and self._batch.deletes.any())
 
     def property_of(self, metadata: TableMetadata) -> dict[str, str]:
-        """What the table has to say, so that the deletes are found after it is renamed."""
+        """The property that names the deletes' table, so that a renamed table still has them."""
         name = TableProperties.changes_deletes_table.name
         new = self.asked_for and name not in metadata.properties
         return {name: str(self._identifier)} if new else {}
@@ -139,21 +139,21 @@ class RememberedDeletes:
         catalog = self._table.catalog
         if not catalog.table_exists(self._identifier):
             return None
-        found = _Beside(
+        table = _Beside(
             catalog,
             catalog.load(self._identifier),
             self._table.environment,
             self._table.listeners,
         )
         names = sorted({*self._batch.keys, *self._batch.sequence_by, REMEMBERED_AT})
-        if found.properties.get(_REMEMBERS) != self._table.metadata.table_uuid:
+        if table.properties.get(_REMEMBERS) != self._table.metadata.table_uuid:
             raise self._unusable("it is a table of its own")
-        if sorted(found.schema().column_names) != names:
+        if sorted(table.schema().column_names) != names:
             raise self._unusable(
-                f"its columns are {', '.join(sorted(found.schema().column_names))}, those of the "
+                f"its columns are {', '.join(sorted(table.schema().column_names))}, those of the "
                 f"changes' keys and sequence {', '.join(names)}"
             )
-        return found
+        return table
 
     def _create(self) -> _Beside:
         schema, catalog = self._schema(), self._table.catalog
@@ -171,9 +171,9 @@ class RememberedDeletes:
         for _ in range(_LOOKS):
             with suppress(TableAlreadyExistsError):
                 catalog.create(self._identifier, metadata)
-            found = self._load()
-            if found is not None:
-                return found
+            table = self._load()
+            if table is not None:
+                return table
             self._table.environment.sleep(0.1)  # another writer makes it at this moment
         raise self._unusable("another writer began to make it and did not finish")
 

@@ -475,13 +475,13 @@ def _where_they_are(
         if file.file_path not in gone
     ]
     try:
-        found = follow(
+        now = follow(
             [(row, _row_ids(attempt, row.data_file)) for row in moved],
             [_row_ids(attempt, file) for file in to],
         )
     except NoSuchFileError:
         return tuple(wanted)
-    return tuple(wanted) if found is None else (*(o for o in wanted if o.path not in left), *found)
+    return tuple(wanted) if now is None else (*(o for o in wanted if o.path not in left), *now)
 
 
 def _paths(changes: Sequence[ConcurrentChange]) -> set[str]:
