@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -12,7 +13,9 @@ from lakehouse.manifests.manifest_writer import checked
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, OPERATION_APPEND
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.snapshot_producer import (
+    PARTITION_PREFIX,
     PARTITIONS,
+    PARTITIONS_LISTED,
     NewSnapshot,
     SnapshotManifests,
     SnapshotPlan,
@@ -103,13 +106,15 @@ class _Received(SnapshotPlan):
     def _counts(self) -> SummaryBuilder:
         manifests = [manifest for part in self.parts for manifest in part.manifests]
         sizes = [part.summary.get(_SIZE, "") for part in self.parts if part.manifests]
-        counts = {
-            "added-data-files": sum(manifest.added_files_count or 0 for manifest in manifests),
-            "added-records": sum(manifest.added_rows_count or 0 for manifest in manifests),
-        }
+        counts = Counter(
+            {
+                "added-data-files": sum(manifest.added_files_count or 0 for manifest in manifests),
+                "added-records": sum(manifest.added_rows_count or 0 for manifest in manifests),
+            }
+        )
         if all(size.isdigit() and len(size) < 19 for size in sizes):
             counts[_SIZE] = sum(map(int, sizes))
-        summary = SummaryBuilder(counts, None if manifests else set())
+        summary = SummaryBuilder(counts, None if manifests else {})
         summary.add(file for part in self.parts for file in part.files)
         return summary
 
@@ -130,8 +135,12 @@ class _Received(SnapshotPlan):
             if all(part.summary.get(key) == value for part in self.parts)
         }
         ids = ",".join(str(part.append_id) for part in self.parts)
-        dropped = {*_OWN, PARTITIONS}
-        return {key: value for key, value in alike.items() if key not in dropped} | {APPENDS: ids}
+        dropped = {*_OWN, PARTITIONS, PARTITIONS_LISTED}
+        return {
+            key: value
+            for key, value in alike.items()
+            if key not in dropped and not key.startswith(PARTITION_PREFIX)
+        } | {APPENDS: ids}
 
 
 def check_append(metadata: TableMetadata, posted: PostedAppend) -> None:

@@ -500,6 +500,13 @@ class TableProperties:
     manifest_merge_enabled = Property(
         "commit.manifest-merge.enabled", boolean, True, "Whether commits merge manifests."
     )
+    summary_partition_limit = Property(
+        "write.summary.partition-limit",
+        natural,
+        0,
+        "A snapshot that changes at most so many partitions counts in its summary what comes and "
+        "goes in each.",
+    )
 
     # Reading
     split_target_size = Property(
@@ -831,7 +838,6 @@ KEPT_FOR_OTHERS: Mapping[str, str] = {
     "write.parquet.variant-inference-buffer-size": "Variants are written unshredded.",
     "write.spark.auto-schema-evolution.enabled": "MERGE WITH SCHEMA EVOLUTION asks for it.",
     "write.spark.fanout.enabled": "Writers keep several files open and sort what is beyond.",
-    "write.summary.partition-limit": "Summaries do not list partitions.",
     "write.upsert.enabled": "For Flink.",
 }
 """Iceberg's properties that nothing here honours: with each, what happens instead."""

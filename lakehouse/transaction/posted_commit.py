@@ -51,7 +51,10 @@ def commit_by_server(
             manifests=tuple(manifests),
             files=append.files if sends_files else (),
             branch=change.branch,
-            summary={**SummaryBuilder.of(added=append.files).build(None), **change.summary},
+            summary={
+                **SummaryBuilder.of(added=append.files).build(None, metadata),
+                **change.summary,
+            },
             shares=shares,
         )
         producer.files.send({})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,6 +55,7 @@ from lakehouse.spec.manifests.manifest_list import (
 )
 from lakehouse.spec.metadata.snapshot import CARRIED, OPERATION_REPLACE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
+from lakehouse.spec.partitioning.partition_terms import summary_path
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 
@@ -74,6 +76,12 @@ RETRIES = "lakehouse.retries"
 PARTITIONS = "changed-partition-count"
 
 
+PARTITIONS_LISTED = "partition-summaries-included"
+
+
+PARTITION_PREFIX = "partitions."
+
+
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
     "total-delete-files": ("added-delete-files", "removed-delete-files"),
@@ -90,11 +98,13 @@ class SummaryBuilder:
 
     Attributes:
         counts: by their names in the summary.
-        partitions: that are changed; None: nobody counts them.
+        partitions: files by changed partition, and whether each is added; None: nobody counts them.
     """
 
-    counts: dict[str, int] = field(default_factory=dict)
-    partitions: set[tuple[object, ...]] | None = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+    partitions: dict[tuple[object, ...], list[tuple[DataFile, bool]]] | None = field(
+        default_factory=dict
+    )
 
     @classmethod
     def of(
@@ -116,41 +126,62 @@ class SummaryBuilder:
         for file in files:
             self._count(file, added=False)
 
-    def build(self, parent: Mapping[str, str] | None) -> dict[str, str]:
+    def build(self, parent: Mapping[str, str] | None, metadata: TableMetadata) -> dict[str, str]:
         """The summary's entries.
 
         Totals continue the parent's (None: there is no parent), and are left out where it has none.
+        The table's metadata say of how many partitions at most the counts are listed.
         """
         entries = {name: str(value) for name, value in self.counts.items() if value}
-        if self.partitions is not None:
-            entries[PARTITIONS] = str(len(self.partitions))
+        entries |= self._of_partitions(metadata)
         for total, (plus, minus) in _TOTALS.items():
             before = "0" if parent is None else parent.get(total, "")
             if before.isdigit():
-                value = int(before) + self.counts.get(plus, 0) - self.counts.get(minus, 0)
+                value = int(before) + self.counts[plus] - self.counts[minus]
                 if value >= 0:
                     entries[total] = str(value)
         return entries
 
+    def _of_partitions(self, metadata: TableMetadata) -> dict[str, str]:
+        """How many there are and, where these are few enough, the counts of each by its path."""
+        if self.partitions is None:
+            return {}
+        limit = TableProperties(metadata.properties).summary_partition_limit
+        if limit == 0:
+            return {PARTITIONS: str(len(self.partitions))}
+        specs, schema = metadata.specs(), metadata.schema()
+        by_path: dict[str, Counter[str]] = {}
+        for files in self.partitions.values():
+            first, _ = files[0]
+            path = summary_path(specs[first.spec_id], schema, first.partition)
+            counts = by_path.setdefault(path, Counter())
+            for file, added in files:
+                counts.update(_counts_of(file, added=added))
+        entries = {PARTITIONS: str(len(by_path))}
+        if 0 < len(by_path) <= limit:
+            entries[PARTITIONS_LISTED] = "true"
+            for path, counts in by_path.items():
+                texts = (f"{name}={value}" for name, value in counts.items() if value)
+                entries[f"{PARTITION_PREFIX}{path}"] = ",".join(texts)
+        return entries
+
     def _count(self, file: DataFile, *, added: bool) -> None:
         if self.partitions is not None:
-            self.partitions.add(file.partition_key)
-        verb = "added" if added else "removed"
-        self._bump(f"{verb}-files-size", file.content_size_in_bytes or file.file_size_in_bytes)
-        if file.content == CONTENT_DATA:
-            self._bump("added-data-files" if added else "deleted-data-files", 1)
-            self._bump("added-records" if added else "deleted-records", file.record_count)
-            return
-        self._bump(f"{verb}-delete-files", 1)
-        if file.content == CONTENT_EQUALITY_DELETES:
-            self._bump(f"{verb}-equality-delete-files", 1)
-            self._bump(f"{verb}-equality-deletes", file.record_count)
-            return
-        self._bump(f"{verb}-dvs" if file.is_deletion_vector else f"{verb}-position-delete-files", 1)
-        self._bump(f"{verb}-position-deletes", file.record_count)
+            self.partitions.setdefault(file.partition_key, []).append((file, added))
+        for name, value in _counts_of(file, added=added).items():
+            self.counts[name] += value
 
-    def _bump(self, name: str, by: int) -> None:
-        self.counts[name] = self.counts.get(name, 0) + by
+
+def _counts_of(file: DataFile, *, added: bool) -> dict[str, int]:
+    """What a summary counts of a file that comes or goes, by name."""
+    verb, rows = ("added" if added else "removed"), file.record_count
+    size = {f"{verb}-files-size": file.content_size_in_bytes or file.file_size_in_bytes}
+    if file.content == CONTENT_DATA:
+        verb = "added" if added else "deleted"
+        return {**size, f"{verb}-data-files": 1, f"{verb}-records": rows}
+    kind = "equality" if file.content == CONTENT_EQUALITY_DELETES else "position"
+    files = f"{verb}-dvs" if file.is_deletion_vector else f"{verb}-{kind}-delete-files"
+    return {**size, f"{verb}-delete-files": 1, files: 1, f"{verb}-{kind}-deletes": rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +389,7 @@ class SnapshotProducer:
             manifest_list=self.files.manifest_list_location(metadata, snapshot_id),
             summary={
                 "operation": operation,
-                **written.summary.build(before),
+                **written.summary.build(before, metadata),
                 **{key: kept[key] for key in CARRIED if key in kept},
                 **written.extra,
                 **further,

@@ -410,21 +410,34 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -
         values: one internal value a field: int days, int microseconds, Decimal, UUID, bytes, str,
             ... or None.
     """
-    parts = []
-    for field, result, value in zip(
-        spec.fields, partition_type(spec, schema).fields, values, strict=True
-    ):
-        part = (
-            f"{quote_plus(field.name, safe='')}="
-            f"{quote_plus(_human(field.transform, result, value), safe='')}"
+    return "/".join(map(_cut, _path_parts(spec, schema, values)))
+
+
+def summary_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
+    """What summaries of snapshots call a partition, uncut and encoded as Java's URLEncoder does.
+
+    Takes what `partition_path` takes.
+    """
+    path = "/".join(_path_parts(spec, schema, values))
+    return path.replace("%2A", "*").replace("~", "%7E")
+
+
+def _path_parts(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> list[str]:
+    """`name=value` of each field, URL-encoded."""
+    return [
+        f"{quote_plus(field.name, safe='')}="
+        f"{quote_plus(_human(field.transform, result, value), safe='')}"
+        for field, result, value in zip(
+            spec.fields, partition_type(spec, schema).fields, values, strict=True
         )
-        if len(part) > MAX_FOLDER_NAME:
-            part = (
-                f"{part[:MAX_FOLDER_NAME]}-"
-                f"{hashlib.blake2b(part.encode(), digest_size=8).hexdigest()}"
-            )
-        parts.append(part)
-    return "/".join(parts)
+    ]
+
+
+def _cut(part: str) -> str:
+    if len(part) <= MAX_FOLDER_NAME:
+        return part
+    digest = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
+    return f"{part[:MAX_FOLDER_NAME]}-{digest}"
 
 
 def _human(transform: Transform[Any, Any], result: NestedField, value: Any) -> str:

@@ -233,6 +233,29 @@ def equality_partitioned(judge: Judge, name: str) -> JavaTable:
 
 
 @maker
+def partition_summaries(judge: Judge, name: str) -> JavaTable:
+    """Summaries with the counts of at most four partitions, whose names have to be encoded."""
+    columns = {"p": "string", "t": "timestamp"}
+    terms = [("identity", "p"), ("day", "t")]
+    limit = {"write.summary.partition-limit": "4"}
+    table = JavaTable(judge, name, columns, terms, 2, limit)
+    texts = ["a b/c=d,e", "~*.-_+%é𝄞", None, "long " * 45]
+    table.append(table.new_rows(8, {"p": texts, "t": [0]}))
+    table.append(table.new_rows(2, {"p": ["null", None], "t": [None, 1]}))
+    table.append(table.new_rows(5, {"p": [*texts, "one too many"], "t": [-86_400_000_000 * 900]}))
+    table.delete("merge-on-read", [0, 1], granularity="partition")
+    table.delete_equal(["p", "t"], 5)
+    table.delete("copy-on-write", [8])
+    table.do("spec", changes=[{"change": "remove", "name": "p1"}])
+    table.append(table.new_rows(2, {"p": texts[:2], "t": [0]}))
+    table.do("properties", set={"format-version": "3"})
+    table.delete("merge-on-read", [2, 15])
+    table.change("merge-on-read", [6, 16])
+    table.do("compact")
+    return table
+
+
+@maker
 def vectors_over_position_deletes(judge: Judge, name: str) -> JavaTable:
     """Position deletes of v2, then v3: vectors take them in."""
     table = JavaTable(judge, name, {"p": "int", "s": "string"}, [("bucket[2]", "p")])

@@ -68,6 +68,18 @@ def test_overwrite_replaces_and_counts(catalog):
     assert {name: summary.get(name) for name in expected} == expected
 
 
+def test_partitions_are_listed_up_to_the_limit(catalog):
+    begin(catalog).set_properties({"write.summary.partition-limit": "1"}).commit()
+    listed = append(catalog, "one", "two").snapshot.summary
+    assert listed["partition-summaries-included"] == "true"
+    counted = set(listed["partitions.p=a"].split(","))
+    assert counted == {"added-data-files=2", "added-records=20", "added-files-size=200"}
+    files = [data_file("three", "b"), data_file("four")]
+    over = begin(catalog).append(files).commit().snapshot.summary
+    assert over["changed-partition-count"] == "2"
+    assert not [key for key in over if key.startswith("partition")]
+
+
 def test_removing_what_is_not_there_is_a_conflict(catalog):
     append(catalog, "one")
     with pytest.raises(ValidationConflictError, match="not in the table"):
