@@ -129,9 +129,9 @@ def check_results(
     failed in an earlier run and were not written since keep a check from passing; as a warning, so
     that what is downstream of good days is computed.
     """
-    found = {outcome.name: outcome for outcome in outcomes}
+    by_name = {outcome.name: outcome for outcome in outcomes}
     for suite in suites:
-        outcome = found.get(suite.name) or CheckOutcome(
+        outcome = by_name.get(suite.name) or CheckOutcome(
             suite.name, passed=True, blocking=suite.blocking
         )
         bad = memory.still_bad(key, suite.name, outcome.bad_days)
@@ -140,7 +140,7 @@ def check_results(
             if bad
             else list(dict.fromkeys(outcome.failures))
         )
-        if suite.name not in found:
+        if suite.name not in by_name:
             said.append("nothing was written, nothing to check")
         failed = outcome.blocking and not outcome.passed
         yield dg.AssetCheckResult(

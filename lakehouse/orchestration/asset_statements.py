@@ -40,10 +40,10 @@ def specs_of_file(file: Path) -> list[dg.AssetSpec]:
         ) from error
     finally:
         sys.path.pop(0)
-    found = {spec.key: spec for value in vars(module).values() for spec in _specs(value)}
-    if not found:
+    specs = {spec.key: spec for value in vars(module).values() for spec in _specs(value)}
+    if not specs:
         raise InvalidStatementError(f"{file} has no Dagster assets or definitions of them")
-    return list(found.values())
+    return list(specs.values())
 
 
 def drafts_of_assets(
@@ -52,8 +52,8 @@ def drafts_of_assets(
     """Drafts about the tables that the assets are; assets that are no table are passed over.
 
     Args:
-        specs: of the assets. A table is found by the metadata `dagster/table_name`, with or without
-            a database before it, else by the asset's key.
+        specs: of the assets. The metadata `dagster/table_name` names the table, with or without a
+            database before it, else the asset's key does.
         tables: of the catalog, by dotted name.
         where: names them in messages.
     """

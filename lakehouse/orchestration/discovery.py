@@ -116,10 +116,10 @@ def _components(package: ModuleType) -> list[Any]:
     if not any(root.rglob("defs.yaml")):
         return []
     tree = dg.ComponentTree.from_module(defs_module=package, project_root=root.parent)
-    found: list[Any] = tree.get_all_components(of_type=cast("type[Any]", dg.Component))
+    components: list[Any] = tree.get_all_components(of_type=cast("type[Any]", dg.Component))
     strange = [
         definition
-        for definition in found
+        for definition in components
         if not isinstance(definition, (DefinitionComponent, *_FOLDERS))
     ]
     if strange:
@@ -127,7 +127,9 @@ def _components(package: ModuleType) -> list[Any]:
             f"{root}: {type(strange[0]).__name__} in a defs.yaml is no component of lakehouse: "
             "merge dg.load_from_defs_folder(...) of another folder into the definitions for it"
         )
-    return [component.value for component in found if isinstance(component, DefinitionComponent)]
+    return [
+        component.value for component in components if isinstance(component, DefinitionComponent)
+    ]
 
 
 def _unique(modules: Sequence[ModuleType]) -> list[Any]:

@@ -260,12 +260,12 @@ class MaterializedView:
         """
         views = map(lake.load_view, lake.list_views())
         kept = [view for view in views if STORAGE_TABLE in view.properties]
-        found = {view.properties[STORAGE_TABLE]: view for view in kept}
+        by_storage = {view.properties[STORAGE_TABLE]: view for view in kept}
         order = TopologicalSorter(
-            {name: _reads(view) & found.keys() for name, view in found.items()}
+            {name: _reads(view) & by_storage.keys() for name, view in by_storage.items()}
         )
         try:
-            return [cls(lake, found[name].name) for name in order.static_order()]
+            return [cls(lake, by_storage[name].name) for name in order.static_order()]
         except CycleError as error:
             raise InvalidInputError(f"they read each other: {', '.join(error.args[1])}") from error
 
@@ -291,8 +291,8 @@ class MaterializedView:
         'it has never been refreshed'
         >>> _ = users.refresh()
         >>> _ = events.append(more)
-        >>> found = users.freshness()
-        >>> found.reason, found.sources["raw.events"].snapshots
+        >>> lag = users.freshness()
+        >>> lag.reason, lag.sources["raw.events"].snapshots
         ('raw.events has changed', 1)
 
         Raises:
@@ -305,12 +305,12 @@ class MaterializedView:
         for name, head in stale.inputs.items():
             metadata = self._lake.load_table(name).metadata
             since = None if state is None else state.inputs.get(name)
-            found = snapshots_since(metadata, since)
+            later = snapshots_since(metadata, since)
             changed = [
-                snapshot for snapshot in found or () if snapshot.operation != OPERATION_REPLACE
+                snapshot for snapshot in later or () if snapshot.operation != OPERATION_REPLACE
             ]
             seconds = max(0, now - changed[-1].timestamp_ms) / 1000 if changed else 0.0
-            sources[name] = SourceLag(since, head, None if found is None else len(changed), seconds)
+            sources[name] = SourceLag(since, head, None if later is None else len(changed), seconds)
         behind = [name for name, source in sources.items() if source.snapshots != 0]
         reason = ", ".join(behind) + " has changed" if behind else ""
         if state is None or storage is None:
@@ -491,8 +491,8 @@ def _state_of(table: Table, snapshot_id: int | None) -> RefreshState | None:
     texts = (
         ancestor.summary.get(REFRESH_STATE) for ancestor in table.metadata.ancestors(snapshot_id)
     )
-    found = next(filter(None, texts), None)
-    return None if found is None else RefreshState.from_json(found)
+    text = next(filter(None, texts), None)
+    return None if text is None else RefreshState.from_json(text)
 
 
 class _Stamp(RunStamp):

@@ -1,4 +1,4 @@
-"""What the present definitions would do to the present tables, told before anything is done."""
+"""What the present definitions would do to the present tables."""
 
 from __future__ import annotations
 
@@ -111,14 +111,16 @@ def plan_changes(
     Raises:
         NotFoundError: a table that no definition writes.
     """
-    found: dict[str, list[DefinitionChange]] = {}
+    planned: dict[str, list[DefinitionChange]] = {}
     for source in pipeline.sources:
-        found[source.table] = list(_of_source(lake, source, pipeline.landing_root))
+        planned[source.table] = list(_of_source(lake, source, pipeline.landing_root))
     for derived in pipeline.in_order():
         changes = list(_of_derived(lake, derived, session))
-        found[derived.name] = changes
+        planned[derived.name] = changes
         again = [
-            input_name for input_name in derived.inputs if _is_recomputed(found.get(input_name, ()))
+            input_name
+            for input_name in derived.inputs
+            if _is_recomputed(planned.get(input_name, ()))
         ]
         if again and not _is_recomputed(changes):
             said = f"the days follow that {', '.join(again)} is written anew for"
@@ -126,15 +128,15 @@ def plan_changes(
     for asset, key in plain_assets(defs.assets or ()):
         target = _target(defs, asset, key)
         # whether one without an annotation gives rows is known when it has run
-        told = asset.node_def.output_defs[0].dagster_type.typing_type is not Any
-        if target is not None and (told or lake.table_exists(target.name)):
-            found[target.name] = list(_of_plain(lake, target, code_version(asset, key)))
-    strange = [name for name in tables if name not in found]
+        is_annotated = asset.node_def.output_defs[0].dagster_type.typing_type is not Any
+        if target is not None and (is_annotated or lake.table_exists(target.name)):
+            planned[target.name] = list(_of_plain(lake, target, code_version(asset, key)))
+    strange = [name for name in tables if name not in planned]
     if strange:
         raise NotFoundError(
-            f"no definition writes {', '.join(strange)}; defined are {', '.join(found)}"
+            f"no definition writes {', '.join(strange)}; defined are {', '.join(planned)}"
         )
-    chosen = [found[name] for name in found if not tables or name in tables]
+    chosen = [planned[name] for name in planned if not tables or name in tables]
     return PlannedChanges(tuple(change for changes in chosen for change in changes))
 
 
@@ -187,11 +189,11 @@ def _of_derived(
         said = f"{', '.join(missing)} is not there: its runs fail until it is materialized"
         yield DefinitionChange(derived.name, "inputs", None, None, "refuse", said)
         return
-    table, found = lake.load_table(derived.name), derived.staleness(lake)
+    table, stale = lake.load_table(derived.name), derived.staleness(lake)
     added: set[str] = set()
-    if found.redefined:
+    if stale.redefined:
         yield DefinitionChange(
-            derived.name, "query", None, None, "recompute", _recomputed(found.partitions)
+            derived.name, "query", None, None, "recompute", _recomputed(stale.partitions)
         )
         try:
             changes = output_changes(table, derived.output_schema(lake, session))

@@ -51,9 +51,9 @@ class Pipeline:
                 daily table has no source that tells its days, or a table without an automation
                 condition reads one that has one.
         """
-        found = [asset for source in self.sources for asset in SourceAssets(source).build()]
-        found += [feed_assets(feed) for feed in self.feeds]
-        return found + [table.build(self.partitions(table)) for table in self.in_order()]
+        built = [asset for source in self.sources for asset in SourceAssets(source).build()]
+        built += [feed_assets(feed) for feed in self.feeds]
+        return built + [table.build(self.partitions(table)) for table in self.in_order()]
 
     def table_names(self) -> Iterator[str]:
         """Every table that the pipeline writes, dotted."""

@@ -64,8 +64,8 @@ class PublishingExecutor(dg.Executor):
         given = {key: config[key] for key in used if key in config}
         with dg.build_resources(used, instance, given) as resources:
             for key in used:
-                found = getattr(resources, key)
-                lakehouse = found if isinstance(found, LakehouseResource) else found.lakehouse
+                holder = getattr(resources, key)
+                lakehouse = holder if isinstance(holder, LakehouseResource) else holder.lakehouse
                 lakehouse.publish_run(run, instance)
 
 

@@ -120,9 +120,9 @@ def publish_run(
     if done is not None:
         names = ", ".join(table.name for table in done.tables)
         again = [f"{table.name} on top of others" for table in done.tables if table.reapplied]
-        told = f" ({'; '.join(again)})" if again else ""
+        reapplied = f" ({'; '.join(again)})" if again else ""
         instance.report_engine_event(
-            f"Published together as version {done.version} of the lake: {names}{told}", run
+            f"Published together as version {done.version} of the lake: {names}{reapplied}", run
         )
         instance.add_run_tags(run.run_id, {VERSION_TAG: str(done.version)})
         _observe(done, run, instance)
@@ -134,7 +134,7 @@ def _observe(done: Publication, run: dg.DagsterRun, instance: dg.DagsterInstance
     assets = {name: key for key, name in materialized_tables(instance, run.run_id).items()}
     names = [table.name for table in done.tables]
     at = datetime.now(UTC)
-    told = f"as version {done.version} of the lake" if done.version else "to the lake's branch"
+    how = f"as version {done.version} of the lake" if done.version else "to the lake's branch"
     for table in done.tables:
         # of a run that this one went on with
         key = assets.get(table.name, dg.AssetKey(split_name(table.name)))
@@ -142,9 +142,9 @@ def _observe(done: Publication, run: dg.DagsterRun, instance: dg.DagsterInstance
             continue
         seen = dg.AssetObservation(
             key,
-            description=f"Published together {told}: {', '.join(names)}",
+            description=f"Published together {how}: {', '.join(names)}",
             metadata={
-                PUBLICATION: f"together {told}, {at:%Y-%m-%d %H:%M:%S} UTC",
+                PUBLICATION: f"together {how}, {at:%Y-%m-%d %H:%M:%S} UTC",
                 "lakehouse/published_together": dg.MetadataValue.json(names),
                 SNAPSHOT_ID: str(table.snapshot_id),
                 **undo_instructions(run.run_id),
@@ -205,8 +205,8 @@ def publish_left(lake: Lakehouse, instance: dg.DagsterInstance, say: Say) -> Non
 def _successful(branch: str, instance: dg.DagsterInstance) -> dg.DagsterRun | None:
     """The run that succeeded on a branch: that of its name, or one that went on with it."""
     first = branch.removeprefix(RUN_BRANCH)
-    found = instance.get_run_group(first) if instance.has_run(first) else None
-    for run in () if found is None else found[1]:
+    group = instance.get_run_group(first) if instance.has_run(first) else None
+    for run in () if group is None else group[1]:
         if run.is_success and run_branch(run, instance, "run") == branch:
             return run
     return None

@@ -187,13 +187,13 @@ class SourceAssets:
                 progress_lines(context.log.info),
             )
             with explained():
-                found = index_landing(work, source)
-            for day, version in found.landed.items():
+                outcome = index_landing(work, source)
+            for day, version in outcome.landed.items():
                 tags = {DATA_VERSION_TAG: version}
                 context.log_event(
                     dg.AssetObservation(self.landing_key, partition=str(day), tags=tags)
                 )
-            yield _ledger_result(work, source, key, found)
+            yield _ledger_result(work, source, key, outcome)
 
         return ledger
 
@@ -468,9 +468,9 @@ def daily_partitions(sources: Sequence[Source]) -> dg.DailyPartitionsDefinition:
 
 
 def _ledger_result(
-    work: Workplace, source: Source, key: dg.AssetKey, found: IndexOutcome
+    work: Workplace, source: Source, key: dg.AssetKey, outcome: IndexOutcome
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    if found.snapshot is None:
+    if outcome.snapshot is None:
         raise dg.Failure(
             description=f"nothing has landed for {source.name} yet", allow_retries=False
         )
@@ -480,21 +480,21 @@ def _ledger_result(
         data_version=dg.DataVersion("see landing"),
         metadata={
             **materialization_metadata(
-                work.lake.load_table(source.ledger_table), found.snapshot, {}
+                work.lake.load_table(source.ledger_table), outcome.snapshot, {}
             ),
-            "lakehouse/landed_files": found.files,
-            "lakehouse/landed_lines": found.lines,
-            "lakehouse/undated_lines": found.undated,
-            **({REASONS: reasons_table(found.reasons)} if found.reasons else {}),
-            "lakehouse/pending_days": len(found.days),
+            "lakehouse/landed_files": outcome.files,
+            "lakehouse/landed_lines": outcome.lines,
+            "lakehouse/undated_lines": outcome.undated,
+            **({REASONS: reasons_table(outcome.reasons)} if outcome.reasons else {}),
+            "lakehouse/pending_days": len(outcome.days),
         },
         check_results=[
             dg.AssetCheckResult(
                 check_name=FILES_WHOLE,
-                passed=not found.problems,
+                passed=not outcome.problems,
                 severity=dg.AssetCheckSeverity.WARN,
-                description=said_once(found.problems)[:2000] or None,
-                metadata={"damaged_files": len(found.problems)},
+                description=said_once(outcome.problems)[:2000] or None,
+                metadata={"damaged_files": len(outcome.problems)},
             )
         ],
     )

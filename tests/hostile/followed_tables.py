@@ -498,8 +498,8 @@ MUTANTS = [
     Mutant(
         "34: compaction is taken for a change",
         "orchestration.assets.staleness:staleness",
-        "[s for s in found if s.operation != OPERATION_REPLACE]",
-        "list(found)",
+        "[s for s in later if s.operation != OPERATION_REPLACE]",
+        "list(later)",
     ),
     Mutant(
         "34: rows that came have the names of columns that their snapshot had",

@@ -105,10 +105,10 @@ class AssetTable:
             return _entry(asset, metadata, name, kind, wanted)
 
         def texts(name: str) -> tuple[str, ...] | None:
-            found = entry(name, str | Sequence[str], "a text or a list of texts")
-            if found is None:
+            given = entry(name, str | Sequence[str], "a text or a list of texts")
+            if given is None:
                 return None
-            return (found,) if isinstance(found, str) else tuple(found)
+            return (given,) if isinstance(given, str) else tuple(given)
 
         refresh = metadata.get("refresh")
         if refresh in ("auto", "incremental", "incremental_strict"):
@@ -197,7 +197,7 @@ class AssetTable:
         Raises:
             InvalidPartitionSpecError: the table cannot be laid out so.
         """
-        found, known, now = self.layout.changes(table), recorded(table) or {}, self.definition()
+        changes, known, now = self.layout.changes(table), recorded(table) or {}, self.definition()
         for part, effect, said in (
             ("table_properties", "evolve", "they are set, and those that are gone are removed"),
             ("write_mode", "from now on", "rows that are there stay"),
@@ -206,10 +206,10 @@ class AssetTable:
         ):
             if part in known and known[part] != now[part]:
                 before, after = str(known[part] or None), str(now[part] or None)
-                found.append(
+                changes.append(
                     DefinitionChange(self.name, part, before, after, cast("Effect", effect), said)
                 )
-        return found
+        return changes
 
     def follow(self, table: Table, say: Callable[[str], None]) -> None:
         """Change layout and properties of a table that is there as the definition has changed.
@@ -241,8 +241,8 @@ class AssetTable:
 
         A layout or properties that the asset's definition has changed are the table's from now on.
         Columns that the rows have gained are added, types are widened as Iceberg allows it, the
-        documentation of columns is that of the asset. `say` is told what changes, and what stays
-        though the rows do not have it any more. Nanoseconds, which pandas gives every time,
+        documentation of columns is that of the asset. `say` takes lines: what changes, and what
+        stays though the rows do not have it any more. Nanoseconds, which pandas gives every time,
         are kept where the table can have them (format version 3), else they become microseconds,
         and a value that has more is refused when it is written.
 
@@ -329,8 +329,8 @@ def _microseconds(schema: Schema) -> Schema:
 
 def _entry(asset: str, metadata: Mapping[str, Any], name: str, kind: Any, wanted: str) -> Any:
     """An entry of an asset's metadata; None: it has none. Raises InvalidInputError."""
-    found = metadata.get(name)
-    value = found.value if isinstance(found, dg.MetadataValue) else found
+    given = metadata.get(name)
+    value = given.value if isinstance(given, dg.MetadataValue) else given
     try:
         return TypeAdapter(kind | None).validate_python(value, strict=True)
     except ValidationError:
@@ -344,8 +344,8 @@ def _wrong(asset: str, name: str, value: object, wanted: str) -> InvalidInputErr
 
 
 def _docs(metadata: Mapping[str, Any]) -> dict[str, str]:
-    found = metadata.get(_COLUMN_SCHEMA)
-    schema = found.schema if isinstance(found, dg.TableSchemaMetadataValue) else found
+    given = metadata.get(_COLUMN_SCHEMA)
+    schema = given.schema if isinstance(given, dg.TableSchemaMetadataValue) else given
     columns = schema.columns if isinstance(schema, dg.TableSchema) else []
     return {column.name: column.description for column in columns if column.description}
 
@@ -368,14 +368,14 @@ def plain_tables(definitions: Iterable[object], namespace: str = "default") -> t
 
 def plain_assets(definitions: Iterable[object]) -> list[tuple[dg.AssetsDefinition, dg.AssetKey]]:
     """A project's assets that give their value to the I/O manager, in the definitions' order."""
-    found = [
+    assets = [
         definition
         for definition in definitions
         if isinstance(definition, dg.AssetsDefinition) and not is_ours(definition.node_def)
     ]
     return [
         (asset, key)
-        for asset in found
+        for asset in assets
         if asset.is_executable
         for key in sorted(asset.keys)
         if asset.get_io_manager_key_for_asset_key(key) == IO_MANAGER
@@ -390,10 +390,10 @@ def with_code_versions(definitions: Iterable[Any]) -> list[Any]:
     that it closes over. Functions that it calls are not part of it: who changes them gives a
     `code_version`.
     """
-    found = list(definitions)
-    plain = {id(asset) for asset, _ in plain_assets(found)}
+    listed = list(definitions)
+    plain = {id(asset) for asset, _ in plain_assets(listed)}
     return [
-        _versioned(definition) if id(definition) in plain else definition for definition in found
+        _versioned(definition) if id(definition) in plain else definition for definition in listed
     ]
 
 

@@ -26,7 +26,7 @@ PARTITION_ROWS = "dagster/partition_row_count"
 
 @dataclass
 class AssetWrite:
-    """Writes what an asset gave, once or again, to the branch that it is told.
+    """Writes what an asset gave, once or again, to a branch.
 
     Attributes:
         table: with room for the rows.
@@ -75,7 +75,7 @@ class AssetWrite:
             where: which rows of the table they replace, by its schema.
             stamp: the step that writes.
             state: what they were computed from.
-            say: is told what changes of the table.
+            say: takes a line for each change of the table.
             onto: the branch where they belong.
             partitions: of the asset, after which a new table is partitioned.
             one_partition: whether they are all those of one partition.

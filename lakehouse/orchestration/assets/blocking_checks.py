@@ -102,7 +102,7 @@ class BlockingChecks:
         seen.load_table(table).fast_forward(write.onto, branch)
         with resource.seen_as(seen):
             evaluations, errors = self._evaluated()
-        found = []
+        outcomes = []
         for key in sorted(self.separate, key=lambda key: key.name):
             if key.asset_key != self.key:
                 continue
@@ -114,12 +114,12 @@ class BlockingChecks:
                 )
             passed = evaluation.passed or evaluation.severity != dg.AssetCheckSeverity.ERROR
             why = (evaluation.description or "it failed",)
-            found.append(CheckOutcome(key.name, passed, evaluation.blocking is True, why))
-        if not all(outcome.passed or not outcome.blocking for outcome in found):
+            outcomes.append(CheckOutcome(key.name, passed, evaluation.blocking is True, why))
+        if not all(outcome.passed or not outcome.blocking for outcome in outcomes):
             for key, evaluation in evaluations.items():
                 if key.asset_key == self.key:
                     DagsterEvent.asset_check_evaluation(self.step, evaluation)
-        return found
+        return outcomes
 
     def _evaluated(self) -> tuple[dict[dg.AssetCheckKey, dg.AssetCheckEvaluation], list[str]]:
         """Results, and errors, of a run of the checks alone, which no instance remembers."""
@@ -254,9 +254,9 @@ class AtStepsEnd(logging.Filter):
             return False
         if kind == EventType.STEP_SUCCESS:
             self._ended = True
-            found = self._publish()
+            published = self._publish()
             for held in self._held:
-                metadata = {**held.metadata, **found}
+                metadata = {**held.metadata, **published}
                 DagsterEvent.asset_materialization(self._step, held.with_metadata(metadata))
         elif kind in (EventType.STEP_FAILURE, EventType.STEP_UP_FOR_RETRY):
             self._ended = True
@@ -265,14 +265,14 @@ class AtStepsEnd(logging.Filter):
 
 
 def _ancestors(graph: Any, key: dg.AssetKey) -> set[dg.AssetKey]:
-    found: set[dg.AssetKey] = set()
+    ancestors: set[dg.AssetKey] = set()
     ahead = set(graph.get(key).parent_keys)
     while ahead:
         parent = ahead.pop()
-        if parent not in found:
-            found.add(parent)
+        if parent not in ancestors:
+            ancestors.add(parent)
             ahead |= set(graph.get(parent).parent_keys)
-    return found
+    return ancestors
 
 
 @contextmanager

@@ -202,7 +202,7 @@ class DerivedTable(ComputedTable):
     code_version: str = ""
     query: FollowedQuery | None = field(default=None, repr=False)
     definition: str = field(init=False, repr=False, default="")
-    """Digest of what decides the rows, recorded with each of them; empty: it cannot be told."""
+    """Digest of what decides the rows, recorded with each of them; empty: unknown."""
 
     def __post_init__(self) -> None:
         engine_name(self.engine, self.name)
@@ -222,17 +222,17 @@ class DerivedTable(ComputedTable):
         for partitioning in (self.partitioning, self.read_partitioning):
             if partitioning is not None:
                 partitioning.check()
-        # told when the module is loaded: later the file may be another one than the code that runs
-        told = self.code_version or code_of(self.transform)
-        if told:
+        # read when the module is loaded: later the file may be another one than the code that runs
+        code = self.code_version or code_of(self.transform)
+        if code:
             parts: tuple[object, ...] = (
-                told,
+                code,
                 sorted(self.inputs),
                 self.day_column,
                 self.day_is_date,
             )
             if self.partitions is not None:
-                parts += _told(self.partitions), self.partition_expr, self.read_by
+                parts += _what_decides(self.partitions), self.partition_expr, self.read_by
             digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
             object.__setattr__(self, "definition", digest)
 
@@ -391,14 +391,14 @@ class DerivedTable(ComputedTable):
                         table = lake.load_table(self.name)
                         current = table.current_snapshot()
                         remove_dead_branches(table, context.instance, context.log.info)
-                    found = self.staleness(lake)
-                    if found.redefined:
-                        of = "" if keys is None else f" of {len(found.partitions):,} partitions"
+                    stale = self.staleness(lake)
+                    if stale.redefined:
+                        of = "" if keys is None else f" of {len(stale.partitions):,} partitions"
                         context.log.warning(
                             f"{self.name} was computed by another definition: all rows{of} are to "
                             "be computed again"
                         )
-                    chosen = config.chosen(found, keys)
+                    chosen = config.chosen(stale, keys)
                     written: AssetWrite | None = None
                     refresh: Refresh | None = None
                     outcomes: list[CheckOutcome] = []
@@ -407,7 +407,7 @@ class DerivedTable(ComputedTable):
                         done = chosen or keys or ()
                         started = time.perf_counter()
                         engine = open_engine(self.engine, lambda: spark.spark_session)
-                        work = Computation(self, lake, engine, found, chosen or keys)
+                        work = Computation(self, lake, engine, stale, chosen or keys)
                         written, refresh, snapshot, outcomes = work.published(
                             context, lakehouse, full=config.full
                         )
@@ -436,7 +436,7 @@ class DerivedTable(ComputedTable):
                 asset_key=self.key,
                 data_version=data_version(snapshot),
                 metadata={
-                    **materialization_metadata(table, snapshot, found.inputs, self.columns),
+                    **materialization_metadata(table, snapshot, stale.inputs, self.columns),
                     DEFINITION_METADATA: self.definition or "unknown",
                     **({} if refresh is None else {REFRESH_METADATA: refresh.to_dict()}),
                 },
@@ -531,8 +531,8 @@ class Computation:
             for read, (count, recorded) in counts.items()
             if count != recorded
         )
-        told = {f"rows of {read}": count for read, (count, _) in counts.items()}
-        return CheckOutcome(INPUTS_WHOLE, not failures, True, failures, told)
+        metadata = {f"rows of {read}": count for read, (count, _) in counts.items()}
+        return CheckOutcome(INPUTS_WHOLE, not failures, True, failures, metadata)
 
     def delta(
         self, history: Iterable[Mapping[str, Any]] = (), *, full: bool = False
@@ -640,8 +640,8 @@ class Computation:
         def whole(some: Sequence[str] | None) -> CheckOutcome:
             if refresh.mode == "full":
                 return self.inputs_whole(some)
-            told = {"refresh": refresh.reason}
-            return CheckOutcome(INPUTS_WHOLE, passed=True, blocking=True, metadata=told)
+            metadata = {"refresh": refresh.reason}
+            return CheckOutcome(INPUTS_WHOLE, passed=True, blocking=True, metadata=metadata)
 
         def judged(suites: Sequence[Suite], some: Sequence[str] | None) -> list[CheckOutcome]:
             where = of.where(some, table.schema())
@@ -685,16 +685,18 @@ def rows_by_partition(
 def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[str, Any]]:
     """How a table was brought up to date lately, newest first: `Refresh.to_dict()`."""
     records = instance.fetch_materializations(key, limit=_REMEMBERED).records
-    found = [record.asset_materialization for record in records]
-    said = [event.metadata.get(REFRESH_METADATA) for event in found if event is not None]
+    events = [record.asset_materialization for record in records]
+    said = [event.metadata.get(REFRESH_METADATA) for event in events if event is not None]
     values = [value.value for value in said if isinstance(value, dg.JsonMetadataValue)]
     return [value for value in values if isinstance(value, Mapping)]
 
 
-def _told(partitions: dg.PartitionsDefinition) -> object:
+def _what_decides(partitions: dg.PartitionsDefinition) -> object:
     """What of partitions decides which rows are computed together."""
     if isinstance(partitions, dg.MultiPartitionsDefinition):
-        return [(part.name, _told(part.partitions_def)) for part in partitions.partitions_defs]
+        return [
+            (part.name, _what_decides(part.partitions_def)) for part in partitions.partitions_defs
+        ]
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return partitions.cron_schedule, partitions.timezone, partitions.fmt
     return type(partitions).__name__

@@ -1,8 +1,8 @@
 """The frames that assets take and give, of Spark or of an engine of this process without a JVM.
 
 Every engine reads the same snapshots through the lakehouse's own scan, and what it gives is written
-by the same writer: another engine changes who computes, and nothing else. Kinds of frames are told
-by their classes' names, so that no library is imported that an asset does not use.
+by the same writer: another engine changes who computes, and nothing else. Class names tell the
+kinds of frames apart, so that no library is imported that an asset does not use.
 """
 
 from __future__ import annotations
@@ -204,14 +204,14 @@ class _ArrowEngine(ModelEngine):
 
     def result(self, frame: Any, what: str) -> Any:
         """A stream, in types that a table has; an error of reading is raised as it was."""
-        rows = self._told(lambda: rows_of_frame(frame, what)[0])
+        rows = self._read(lambda: rows_of_frame(frame, what)[0])
         stream = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows).to_reader()
         schema = pa.schema([(field.name, _plain(field.type)) for field in stream.schema])
         return pa.RecordBatchReader.from_batches(schema, self._batches(stream, schema))
 
     def _batches(self, stream: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         while True:
-            batch = self._told(lambda: next(iter(stream), None))
+            batch = self._read(lambda: next(iter(stream), None))
             if batch is None:
                 return
             yield batch.cast(schema)
@@ -222,7 +222,7 @@ class _ArrowEngine(ModelEngine):
 
         return ScanDataset(rows.scan(), self._failures)
 
-    def _told(self, step: Callable[[], Any]) -> Any:
+    def _read(self, step: Callable[[], Any]) -> Any:
         """What a step gives. Engines pass on errors of reading as text alone: here they are."""
         try:
             return step()
@@ -267,7 +267,7 @@ class DuckDBEngine(_ArrowEngine):
 
     def count(self, frame: Any) -> int:
         """Rows that were read."""
-        return int(self._told(lambda: frame.count("*").fetchone()[0]))
+        return int(self._read(lambda: frame.count("*").fetchone()[0]))
 
 
 class DataFusionEngine(_ArrowEngine):
@@ -303,7 +303,7 @@ class DataFusionEngine(_ArrowEngine):
 
     def count(self, frame: Any) -> int:
         """Rows that were read."""
-        return int(self._told(frame.count))
+        return int(self._read(frame.count))
 
 
 class PolarsEngine(_ArrowEngine):
@@ -326,7 +326,7 @@ class PolarsEngine(_ArrowEngine):
     def count(self, frame: Any) -> int:
         """Rows that were read."""
         polars = importlib.import_module("polars")
-        return int(self._told(lambda: frame.select(polars.len()).collect().item()))
+        return int(self._read(lambda: frame.select(polars.len()).collect().item()))
 
 
 _IN_PROCESS: Mapping[str, Callable[[], ModelEngine]] = {
@@ -486,11 +486,11 @@ def loader_for(annotation: Any, session: Callable[[], Any], what: str) -> Loader
     kind = _kind(annotation) if isinstance(annotation, type) else None
     if kind == _SPARK:
         return lambda scan: scan.to_spark(session())
-    found = None if kind is None else _LOADERS.get(kind)
-    if found is None:
+    loader = None if kind is None else _LOADERS.get(kind)
+    if loader is None:
         given = "no annotation" if annotation is Any else f"the annotation {annotation!r}"
         raise InvalidInputError(f"{what} has {given}: annotate it with one of {_SUPPORTED}")
-    return found
+    return loader
 
 
 def rows_of_frame(frame: Any, table: str) -> tuple[Any, object]:

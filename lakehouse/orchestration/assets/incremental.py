@@ -147,7 +147,7 @@ class ResultDelta:
         keys: the rows with values of these columns go.
         gone: of them these alone; None: all.
         come: new rows.
-        refresh: what was found.
+        refresh: how it was computed.
         computed: of the keys those whose rows are all in `come`; None: all.
         more: rows of other keys, each of which is put together with the row that there is.
         merged: how; see `DeltaPlan`.
@@ -253,7 +253,7 @@ class Follower:
                 costs.
 
         Raises:
-            NotFollowedError: what changed cannot be told, or it costs too much.
+            NotFollowedError: what changed is unknown, or it costs too much.
         """
         names = self.changed_inputs()
         most, rows = self.counted(names)
@@ -283,12 +283,12 @@ class Follower:
         )
 
     def changed_inputs(self) -> list[str]:
-        """The inputs that have another snapshot than they had, and what of them can be told.
+        """The inputs that have another snapshot than they had.
 
         Raises:
-            NotFollowedError: what changed cannot be told.
+            NotFollowedError: what changed is unknown.
         """
-        found = []
+        changed = []
         for name, now in self._now.items():
             since, to = self._before.inputs[name], self._id(name)
             if since == to:
@@ -308,8 +308,8 @@ class Follower:
             for column in sorted(read):
                 if _field(then, column) != _field(now.schema(), column):
                     raise NotFollowedError(f"column {column} of {name} has changed since then")
-            found.append(name)
-        return found
+            changed.append(name)
+        return changed
 
     def counted(self, changed: Iterable[str]) -> tuple[int, int]:
         """How many rows came or went at most, and how many there are, as the metadata says."""
@@ -364,8 +364,10 @@ class Follower:
             rows, again = self._taken_apart(gone, come, alone=len(names) == 1)
         if again.num_rows:
             restricted = {name: self._restricted(name, again) for name in self._now}
-            found = self._stored(self._computed(Frames(self._engine, restricted)), target.schema())
-            rows = pa.concat_tables([rows, with_keys(found, again)])
+            computed = self._stored(
+                self._computed(Frames(self._engine, restricted)), target.schema()
+            )
+            rows = pa.concat_tables([rows, with_keys(computed, again)])
         return ResultDelta(every, None, rows, refresh, touched, more, merged)
 
     def _taken_apart(
@@ -396,15 +398,13 @@ class Follower:
             raise NotFollowedError(f"{name} has no snapshot any more")
         try:  # of the newest snapshot with the columns that the table has now
             log = now.table.changelog(since, now.snapshot_id, where=now.where, net=True)
-            found = log.to_arrow()
+            changes = log.to_arrow()
         except NoSuchSnapshotError as error:
-            raise NotFollowedError(
-                f"what changed in {name} cannot be told: {error.message}"
-            ) from error
-        kinds = found["_change_type"]
-        found = found.drop_columns([column.name for column in CHANGE_COLUMNS])
+            raise NotFollowedError(f"what changed in {name} is unknown: {error.message}") from error
+        kinds = changes["_change_type"]
+        changes = changes.drop_columns([column.name for column in CHANGE_COLUMNS])
         went = pc.equal(kinds, DELETE)
-        return found.filter(went), found.filter(pc.invert(went))
+        return changes.filter(went), changes.filter(pc.invert(went))
 
     def _run(
         self,
@@ -414,7 +414,7 @@ class Follower:
         columns: Schema,
         query: exp.Query | None,
     ) -> list[pa.Table]:
-        """A query over some rows of an input, and the others as they are told.
+        """A query over some rows of an input, and the others in a state.
 
         Args:
             state: rows of the inputs.
@@ -433,10 +433,10 @@ class Follower:
         }
         frames = Frames(self._engine, inputs)
         if query is None:
-            found = self._computed(frames)
+            result = self._computed(frames)
         else:
-            found = frames.sql(self._query.text(query, self._schemas), self._query.views)
-        return [self._stored(found, columns)]
+            result = frames.sql(self._query.text(query, self._schemas), self._query.views)
+        return [self._stored(result, columns)]
 
     def _stored(self, frame: Any, columns: Schema) -> pa.Table:
         """Rows of the engine in columns of the table, read before its views change again."""
@@ -480,8 +480,8 @@ class Follower:
                         self._engine.listed,
                         days=place.days,
                     )
-                    for key, found in self._plan.places.items()
-                    for place in found
+                    for key, places in self._plan.places.items()
+                    for place in places
                     if place.occurrence == number
                 )
             )
@@ -501,7 +501,7 @@ def written_by_others(table: Table) -> bool:
 def followed(
     refresh: RefreshName,
     follower: Callable[[Table, RefreshState], Follower],
-    found: Staleness,
+    stale: Staleness,
     target: Table | None,
     keys: Sequence[str] | None,
     history: Iterable[Mapping[str, Any]] = (),
@@ -511,7 +511,7 @@ def followed(
     Args:
         refresh: how it is to be brought up to date.
         follower: of the table and its state.
-        found: what is stale.
+        stale: what is stale, and why.
         target: the table; None: there is none.
         keys: of the partitions that are computed; None: all rows.
         history: what the last refreshes took, newest first; see `predicted`.
@@ -527,7 +527,7 @@ def followed(
         reason = f"partitions were left out before, such as {min(behind)}"
         return Refresh(mode="full", reason=reason)
     try:
-        _refuse(found, state, target)
+        _refuse(stale, state, target)
         return follower(target, state).delta(history if refresh == "auto" else None)
     except NotFollowedError as error:
         if refresh == "incremental_strict":
@@ -541,11 +541,11 @@ def followed(
         return Refresh(mode="full", reason=why, rows=error.rows, changed=error.changed)
 
 
-def _refuse(found: Staleness, state: RefreshState, table: Table) -> None:
+def _refuse(stale: Staleness, state: RefreshState, table: Table) -> None:
     """Raise where a table cannot follow, whatever its query is."""
-    if found.redefined or not found.definition or state.definition != found.definition:
+    if stale.redefined or not stale.definition or state.definition != stale.definition:
         raise NotFollowedError("its definition has changed")
-    if set(state.inputs) != set(found.inputs):
+    if set(state.inputs) != set(stale.inputs):
         raise NotFollowedError("it reads other tables than before")
     if written_by_others(table):
         raise NotFollowedError("others have written rows to it since it was computed")
@@ -623,12 +623,12 @@ def having(
         return TRUE
     leaf = Leaf(Op.IS_NULL, field.field_id, (field.name,), field.field_type)
     some: list[Bound] = [leaf] if values.null_count else []
-    found = values.unique().drop_null()
-    if not len(found):
+    distinct = values.unique().drop_null()
+    if not len(distinct):
         return disjunction(some) if some else FALSE
     if days and pa.types.is_timestamp(kind):
         unit = _UNITS_A_DAY[kind.unit]
-        ranges = day_ranges(sorted(cast("list[date]", found.cast(pa.date32()).to_pylist())))
+        ranges = day_ranges(sorted(cast("list[date]", distinct.cast(pa.date32()).to_pylist())))
         epoch, zone = date(1970, 1, 1).toordinal(), int(kind.tz is not None)
         for first, last in ranges if len(ranges) <= 100 else [(ranges[0][0], ranges[-1][1])]:
             low, high = first.toordinal() - epoch - zone, last.toordinal() - epoch + 1 + zone
@@ -637,17 +637,17 @@ def having(
             )
         return disjunction(some)
     try:
-        found = found.cast(kind)
+        distinct = distinct.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return TRUE
-    found = found.take(pc.sort_indices(found))
-    if len(found) <= listed:
-        chosen = tuple(internal_values(found, field.field_type))
+    distinct = distinct.take(pc.sort_indices(distinct))
+    if len(distinct) <= listed:
+        chosen = tuple(internal_values(distinct, field.field_type))
         some.append(
             leaf.asking(Op.IN, chosen) if len(chosen) > 1 else leaf.asking(Op.EQ, chosen[0])
         )
     else:
-        ends = pa.concat_arrays([found.slice(0, 1), found.slice(len(found) - 1)])
+        ends = pa.concat_arrays([distinct.slice(0, 1), distinct.slice(len(distinct) - 1)])
         low, high = internal_values(ends, field.field_type)
         some.append(conjunction([leaf.asking(Op.GTE, low), leaf.asking(Op.LTE, high)]))
     return disjunction(some)

@@ -143,8 +143,8 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
     ) -> None:
         if snapshot is None:
             raise dg.Failure(f"{table.name} has no snapshot: nothing was written to it")
-        found = self._metadata(context, table, snapshot, inputs, rows)
-        context.add_output_metadata(found)
+        metadata = self._metadata(context, table, snapshot, inputs, rows)
+        context.add_output_metadata(metadata)
         context.log.info(f"{table.name}: snapshot {snapshot.snapshot_id}, {_counts(snapshot)}")
 
     def _metadata(
@@ -158,13 +158,13 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
         """What the materialization says, but for what the asset says itself."""
         if REFRESH_STATE in snapshot.summary:  # of a retry: what the first attempt had read
             inputs = dict(RefreshState.from_json(snapshot.summary[REFRESH_STATE]).inputs)
-        found: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             **materialization_metadata(table, snapshot, inputs),
             DEFINITION_METADATA: code_version_of(context) or "unknown",
         }
         if rows is not None and context.has_asset_partitions:
-            found[PARTITION_ROWS] = rows
-        return {key: value for key, value in found.items() if key not in context.output_metadata}
+            metadata[PARTITION_ROWS] = rows
+        return {key: value for key, value in metadata.items() if key not in context.output_metadata}
 
 
 def input_rows(
@@ -255,8 +255,8 @@ def _write(
 
 def code_version_of(context: dg.OutputContext) -> str:
     """What tells the code that made an output from other code; empty: nothing does."""
-    told: str | None = context.asset_spec.code_version if context.has_asset_key else None
-    return told or code_digest(context.op_def)
+    version: str | None = context.asset_spec.code_version if context.has_asset_key else None
+    return version or code_digest(context.op_def)
 
 
 def asset_table(context: dg.OutputContext, namespace: str) -> AssetTable:

@@ -1,4 +1,4 @@
-"""Dagster's partitions as columns: as filters on them, and told by their values."""
+"""Dagster's partitions as columns: filters on them, and the partitions of their values."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Partitioning:
 
 
 class Windows:
-    """Windows of time, told by numbers of microseconds: of an instant, or of the wall clock.
+    """Windows of time, by numbers of microseconds: of an instant, or of the wall clock.
 
     Args:
         definition: of the partitions.
@@ -184,8 +184,8 @@ def partition_filter(
         asset: its key, for messages.
 
     Raises:
-        InvalidInputError: `expr` does not name the columns, or windows of less than a day are to be
-            found in a column of dates.
+        InvalidInputError: `expr` does not name the columns, or windows of less than a day
+            are looked for in a column of dates.
         InvalidSchemaError: the table has no such column.
     """
     columns = _columns(definition, expr, asset)
@@ -255,7 +255,7 @@ def partition_column(schema: Schema, column: str, asset: str) -> NestedField:
         return schema.find_field(column)
     except ValueError as error:
         raise InvalidSchemaError(
-            f"asset {asset}: its partitions are told by {column!r}, which is no column; there are "
+            f"asset {asset}: {column!r} tells its partitions, and is no column; there are "
             f"{', '.join(schema.column_names)}. A column of nulls alone has no type, and one of no "
             "rows has none in pandas: give it one, such as astype('string')",
             asset=asset,

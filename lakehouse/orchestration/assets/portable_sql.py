@@ -171,8 +171,8 @@ def _argument_problem(node: exp.Expr, engine: str) -> str | None:
         plain = isinstance(pattern, exp.Literal) and pattern.is_string and "\\" not in pattern.name
         return None if plain else "patterns are written out, without a backslash"
     if isinstance(node, exp.Replace):
-        found = node.expression
-        return None if isinstance(found, exp.Literal) and found.name else "of no text"
+        searched = node.expression
+        return None if isinstance(searched, exp.Literal) and searched.name else "of no text"
     if isinstance(node, exp.Substring):
         start, most = node.args.get("start"), node.args.get("length")
         tried_here = _is_number(start, 1) and (most is None or _is_number(most, 0))
@@ -323,7 +323,7 @@ def _rewrite(node: exp.Expr, engine: str) -> None:
             summed = exp.Sum(this=exp.Distinct(expressions=[wide]) if distinct else wide)
             _replace(node, summed, "BIGINT")
     elif isinstance(node, exp.Trim):
-        # Polars removes all white space unless told what
+        # Polars removes all white space unless the call names the characters
         node.set("expression", exp.Literal.string(" "))
         node.set("position", "BOTH")
     elif isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):

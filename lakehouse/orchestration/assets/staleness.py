@@ -1,4 +1,4 @@
-"""Which partitions of a derived table do not follow from its inputs any more, told by metadata.
+"""Which partitions of a derived table do not follow from its inputs any more, by metadata alone.
 
 A derived table says in the summary of the snapshot that it writes from which snapshots of its
 inputs it was computed, and which partitions were left out: its refresh state. What is stale are
@@ -79,26 +79,26 @@ class RefreshState:
             name: None if snapshot_id is None else str(snapshot_id)
             for name, snapshot_id in self.inputs.items()
         }
-        found = {"inputs": inputs, "behind": key_ranges(self.behind)}
+        document = {"inputs": inputs, "behind": key_ranges(self.behind)}
         if self.definition:
-            found["definition"] = self.definition
-        return orjson.dumps(found).decode()
+            document["definition"] = self.definition
+        return orjson.dumps(document).decode()
 
     @classmethod
     def from_json(cls, text: str) -> RefreshState:
         """A state from its text. Raises CorruptMetadataError."""
         try:
-            found = orjson.loads(text)
+            document = orjson.loads(text)
             inputs = {
                 str(name): None if snapshot_id is None else int(snapshot_id)
-                for name, snapshot_id in found["inputs"].items()
+                for name, snapshot_id in document["inputs"].items()
             }
             behind = {
                 key
-                for first, last in found["behind"]
+                for first, last in document["behind"]
                 for key in ([first] if first == last else map(str, _days_between(first, last)))
             }
-            definition = str(found.get("definition", ""))
+            definition = str(document.get("definition", ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptMetadataError(f"{REFRESH_STATE} cannot be read: {text[:200]}") from error
         return cls(inputs, tuple(sorted(behind)), definition)
@@ -218,8 +218,8 @@ def staleness(
         for name, table in inputs.items()
     }
     changing = {
-        name: None if found is None else [s for s in found if s.operation != OPERATION_REPLACE]
-        for name, found in since.items()
+        name: None if later is None else [s for s in later if s.operation != OPERATION_REPLACE]
+        for name, later in since.items()
     }
     if partitioning is None or read_by is None:
         newer = any(count is None or count for count in changing.values())
@@ -252,14 +252,14 @@ def snapshots_since(metadata: TableMetadata, since: int | None) -> list[Snapshot
         metadata: of the table.
         since: the ancestor, which may be expired itself; None: from the beginning.
     """
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     parent = metadata.current_snapshot_id
     for snapshot in metadata.ancestors(parent):
         if snapshot.snapshot_id == since:
-            return found
-        found.append(snapshot)
+            return snapshots
+        snapshots.append(snapshot)
         parent = snapshot.parent_snapshot_id
-    return found if parent == since else None
+    return snapshots if parent == since else None
 
 
 def partitions_of(table: Table, partitioning: Partitioning) -> set[str]:
@@ -281,10 +281,10 @@ def partitions_of(table: Table, partitioning: Partitioning) -> set[str]:
 def _changes(
     table: Table, snapshots: Sequence[Snapshot] | None, partitioning: Partitioning
 ) -> dict[str, int] | None:
-    """Partitions that snapshots changed -> the newest of these; None: it cannot be told.
+    """Partitions that snapshots changed -> the newest of these; None: unknown.
 
-    What a snapshot added, removed or deleted rows of is told by its own manifests, whether its
-    parent exists or not; of files of many days, whose other rows it may have kept, by its writer.
+    A snapshot's own manifests tell of what it added, removed or deleted rows, whether its parent
+    exists or not; of files of many days, whose other rows it may have kept, its writer tells it.
     """
     if snapshots is None:
         return None
@@ -299,7 +299,7 @@ def _changes(
             )
             for part in _entries(table, snapshot, own=True)
         ]
-        keys = _keys(table, entries, partitioning, _told_days(snapshot))
+        keys = _keys(table, entries, partitioning, _declared_days(snapshot))
         if keys is None:
             return None
         changed |= dict.fromkeys(keys, snapshot.snapshot_id)
@@ -313,7 +313,7 @@ def _entries(table: Table, snapshot: Snapshot, *, own: bool = False) -> Iterator
             yield reader.entries(manifest)
 
 
-def _told_days(snapshot: Snapshot) -> list[Span] | None:
+def _declared_days(snapshot: Snapshot) -> list[Span] | None:
     """The days that a snapshot says it changed, as times; None: it does not say."""
     text = snapshot.summary.get(CHANGED_DAYS)
     if text is None:
@@ -336,29 +336,29 @@ def _keys(
     table: Table,
     parts: Sequence[Entries],
     partitioning: Partitioning,
-    told: Sequence[Span] | None = None,
+    declared: Sequence[Span] | None = None,
 ) -> set[str] | None:
     """Partitions that files may hold rows of; None: one tells nothing.
 
-    Of files of several days, or that tell no time, those of the times that are `told`.
+    Of files of several days, or that tell no time, those of the times that are `declared`.
     """
     dimensions = [
         (partition_column(table.schema(), name, partitioning.asset), windows)
         for name, windows in partitioning.dimensions
     ]
-    found: set[str] = set()
+    partitions: set[str] = set()
     for part in filter(len, parts):
         for entry in part.to_manifest_entries():
             keys = [
                 _values(entry.data_file, table.metadata, column)
                 if windows is None or not isinstance(column.field_type, TIMES)
-                else _windows(entry.data_file, table.metadata, column, windows, told)
+                else _windows(entry.data_file, table.metadata, column, windows, declared)
                 for column, windows in dimensions
             ]
             if None in keys:
                 return None
-            found |= set(map("|".join, product(*cast("list[set[str]]", keys))))
-    return found
+            partitions |= set(map("|".join, product(*cast("list[set[str]]", keys))))
+    return partitions
 
 
 def _windows(
@@ -366,7 +366,7 @@ def _windows(
     metadata: TableMetadata,
     column: NestedField,
     windows: Windows,
-    told: Sequence[Span] | None,
+    declared: Sequence[Span] | None,
 ) -> set[str] | None:
     """The windows of a file's rows: by its partition, where that is one of them, or its bounds."""
 
@@ -378,10 +378,10 @@ def _windows(
     if span is None or len(keys([span])) > 1:
         span = _span_of_bounds(file, column) or span
     if span is None:
-        return None if told is None else keys(told)
-    if told is None or span[0] // _DAY == span[1] // _DAY:
+        return None if declared is None else keys(declared)
+    if declared is None or span[0] // _DAY == span[1] // _DAY:
         return keys([span])
-    both = [(max(span[0], low), min(span[1], high)) for low, high in told]
+    both = [(max(span[0], low), min(span[1], high)) for low, high in declared]
     return keys((low, high) for low, high in both if low <= high)
 
 

@@ -57,7 +57,7 @@ def run_stream(
         trigger: of `DataStreamWriter.trigger`; None: batches follow one another until the run is
             terminated.
         options: of the write.
-        report_every: new rows are told as a materialization, anything else as an observation.
+        report_every: new rows become a materialization, anything else an observation.
         namespace: of keys with one part.
 
     Raises:
@@ -135,19 +135,19 @@ def _target(context: dg.AssetExecutionContext, asset: str, namespace: str) -> As
 def _said(query: Any, checkpoint: str) -> dict[str, dg.MetadataValue[Any]]:
     """What a query tells of its last batch."""
     last = query.lastProgress
-    told: dict[str, Any] = {"batchId": -1, "sources": []}
+    progress: dict[str, Any] = {"batchId": -1, "sources": []}
     if last is not None:
-        told = json.loads(last.json)
+        progress = json.loads(last.json)
     said: dict[str, dg.MetadataValue[Any]] = {
         f"{STREAM}_checkpoint": dg.MetadataValue.path(checkpoint),
-        f"{STREAM}_batches": dg.MetadataValue.int(told["batchId"] + 1),
-        STREAM: dg.MetadataValue.json(told),
+        f"{STREAM}_batches": dg.MetadataValue.int(progress["batchId"] + 1),
+        STREAM: dg.MetadataValue.json(progress),
     }
     if last is not None:
-        said[f"{STREAM}_batch_rows"] = dg.MetadataValue.int(told["numInputRows"])
-        took = told["durationMs"].get("triggerExecution", 0) / 1000
+        said[f"{STREAM}_batch_rows"] = dg.MetadataValue.int(progress["numInputRows"])
+        took = progress["durationMs"].get("triggerExecution", 0) / 1000
         said[f"{STREAM}_batch_seconds"] = dg.MetadataValue.float(took)
-    behind = [source.get("metrics") or {} for source in told["sources"]]
+    behind = [source.get("metrics") or {} for source in progress["sources"]]
     behind = [metrics for metrics in behind if "snapshotsBehind" in metrics]
     if behind:
         said[LAG] = dg.MetadataValue.int(max(int(metrics["snapshotsBehind"]) for metrics in behind))

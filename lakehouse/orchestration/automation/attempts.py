@@ -111,14 +111,14 @@ class Request:
     @classmethod
     def from_json(cls, text: str) -> Request:
         """A request from its text. Raises ValueError, KeyError or TypeError for any other text."""
-        found = orjson.loads(text)
+        document = orjson.loads(text)
         return cls(
-            works={Work(table, part): cause for table, part, cause in found["works"]},
+            works={Work(table, part): cause for table, part, cause in document["works"]},
             attempts={
-                Work(table, part): Attempts(*rest) for table, part, *rest in found["attempts"]
+                Work(table, part): Attempts(*rest) for table, part, *rest in document["attempts"]
             },
-            failures=int(found["failures"]),
-            seen_ms=int(found["seen_ms"]),
+            failures=int(document["failures"]),
+            seen_ms=int(document["seen_ms"]),
         )
 
 

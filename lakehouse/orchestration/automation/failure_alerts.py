@@ -1,6 +1,6 @@
-"""Somebody is told when something turns bad, and when it is over: runs, checks, freshness.
+"""A sensor that sends a text when something turns bad and when it is over: runs, checks, freshness.
 
-By state, not by run: what goes on failing is told of once. What was told is kept in the sensor's
+By state, not by run: what goes on failing gives one text. What was sent is kept in the sensor's
 cursor, so a daemon that starts again repeats nothing.
 """
 
@@ -31,7 +31,7 @@ from lakehouse.spec.identifier import split_name
 
 _WILL_RETRY_TAG, _PARTITION_TAG = "dagster/will_retry", "dagster/partition"
 _ERROR_LINES, _NAMED = 3, 3
-# Dagster gives a tick a minute: what is not told by then is told by the next one
+# Dagster gives a tick a minute: what is not sent by then the next one sends
 _PATIENCE_S, _TICK_S = 30, 25
 _MODULE = re.compile(r"^(\w+\.)+(?=\w+: )")
 _LOOKED_BACK_MS = _LONGEST_WAIT_MS = 24 * 3600 * 1000
@@ -53,13 +53,13 @@ def failure_alerts(
     """A sensor that gives `tell` a text of few lines when something turns bad, and when it is over.
 
     - Runs: a source, a job, or an asset that no job of its own computes, is bad from the first run
-      that fails until everything that failed has succeeded. Runs that fail meanwhile are not told
-      of, unless they fail for something else of an asset that worked in between. A run that Dagster
-      runs again (`run_retries`) counts when the last one fails.
+      that fails until everything that failed has succeeded. Runs that fail meanwhile give no
+      text, unless they fail for something else of an asset that worked in between. A run that
+      Dagster runs again (`run_retries`) counts when the last one fails.
     - Checks: bad while the newest result is a failure or a warning.
     - Freshness policies: bad while they fail or warn.
 
-    Where `tell` raises, the text is told again by a later tick, after a wait that doubles.
+    Where `tell` raises, a later tick gives it the text again, after a wait that doubles.
 
     >>> texts = []
     >>> failure_alerts(texts.append).name
@@ -88,14 +88,14 @@ def failure_alerts(
         if error is not None:
             known.refused += 1
             known.silent_until_ms = now_ms + doubled(known.refused, _LONGEST_WAIT_MS)
-            context.log.error(f"Nobody could be told: {error}")
+            context.log.error(f"The text could not be sent: {error}")
         elif said:
             known.refused = 0
         context.update_cursor(known.to_json())
         if now_ms < known.silent_until_ms:
             why = f" ({error})" if error is not None else ""
-            return dg.SkipReason(f"Not told{why}: again at {clock(known.silent_until_ms)}.")
-        return dg.SkipReason(f"{said} told." if said else "Nothing has changed.")
+            return dg.SkipReason(f"Not sent{why}: again at {clock(known.silent_until_ms)}.")
+        return dg.SkipReason(f"{said} sent." if said else "Nothing has changed.")
 
     return sensor
 
@@ -103,14 +103,14 @@ def failure_alerts(
 def _tell_all(
     known: Known, context: dg.SensorEvaluationContext, tell: Callable[[str], None], url: str
 ) -> tuple[int, Exception | None]:
-    """Tell what is not told yet, until that fails or the tick has taken long."""
+    """Send the texts that wait, until that fails or the tick has taken long."""
     said, started = 0, time.monotonic()
-    for text, was_told in known.news(context, url):
+    for text, mark_sent in known.news(context, url):
         try:
             tell(text)
         except Exception as error:  # noqa: BLE001 - whatever the operator's function raises
             return said, error
-        was_told()
+        mark_sent()
         said += 1
         if time.monotonic() - started > _TICK_S:
             break
@@ -124,14 +124,14 @@ class Trouble:
     Attributes:
         failing: what failed and has not succeeded since.
         run_id: the run to tell of: the first that failed, or the one that ended the trouble.
-        told: somebody was told of it.
-        news: something fails that nobody was told of.
-        worked: assets that succeeded since somebody was told.
+        sent: a text about it was sent.
+        news: something fails that no text has named.
+        worked: assets that succeeded since the text was sent.
     """
 
     failing: set[Unit] = field(default_factory=set)
     run_id: str = ""
-    told: bool = False
+    sent: bool = False
     news: bool = False
     worked: set[str] = field(default_factory=set)
 
@@ -139,12 +139,12 @@ class Trouble:
         """A run failed for these."""
         fresh = units - self.failing
         self.failing |= units
-        if not self.news and (not self.told or any(table in self.worked for table, _ in fresh)):
+        if not self.news and (not self.sent or any(table in self.worked for table, _ in fresh)):
             self.news, self.run_id = True, run_id
 
     def succeeded(self, units: AbstractSet[Unit], run_id: str) -> None:
         """A run did these."""
-        if self.told:
+        if self.sent:
             self.worked |= {unit for unit, _ in units}
         self.keep(self.failing - units, run_id)
 
@@ -157,17 +157,17 @@ class Trouble:
 
 @dataclass
 class Known:
-    """What fails, and what of that somebody was told of.
+    """What fails, and what of that was sent.
 
     Attributes:
         after: storage id of the newest event of a run that was looked at; None: the sensor is new,
             and looks a day back.
         since_ms: where it is new, the time from which it looks.
         troubles: by subject: a source, a job or an asset.
-        checks: that failed when somebody was told.
-        late: assets that were late when somebody was told.
+        checks: whose failure was sent.
+        late: assets whose lateness was sent.
         refused: how many ticks in a row could not tell.
-        silent_until_ms: nothing is told before.
+        silent_until_ms: nothing is sent before.
     """
 
     after: int | None = None
@@ -188,7 +188,7 @@ class Known:
                     name: {
                         "failing": _by_asset(trouble.failing),
                         "run": trouble.run_id,
-                        "told": trouble.told,
+                        "told": trouble.sent,
                         "news": trouble.news,
                         "worked": sorted(trouble.worked),
                     }
@@ -205,10 +205,10 @@ class Known:
     def from_json(cls, text: str | None, now_ms: int) -> Known:
         """From its text; from that of another version, or none, as a new sensor."""
         try:
-            found = orjson.loads(text or "")
+            document = orjson.loads(text or "")
             return cls(
-                after=found["after"],
-                since_ms=found["since_ms"],
+                after=document["after"],
+                since_ms=document["since_ms"],
                 troubles={
                     name: Trouble(
                         {
@@ -221,12 +221,12 @@ class Known:
                         trouble["news"],
                         set(trouble["worked"]),
                     )
-                    for name, trouble in found["troubles"].items()
+                    for name, trouble in document["troubles"].items()
                 },
-                checks=set(found["checks"]),
-                late=set(found["late"]),
-                refused=found["refused"],
-                silent_until_ms=found["silent_until_ms"],
+                checks=set(document["checks"]),
+                late=set(document["late"]),
+                refused=document["refused"],
+                silent_until_ms=document["silent_until_ms"],
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls(since_ms=now_ms - _LOOKED_BACK_MS)
@@ -255,7 +255,7 @@ class Known:
             own = self.troubles.setdefault(name, Trouble())
             if ran.request is not None:  # it knows what failed before and still waits
                 before = {_unit(work) for work in ran.request.attempts} - ran.asked
-                if own.told:
+                if own.sent:
                     own.worked |= {asset for asset, _ in ran.done}
                 own.keep(before | (units & own.failing), ran.run.run_id)
             if units:
@@ -263,48 +263,48 @@ class Known:
             elif ran.request is None:
                 own.keep(own.failing - {("", ran.part)}, ran.run.run_id)
         for name in [
-            n for n, trouble in self.troubles.items() if not (trouble.failing or trouble.told)
+            n for n, trouble in self.troubles.items() if not (trouble.failing or trouble.sent)
         ]:
             del self.troubles[name]
 
     def news(
         self, context: dg.SensorEvaluationContext, url: str
     ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Texts of what nobody was told of yet, each with what to do when it is told."""
-        told_of: dict[tuple[str, bool], list[str]] = {}
+        """Texts that wait to be sent, each with what to do once it is."""
+        by_run: dict[tuple[str, bool], list[str]] = {}
         for name, trouble in sorted(self.troubles.items()):
             if trouble.news or not trouble.failing:
-                told_of.setdefault((trouble.run_id, trouble.news), []).append(name)
-        for (run_id, bad), names in told_of.items():
+                by_run.setdefault((trouble.run_id, trouble.news), []).append(name)
+        for (run_id, bad), names in by_run.items():
             text = (
                 _failed_run(context.instance, run_id, names, url)
                 if bad
                 else f"{_named(names)}: works again.\n{_link(run_id, url)}"
             )
-            yield text, lambda names=names: self._told(names)  # type: ignore[misc]
+            yield text, lambda names=names: self._mark_sent(names)  # type: ignore[misc]
         if context.repository_def is None:
             return
         instance, repository = context.instance, context.repository_def
-        for kind, told, found in (
+        for kind, reported, failing in (
             (_check_text, self.checks, _failed_checks(instance, repository)),
             (_late_text, self.late, _late_assets(instance, repository, self.late)),
         ):
-            for name in sorted(found.keys() - told):
-                yield kind(name, found[name], url), lambda n=name, t=told: t.add(n)  # type: ignore[misc]
-            for name in sorted(told - found.keys()):
-                yield kind(name, None, url), lambda n=name, t=told: t.remove(n)  # type: ignore[misc]
+            for name in sorted(failing.keys() - reported):
+                yield kind(name, failing[name], url), lambda n=name, t=reported: t.add(n)  # type: ignore[misc]
+            for name in sorted(reported - failing.keys()):
+                yield kind(name, None, url), lambda n=name, t=reported: t.remove(n)  # type: ignore[misc]
 
-    def _told(self, names: Iterable[str]) -> None:
+    def _mark_sent(self, names: Iterable[str]) -> None:
         for name in names:
             trouble = self.troubles[name]
-            trouble.told, trouble.news, trouble.worked = True, False, set()
+            trouble.sent, trouble.news, trouble.worked = True, False, set()
             if not trouble.failing:
                 del self.troubles[name]
 
     def _ended(self, instance: dg.DagsterInstance) -> list[dg.EventLogRecord]:
         """Runs' ends, in their order."""
         since = self.since_ms / 1000 if self.after is None else None
-        found = [
+        pages = [
             instance.fetch_run_status_changes(
                 records_filter, limit=_RUNS_AT_ONCE, ascending=True
             ).records
@@ -318,9 +318,9 @@ class Known:
             )
         ]
         # beyond the end of a list that was cut off nothing is taken before the rest of it
-        cut = [some[-1].storage_id for some in found if len(some) == _RUNS_AT_ONCE]
+        cut = [page[-1].storage_id for page in pages if len(page) == _RUNS_AT_ONCE]
         records = sorted(
-            (record for some in found for record in some), key=lambda record: record.storage_id
+            (record for page in pages for record in page), key=lambda record: record.storage_id
         )
         return [record for record in records if not cut or record.storage_id <= min(cut)]
 
@@ -405,11 +405,11 @@ class RanRun:
         assets = [key.to_user_string() for key in self.run.asset_selection or ()]
         checks = [_check_name(key) for key in self.run.asset_check_selection or ()]
         names = sorted(assets or checks) or [self.run.job_name]
-        found: dict[str, set[Unit]] = {name: set() for name in names}
+        units: dict[str, set[Unit]] = {name: set() for name in names}
         for unit in self.left:
-            for name in [unit[0]] if unit[0] in found else names:
-                found[name].add(unit)
-        return found
+            for name in [unit[0]] if unit[0] in units else names:
+                units[name].add(unit)
+        return units
 
 
 def failure_text(
@@ -490,32 +490,32 @@ def _failed_checks(
 ) -> Mapping[str, str]:
     """Checks whose newest result is bad, and what it says; of those that run, the one before."""
     keys = list(repository.asset_graph.asset_check_keys)
-    found = {}
+    failed = {}
     for key, record in instance.event_log_storage.get_asset_check_summary_records(keys).items():
         newest = record.last_completed_check_execution_record
         if newest is not None and newest.status == AssetCheckExecutionRecordStatus.FAILED:
             evaluation = newest.evaluation
             said = None if evaluation is None else evaluation.description
-            found[_check_name(key)] = said or ""
-    return found
+            failed[_check_name(key)] = said or ""
+    return failed
 
 
 def _late_assets(
-    instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, told: AbstractSet[str]
+    instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, reported: AbstractSet[str]
 ) -> Mapping[str, str]:
     """Assets whose freshness policy fails or warns, and since when."""
     graph = repository.asset_graph
     keys = [
         key for key in graph.get_all_asset_keys() if graph.get(key).freshness_policy is not None
     ]
-    found = {}
+    late = {}
     for key, record in instance.get_freshness_state_records(keys).items():
         name, state = key.to_user_string(), record.freshness_state
         if state in (FreshnessState.WARN, FreshnessState.FAIL) or (
-            state != FreshnessState.PASS and name in told  # as long as nobody knows
+            state != FreshnessState.PASS and name in reported  # as long as nobody knows
         ):
-            found[name] = clock(int(record.updated_at.timestamp() * 1000))
-    return found
+            late[name] = clock(int(record.updated_at.timestamp() * 1000))
+    return late
 
 
 def _check_name(key: dg.AssetCheckKey) -> str:
@@ -562,10 +562,10 @@ def _unit(work: Work) -> Unit:
 
 
 def _by_asset(units: AbstractSet[Unit]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    parts: dict[str, list[str]] = {}
     for asset, part in sorted(units):
-        found.setdefault(asset, []).append(part)
-    return found
+        parts.setdefault(asset, []).append(part)
+    return parts
 
 
 def _named(names: Sequence[str]) -> str:

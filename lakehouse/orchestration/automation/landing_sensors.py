@@ -124,8 +124,8 @@ def landing_sensor(
             decision = watch.decision()
         except NoSuchFileError as error:
             return dg.SkipReason(error.message)
-        told = ",".join(map(str, sorted(decision.given_up))) or "nothing"
-        changed = context.cursor != told
+        given_up = ",".join(map(str, sorted(decision.given_up))) or "nothing"
+        changed = context.cursor != given_up
         return dg.SensorResult(
             run_requests=[]
             if decision.request is None
@@ -133,7 +133,7 @@ def landing_sensor(
             skip_reason=None
             if decision.request is not None
             else decision.reason or f"everything that landed for {source.name} is ingested",
-            cursor=told,
+            cursor=given_up,
             asset_events=[evaluation(source, decision)] if changed else [],
         )
 

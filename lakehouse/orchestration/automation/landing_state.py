@@ -54,21 +54,21 @@ def source_work(
 
 def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> dict[Work, str]:
     """Derived tables, or their days, that no longer follow from their inputs; metadata alone."""
-    found: dict[Work, str] = {}
+    works: dict[Work, str] = {}
     for table in derived:
         if not all(lake.table_exists(name) for name in table.inputs):
             continue
         staleness = _staleness(lake, table)
         if table.day_column is None:
-            found |= {Work(table.name): staleness.cause} if staleness.whole else {}
+            works |= {Work(table.name): staleness.cause} if staleness.whole else {}
             continue
         last = source.last_day or today()
-        found |= {
+        works |= {
             Work(table.name, day): cause
             for day, cause in staleness.partitions.items()
             if str(source.first_day) <= day <= str(last)
         }
-    return found
+    return works
 
 
 def _staleness(lake: Lakehouse, table: DerivedTable) -> Staleness:

@@ -122,14 +122,14 @@ def remove_orphans(table: Table, request: Request, progress: Progress = no_progr
     """Move files that nothing reaches to the trash, and delete old trash."""
     kind, before_ms = ActionKind.REMOVE_ORPHANS, None
     if request.if_due:
-        found = health(
+        measured = health(
             table.catalog,
             table.identifier,
             environment=table.environment,
             project=PROJECT_POLICY,
             list_files=True,
         )
-        actions = decide(found, policy(table), table.environment.now_ms())
+        actions = decide(measured, policy(table), table.environment.now_ms())
         if not any(action.kind is kind for action in actions):
             # Nothing is that old: what lies in the trash too long goes, or back to where it is
             # needed.
@@ -367,9 +367,9 @@ def measures(table: Table) -> dict[str, int]:
         "lakehouse/delete_files": "total-delete-files",
         "lakehouse/bytes": "total-files-size",
     }
-    found = {key: int(summary[entry]) for key, entry in entries.items() if entry in summary}
+    totals = {key: int(summary[entry]) for key, entry in entries.items() if entry in summary}
     return {
-        **found,
+        **totals,
         "lakehouse/manifests": len(table.inspect.manifests()),
         "lakehouse/snapshots": len(table.metadata.snapshots),
     }

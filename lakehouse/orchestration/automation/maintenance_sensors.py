@@ -151,20 +151,20 @@ def health_of(table: Table) -> TableHealth:
         table: as it was loaded; a version has one metadata file.
     """
     where = (table.metadata.table_uuid, table.metadata_location)
-    found = _MEASURED.get(where)
-    if found is None or found.identifier != table.identifier:
+    measured = _MEASURED.get(where)
+    if measured is None or measured.identifier != table.identifier:
         clock = table.environment
-        found = health(
+        measured = health(
             table.catalog,
             table.identifier,
             version=table.version,
             environment=clock,
             project=PROJECT_POLICY,
         )
-        _MEASURED[where] = found
+        _MEASURED[where] = measured
         while len(_MEASURED) > _MOST_MEASURED:
             _MEASURED.pop(next(iter(_MEASURED)), None)
-    return found
+    return measured
 
 
 def expirable_snapshots(table: Table) -> int:

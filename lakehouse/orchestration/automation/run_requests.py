@@ -137,11 +137,11 @@ def _with_downstream(
     derived: Sequence[DerivedTable], names: AbstractSet[str], *, daily: bool
 ) -> list[DerivedTable]:
     """Tables and what derives from them; without days to compute only tables that have none."""
-    found: list[DerivedTable] = []
+    tables: list[DerivedTable] = []
     reached = set(names)
     for table in derived:
         if table.name in names or reached & set(table.inputs):
             reached.add(table.name)
             if daily or table.day_column is None:
-                found.append(table)
-    return found
+                tables.append(table)
+    return tables

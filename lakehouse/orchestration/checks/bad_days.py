@@ -82,14 +82,14 @@ def bad_days_of(
     check: Callable[[Sequence[Any]], CheckOutcome],
     suspects: Mapping[Any, BadDay] | None = None,
 ) -> CheckOutcome:
-    """The outcome with the days that it failed for, found by halving.
+    """The outcome with the days that it failed for, which halving finds.
 
     Args:
         outcome: of all the days together.
         days: that were checked.
         check: the same check of some of the days.
         suspects: days that fail by themselves, as counts of each have it. Then the worst alone is
-            checked, which explains it; where its check passes, the days are found by halving.
+            checked, which explains it; where its check passes, halving finds the days.
     """
     if outcome.passed:
         return outcome
@@ -108,13 +108,13 @@ def _failing(
 ) -> dict[Any, BadDay]:
     if outcome.passed:
         return {}
-    found: dict[Any, BadDay] = {}
+    failing: dict[Any, BadDay] = {}
     if len(days) > 1:
         middle = len(days) // 2
         for half in (days[:middle], days[middle:]):
-            found |= _failing(check(half), half, check)
+            failing |= _failing(check(half), half, check)
     # what is wrong only with some days together is wrong with each of them
-    return found or dict.fromkeys(days, _bad(outcome))
+    return failing or dict.fromkeys(days, _bad(outcome))
 
 
 def _bad(outcome: CheckOutcome) -> BadDay:

@@ -69,7 +69,7 @@ def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutco
     doubtful = [suite for suite, proof in zip(suites, plain, strict=True) if not proof]
     explained = iter(explain(frame, doubtful, where) if doubtful else ())
     return [
-        _found(suite, [], 0) if proof else next(explained)
+        _check_outcome(suite, [], 0) if proof else next(explained)
         for suite, proof in zip(suites, plain, strict=True)
     ]
 
@@ -110,7 +110,7 @@ def validate_days(
     """
     by_name = {suite.name: suite for suite in suites}
 
-    def found(outcome: CheckOutcome) -> CheckOutcome:
+    def with_days(outcome: CheckOutcome) -> CheckOutcome:
         suite = by_name[outcome.name]
         return bad_days_of(
             outcome,
@@ -119,7 +119,7 @@ def validate_days(
             None if outcome.passed else _suspects(frame, suite, days, column),
         )
 
-    return [found(result) for result in validate(frame, suites, where)]
+    return [with_days(result) for result in validate(frame, suites, where)]
 
 
 def _suspects(
@@ -171,7 +171,7 @@ def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
             failures.append(_failure(judged))
             unexpected += int(judged.result.get("unexpected_count") or 0)
             where += _where(judged.expectation_config, judged.result)
-    return _found(suite, failures, unexpected, " or ".join(dict.fromkeys(where)))
+    return _check_outcome(suite, failures, unexpected, " or ".join(dict.fromkeys(where)))
 
 
 def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
@@ -189,7 +189,9 @@ def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
     return [f"{column} IN ({', '.join(written[:_LISTED])})"]
 
 
-def _found(suite: Suite, failures: Sequence[str], unexpected: int, where: str = "") -> CheckOutcome:
+def _check_outcome(
+    suite: Suite, failures: Sequence[str], unexpected: int, where: str = ""
+) -> CheckOutcome:
     return CheckOutcome(
         name=suite.name,
         passed=not failures,
@@ -206,7 +208,7 @@ def _found(suite: Suite, failures: Sequence[str], unexpected: int, where: str = 
 
 def _failure(judged: Any) -> str:
     arguments = {k: v for k, v in judged.expectation_config.kwargs.items() if k != "batch_id"}
-    found = judged.result.get("partial_unexpected_list") or judged.result.get("observed_value")
+    observed = judged.result.get("partial_unexpected_list") or judged.result.get("observed_value")
     error = next(
         (
             e.get("exception_message")
@@ -215,7 +217,9 @@ def _failure(judged: Any) -> str:
         ),
         None,
     )
-    return f"{_called(judged.expectation_config.type, arguments)} found {str(error or found)[:200]}"
+    return (
+        f"{_called(judged.expectation_config.type, arguments)} found {str(error or observed)[:200]}"
+    )
 
 
 def _called(kind: str, arguments: Mapping[str, object]) -> str:

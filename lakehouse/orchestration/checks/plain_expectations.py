@@ -55,8 +55,8 @@ class DayProofs:
 
     def doubtful(self, day: date) -> list[tuple[Any, int, int]]:
         """The expectations that a day does not prove: values, and so many of them unexpected."""
-        found = self.counts.get(day, ())
-        pairs = zip(self.proofs, found[::2], found[1::2], strict=False)
+        counts = self.counts.get(day, ())
+        pairs = zip(self.proofs, counts[::2], counts[1::2], strict=False)
         return [
             (expectation, there, there - good)
             for (expectation, enough), there, good in pairs
@@ -124,9 +124,9 @@ def _proof(frame: DataFrame, kind: str, arguments: dict[str, Any]) -> Proof | No
 
 def _types(frame: DataFrame) -> Mapping[str, str]:
     """The kind of each column by its name, without names that occur twice."""
-    found = [(field.name, field.dataType.typeName().partition("(")[0]) for field in frame.schema]
-    names = [name for name, _ in found]
-    return {name: kind for name, kind in found if names.count(name) == 1}
+    kinds = [(field.name, field.dataType.typeName().partition("(")[0]) for field in frame.schema]
+    names = [name for name, _ in kinds]
+    return {name: kind for name, kind in kinds if names.count(name) == 1}
 
 
 def _not_null(f: Any, _types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:

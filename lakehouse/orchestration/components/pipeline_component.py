@@ -57,15 +57,15 @@ class SparkPipelineComponent(StateBackedComponent, dg.Resolvable):
     @classmethod
     def load(cls, attributes: Any, context: dg.ComponentLoadContext) -> Self:
         """The component of a `defs.yaml`; `pipeline_spec_path` is relative to its folder."""
-        found = super().load(attributes, context)
-        found.pipeline_spec_path = str((context.path / found.pipeline_spec_path).resolve())
-        return found
+        component = super().load(attributes, context)
+        component.pipeline_spec_path = str((context.path / component.pipeline_spec_path).resolve())
+        return component
 
     def write_state_to_path(self, state_path: Path) -> None:
         """Ask the project which datasets it has. Raises dg.Failure."""
-        told = self._python("lakehouse.spark.connect.pipeline_datasets", self.pipeline_spec_path)
+        output = self._python("lakehouse.spark.connect.pipeline_datasets", self.pipeline_spec_path)
         state_path.parent.mkdir(parents=True, exist_ok=True)
-        state_path.write_text(told.splitlines()[-1], encoding="utf-8")
+        state_path.write_text(output.splitlines()[-1], encoding="utf-8")
 
     def get_asset_spec(self, dataset: Mapping[str, Any]) -> dg.AssetSpec:
         """The asset of a table (`pipeline_datasets.Dataset`): its key is the table's name."""

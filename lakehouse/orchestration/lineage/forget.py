@@ -183,8 +183,8 @@ class Forgetting(Report):
             )
         ]
         for what, files in (("reached", self.left), ("reached by nothing", self.unreachable)):
-            for file, found in files.items():
-                parts.append(Text(f"{file}, {what}: {', '.join(found)}", style="red"))
+            for file, traces in files.items():
+                parts.append(Text(f"{file}, {what}: {', '.join(traces)}", style="red"))
         if self.landing:
             parts.append(listing(("landing file", "#lines"), self.landing.items()))
         return Group(*parts)
@@ -210,8 +210,8 @@ class Forgetting(Report):
                 for file in self.landing
             },
             "files_searched": self.searched,
-            "left": {file: list(found) for file, found in self.left.items()},
-            "unreachable": {file: list(found) for file, found in self.unreachable.items()},
+            "left": {file: list(traces) for file, traces in self.left.items()},
+            "unreachable": {file: list(traces) for file, traces in self.unreachable.items()},
             "backups": {folder: list(numbers) for folder, numbers in self.backups.items()},
         }
 
@@ -289,25 +289,25 @@ def forgotten(
         for name, column in names
     ]
     known = derived is not None
-    found = Forgetting(key.column, f"one {key.column}", tuple(planned), follow, derived_known=known)
-    return carried_out(lake, found, replace(key, field_id=0)) if apply else found
+    plan = Forgetting(key.column, f"one {key.column}", tuple(planned), follow, derived_known=known)
+    return carried_out(lake, plan, replace(key, field_id=0)) if apply else plan
 
 
-def carried_out(lake: Lakehouse, found: Forgetting, key: Key) -> Forgetting:
+def carried_out(lake: Lakehouse, plan: Forgetting, key: Key) -> Forgetting:
     """Do what a plan says, search the files, and record it; raises as `forgotten`.
 
     Args:
         lake: the catalog.
-        found: the plan; its tables in the order in which their rows go.
+        plan: its tables in the order in which their rows go.
         key: what is looked for in tables that are to be computed again.
     """
-    planned = found.tables
+    planned = plan.tables
     blocked = [
         f"{entry.name} by {', '.join(entry.blocked_by)}" for entry in planned if entry.blocked_by
     ]
     if blocked:
         raise MaintenanceRefusedError(
-            f"branches or tags hold rows of {found.whose}: {'; '.join(blocked)}. Nothing was "
+            f"branches or tags hold rows of {plan.whose}: {'; '.join(blocked)}. Nothing was "
             "done. Remove them first (lakehouse tag TABLE NAME --delete)"
         )
     before = {entry.name: _reached(lake.load_table(entry.name)) for entry in planned}
@@ -325,17 +325,17 @@ def carried_out(lake: Lakehouse, found: Forgetting, key: Key) -> Forgetting:
             texts.update(entry.key.values)
         count, reached, others = _searched(table, entry, before[entry.name])
         searched, left, unreachable = searched + count, left | reached, unreachable | others
-    for name in filter(lake.table_exists, found.follow):  # such as a list of persons
+    for name in filter(lake.table_exists, plan.follow):  # such as a list of persons
         count, reached, others = traces_in(
             lake.load_table(name), replace(key, values=tuple(texts)) if texts else key
         )
         searched, left, unreachable = searched + count, left | reached, unreachable | others
-    done = replace(found, applied=True, searched=searched, left=left, unreachable=unreachable)
+    done = replace(plan, applied=True, searched=searched, left=left, unreachable=unreachable)
     _recorded(lake, done)
     return done
 
 
-def with_backups(lake: Lakehouse, found: Forgetting, folders: Sequence[str]) -> Forgetting:
+def with_backups(lake: Lakehouse, forgetting: Forgetting, folders: Sequence[str]) -> Forgetting:
     """The same, with the backups that hold the rows: all of their files are searched.
 
     Of landing lines rows are looked for alone, so those of tables that keep file and line.
@@ -348,7 +348,7 @@ def with_backups(lake: Lakehouse, found: Forgetting, folders: Sequence[str]) -> 
         files = backed_up_files(folder, lake.catalog.properties)
         storage, keys = storage_for(folder, lake.catalog.properties), LocationKeys()
         numbers = set[int]()
-        for entry in found.tables:
+        for entry in forgetting.tables:
             table = lake.load_table(entry.name)
             own = [canonical(place) for place in OwnFolders(table.catalog, table.metadata).folders]
             key = entry.key if entry.lines is None else replace(entry.key, values=())
@@ -366,14 +366,14 @@ def with_backups(lake: Lakehouse, found: Forgetting, folders: Sequence[str]) -> 
                 else:
                     clean.add(name)
         held[folder] = tuple(sorted(numbers))
-    return replace(found, backups=held)
+    return replace(forgetting, backups=held)
 
 
 def _names(
     lake: Lakehouse, derived: Mapping[str, DerivedTable], column: str, tables: Sequence[str]
 ) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
     """Tables with rows of the person and what each calls the column, and derived ones without."""
-    found, follow = [(name, column) for name in tables], list[str]()
+    pairs, follow = [(name, column) for name in tables], list[str]()
     reached = set(tables)
     while True:
         more = [n for n, o in derived.items() if n not in reached and reached & set(o.inputs)]
@@ -383,12 +383,12 @@ def _names(
         for name in more:
             if lake.table_exists(name):
                 columns = lake.load_table(name).schema().column_names
-                called = set(_called(lake, derived[name], found)) | {column}
+                called = set(_called(lake, derived[name], pairs)) | {column}
                 has = [(name, column_name) for column_name in columns if column_name in called]
-                found += has
+                pairs += has
                 follow += [] if has else [name]
-    beside = [(pair, column) for name, _ in found for pair in _beside(lake, name, column)]
-    return list(dict.fromkeys((*found, *beside))), tuple(follow)
+    beside = [(pair, column) for name, _ in pairs for pair in _beside(lake, name, column)]
+    return list(dict.fromkeys((*pairs, *beside))), tuple(follow)
 
 
 def _called(
@@ -462,13 +462,13 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
     count = rows.num_rows
     for row in rows.to_pylist() if len(lines) == 2 else ():
         landing.setdefault(row[LANDING_FILE], set()).add(row[LANDING_LINE])
-    told = _in_texts(table, key)
-    if told:
-        places = _of_lines(told)
+    mentions = _in_texts(table, key)
+    if mentions:
+        places = _of_lines(mentions)
         both = _either(condition, places, table)
         count = table.scan(both).count()
         condition = both
-        for file, some in told.items():
+        for file, some in mentions.items():
             landing.setdefault(file, set()).update(number for number in some if number is not None)
     return TableOfPerson(
         name,
@@ -497,20 +497,20 @@ def _texts(table: Table) -> frozenset[str]:
 
 def _in_texts(table: Table, key: Key) -> dict[str, set[int | None]]:
     """Landing lines whose text has the value."""
-    found: dict[str, set[int | None]] = {}
+    lines: dict[str, set[int | None]] = {}
     texts = sorted(_texts(table))
     if texts and table.current_snapshot() is not None:
         for batch in table.scan(select=[LANDING_FILE, LANDING_LINE, *texts]).to_batches():
             parts = [key.may_be_in(batch[name]) for name in texts]
             for row in batch.filter(reduce(pc.or_, parts)).to_pylist():
                 if any(key.in_text(row[name]) for name in texts):
-                    found.setdefault(row[LANDING_FILE], set()).add(row[LANDING_LINE])
-    return found
+                    lines.setdefault(row[LANDING_FILE], set()).add(row[LANDING_LINE])
+    return lines
 
 
-def _of_lines(told: Mapping[str, set[int | None]]) -> BooleanExpression:
+def _of_lines(mentions: Mapping[str, set[int | None]]) -> BooleanExpression:
     parts: list[BooleanExpression] = []
-    for file, lines in told.items():
+    for file, lines in mentions.items():
         of_file = EqualTo(term=LANDING_FILE, value=file)
         some = {line for line in lines if line is not None}
         if some:
@@ -567,8 +567,8 @@ def _searched(
     table: Table, entry: TableOfPerson, before: Collection[str]
 ) -> tuple[int, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """As `traces_in`, once metadata files that hold it are gone from the log."""
-    found = traces_in(table, entry.key, before, entry.lines)
-    if any(file.endswith((".json", ".json.gz")) for file in found[1]):
+    traces = traces_in(table, entry.key, before, entry.lines)
+    if any(file.endswith((".json", ".json.gz")) for file in traces[1]):
         # earlier metadata files that the log names: the log is cut
         kept = table.metadata.properties.get(_LOG)
         try:
@@ -580,8 +580,8 @@ def _searched(
                 table.remove_properties(_LOG)
             else:
                 table.set_properties({_LOG: kept})
-        found = traces_in(table, entry.key, before, entry.lines)
-    return found
+        traces = traces_in(table, entry.key, before, entry.lines)
+    return traces
 
 
 def _of_nobody_else(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
@@ -589,8 +589,10 @@ def _of_nobody_else(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
     metadata = table.metadata
     known = [metadata.location, *metadata.properties.values()]
     known += [name for schema in metadata.schemas for name in schema.column_names]
-    told = "\n".join([*known, *(field.doc or "" for field in table.schema().fields)]).lower()
-    left = [text for text in texts if _is_telling(text) and text.lower() not in told]
+    names_of_table = "\n".join(
+        [*known, *(field.doc or "" for field in table.schema().fields)]
+    ).lower()
+    left = [text for text in texts if _is_telling(text) and text.lower() not in names_of_table]
     left = sorted(left, key=lambda text: (-len(text), text))[:_TEXTS]
     names = [
         field.name for field in table.schema().fields if isinstance(field.field_type, StringType)
@@ -642,9 +644,9 @@ def traces_in(
     left: dict[str, tuple[str, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
     for name, location in sorted(files.items(), key=_tells_of_others):
-        found = traces.of(location)
-        if found:
-            (left if name in reachable else others)[location] = tuple(found)
+        places = traces.of(location)
+        if places:
+            (left if name in reachable else others)[location] = tuple(places)
         else:
             clean.add(name)
     return len(files), left, others

@@ -83,14 +83,16 @@ def _raw_table(
         for table in lake.list_tables()
         if table not in derived and not table.endswith(QUARANTINE)
     ]
-    found = [
+    matches = [
         name for name in names if _has_lines(lake.load_table(name)) and _knows(lake, name, landed)
     ]
-    if not found:
+    if not matches:
         raise NotFoundError(f"no table has rows of {landed.file}, as landing_file has it")
-    if len(found) > 1:
-        raise InvalidInputError(f"{landed.file} landed in {' and '.join(found)}: name one, --table")
-    return found[0]
+    if len(matches) > 1:
+        raise InvalidInputError(
+            f"{landed.file} landed in {' and '.join(matches)}: name one, --table"
+        )
+    return matches[0]
 
 
 def _has_lines(table: Table) -> bool:
@@ -170,10 +172,10 @@ def forgotten_lines(
     column = LANDING_LINE if landed.lines else LANDING_FILE
     numbers = ", ".join(map(str, sorted(landed.lines)))
     whose = f"line {numbers} of {landed.file}" if landed.lines else f"all lines of {landed.file}"
-    found = Forgetting(
+    plan = Forgetting(
         column, whose, tuple(planned), tuple(follow), derived_known=derived is not None
     )
-    return carried_out(lake, found, _key(())) if apply else found
+    return carried_out(lake, plan, _key(())) if apply else plan
 
 
 def _gone(
@@ -246,16 +248,16 @@ def _derived_rows(lake: Lakehouse, name: str, rows: pa.Table, landed: LandedLine
 
 def _landed_rows(lake: Lakehouse, name: str, landed: LandedLines) -> TableOfPerson:
     table, where = lake.load_table(name), landed.where()
-    found: set[int] = set()
+    numbers: set[int] = set()
     texts: dict[str, None] = {}
     count = 0
     for batch in table.scan(where).to_batches():
         rows = pa.Table.from_batches([batch])
         count += rows.num_rows
-        found.update(number for number in rows[LANDING_LINE].to_pylist() if number is not None)
+        numbers.update(number for number in rows[LANDING_LINE].to_pylist() if number is not None)
         texts |= dict.fromkeys(_texts_in(table, rows))
     blocked = [ref for ref in table.refs() if ref != "main" and table.scan(where, ref=ref).count()]
-    lines = {landed.file: tuple(sorted(found))} if found else {}
+    lines = {landed.file: tuple(sorted(numbers))} if numbers else {}
     named = [*texts] if landed.lines else [landed.file, *texts]
     return TableOfPerson(
         name, count, to_expire(table), tuple(blocked), lines, _key(named), where, landed

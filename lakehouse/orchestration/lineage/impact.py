@@ -115,8 +115,8 @@ class Impact:
         """For people: what became of the lines, and a few rows of each table."""
         yield Text(f"{self.of} of {self.table}", style="bold")
         if self.ledger:
-            told = ", ".join(f"{count:,} {what}" for what, count in self.ledger.items())
-            yield Text(f"the file, as the ledger counts: {told}")
+            counts = ", ".join(f"{count:,} {what}" for what, count in self.ledger.items())
+            yield Text(f"the file, as the ledger counts: {counts}")
         for reason, count in self.quarantined.items():
             yield Text(f"{count:,} in {self.table}_quarantine: {reason}")
         for reached in self.reached:
@@ -210,13 +210,13 @@ def followed_rows(
         if lines:
             asked &= In(term=LANDING_LINE, literals=set(lines))
             of = f"line {', '.join(map(str, lines))} of {file}"
-    found = rows_below(lake, derived, name, asked, session)
+    below = rows_below(lake, derived, name, asked, session)
     rejected = _rejected(lake, name, asked) if file is not None else {}
     ledger = landed_in(lake, name, file) if file is not None else {}
-    if not rejected and not (found and found[0].rows):
-        told = _nowhere(name, ledger) if file is not None else f"{name} has no such row"
-        raise NotFoundError(f"{of}: {told}")
-    reached = [reached for reached in found if reached.rows is None or reached.rows.num_rows]
+    if not rejected and not (below and below[0].rows):
+        reason = _nowhere(name, ledger) if file is not None else f"{name} has no such row"
+        raise NotFoundError(f"{of}: {reason}")
+    reached = [reached for reached in below if reached.rows is None or reached.rows.num_rows]
     reached += _by_functions(lake, others or {}, {arrival.table: arrival for arrival in reached})
     return Impact(name, of, tuple(reached), rejected, ledger, sample)
 
@@ -248,7 +248,7 @@ class _Following:
         base: the table.
         asked: which of its rows.
         session: of Spark.
-        known: what was found, by table and snapshot.
+        known: answers so far, by table and snapshot.
     """
 
     lake: Lakehouse
@@ -260,27 +260,27 @@ class _Following:
 
     def downstream(self) -> list[str]:
         """Tables that are computed from it, each after those that it is computed from."""
-        found = [self.base]
+        names = [self.base]
         while True:
             more = [
                 name
                 for name, definition in self.derived.items()
-                if name not in found
-                and set(definition.inputs) & set(found)
-                and not any(self._may_follow(other, found) for other in definition.inputs)
+                if name not in names
+                and set(definition.inputs) & set(names)
+                and not any(self._may_follow(other, names) for other in definition.inputs)
             ]
             if not more:
-                return found[1:]
-            found += more
+                return names[1:]
+            names += more
 
-    def _may_follow(self, name: str, found: Sequence[str]) -> bool:
+    def _may_follow(self, name: str, names: Sequence[str]) -> bool:
         """Whether a table is computed from these and not among them yet."""
         definition = self.derived.get(name)
         return (
-            name not in found
+            name not in names
             and definition is not None
             and any(
-                input_name in found or self._may_follow(input_name, found)
+                input_name in names or self._may_follow(input_name, names)
                 for input_name in definition.inputs
             )
         )
@@ -294,7 +294,7 @@ class _Following:
 
     def _rows_at(self, table: Table, snapshot: Snapshot) -> Reached:
         at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        found = Reached(table.name, snapshot.snapshot_id, at, None)
+        reached = Reached(table.name, snapshot.snapshot_id, at, None)
         if table.name == self.base:
             scan = table.scan(self.asked, snapshot_id=snapshot.snapshot_id)
             count = scan.count()
@@ -303,25 +303,25 @@ class _Following:
                     f"{count:,} rows of {table.name}: at most {MOST_LINES:,} are followed at once; "
                     "name lines, or a narrower condition"
                 )
-            return _with(found, scan.to_arrow())
+            return _with(reached, scan.to_arrow())
         definition = self.derived.get(table.name)
         if definition is None:
-            return _with(found, table.schema().as_arrow().empty_table())
+            return _with(reached, table.schema().as_arrow().empty_table())
         keys = self._partitions(definition, table, snapshot)
         parts = [
-            self._computed(definition, found, table, snapshot, inputs, some)
+            self._computed(definition, reached, table, snapshot, inputs, some)
             for inputs, some in states(definition, table, snapshot, keys)
         ]
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         rows = [part.rows for part in parts]
         inputs = tuple(dict.fromkeys(input_name for part in parts for input_name in part.inputs))
         if not parts:
-            return _with(found, _nothing(table, snapshot))
+            return _with(reached, _nothing(table, snapshot))
         if any(row is None for row in rows):
-            return Reached(found.table, found.snapshot_id, at, None, inputs, notes)
+            return Reached(reached.table, reached.snapshot_id, at, None, inputs, notes)
         return Reached(
-            found.table,
-            found.snapshot_id,
+            reached.table,
+            reached.snapshot_id,
             at,
             pa.concat_tables([row for row in rows if row is not None]),
             inputs,
@@ -330,16 +330,16 @@ class _Following:
 
     def _partitions(self, definition: DerivedTable, table: Table, snapshot: Snapshot) -> list[str]:
         """Of the inputs' rows, as they are and as they were read last."""
-        found: set[str] = set()
+        keys_of_rows: set[str] = set()
         partitioning = definition.read_partitioning
         if partitioning is None:
             return []
         columns = {name for name, _ in partitioning.dimensions}
-        told = table.metadata.ancestors(snapshot.snapshot_id)
+        ancestors = table.metadata.ancestors(snapshot.snapshot_id)
         text = next(
             (
                 ancestor.summary[REFRESH_STATE]
-                for ancestor in told
+                for ancestor in ancestors
                 if REFRESH_STATE in ancestor.summary
             ),
             None,
@@ -351,13 +351,13 @@ class _Following:
                 read_snapshot = None if at is None else now.metadata.snapshot_or_none(at)
                 rows = None if read_snapshot is None else self.rows_at(name, read_snapshot).rows
                 if rows is not None and columns <= set(rows.column_names):
-                    found |= set(partitioning.keys_of(rows).unique().to_pylist())
-        return sorted(found - {None})
+                    keys_of_rows |= set(partitioning.keys_of(rows).unique().to_pylist())
+        return sorted(keys_of_rows - {None})
 
     def _computed(
         self,
         definition: DerivedTable,
-        found: Reached,
+        reached: Reached,
         table: Table,
         snapshot: Snapshot,
         inputs: Mapping[str, int | None],
@@ -371,12 +371,14 @@ class _Following:
         unknown = [name for name, given_part in given.items() if given_part.rows is None]
         some = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
         if not unknown and not some:
-            return _with(found, _nothing(table, snapshot))
+            return _with(reached, _nothing(table, snapshot))
         from_ = *some, *unknown
         chosen = partial(definition.where_read, keys)
         schema = table.metadata.schema_for(snapshot)
         wheres = [] if keys is None else [bind(definition.where(keys, schema), schema)]
-        may = f"it may be in any of the {self._told(table, snapshot, wheres)}"
+        count = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id).count()
+        of = " of the same partitions" if wheres else ""
+        may = f"it may be in any of the {_rows(count)}{of}"
         query = definition.query
         if unknown:
             notes.append(f"rows of {', '.join(unknown)} are not known: {may}")
@@ -402,23 +404,21 @@ class _Following:
                 scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
                 rows = scan.to_arrow()
                 rows = rows if made is None or not rows.num_rows else with_keys(rows, made)
-                return _with(found, rows, from_, notes)
+                return _with(reached, rows, from_, notes)
         return Reached(
-            found.table, found.snapshot_id, found.committed_at, None, from_, tuple(notes)
+            reached.table, reached.snapshot_id, reached.committed_at, None, from_, tuple(notes)
         )
-
-    def _told(self, table: Table, snapshot: Snapshot, wheres: Sequence[Any]) -> str:
-        scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
-        return f"{_rows(scan.count())}{' of the same partitions' if wheres else ''}"
 
     def _leads(self, name: str) -> bool:
         return name == self.base or name in self.downstream()
 
 
 def _with(
-    found: Reached, rows: pa.Table, inputs: tuple[str, ...] = (), notes: Sequence[str] = ()
+    reached: Reached, rows: pa.Table, inputs: tuple[str, ...] = (), notes: Sequence[str] = ()
 ) -> Reached:
-    return Reached(found.table, found.snapshot_id, found.committed_at, rows, inputs, tuple(notes))
+    return Reached(
+        reached.table, reached.snapshot_id, reached.committed_at, rows, inputs, tuple(notes)
+    )
 
 
 def _nothing(table: Table, snapshot: Snapshot) -> pa.Table:
@@ -445,20 +445,20 @@ def _by_functions(
         known = [
             rows for rows in inputs if rows is not None and set(keys) <= set(rows.column_names)
         ]
-        rows, told = None, "which is not followed: it may be in any row"
+        rows, how = None, "which is not followed: it may be in any row"
         if keys and len(known) == len(inputs):
             values = pa.concat_tables([rows.select(keys) for rows in known])
             schema = table.schema()
             where = conjunction([having(key, values[key], schema) for key in keys])
             rows = with_keys(table.scan(where).to_arrow(), values)
-            told = f"which declares that {', '.join(keys)} is that of its inputs, as they are now"
+            how = f"which declares that {', '.join(keys)} is that of its inputs, as they are now"
         yield Reached(
             name,
             snapshot.snapshot_id,
             at,
             rows,
             tuple(read),
-            (f"computed by a function, {told}",),
+            (f"computed by a function, {how}",),
         )
 
 
@@ -489,9 +489,9 @@ def landed_in(lake: Lakehouse, name: str, file: str) -> dict[str, int]:
 def _nowhere(name: str, ledger: Mapping[str, int]) -> str:
     if not ledger:
         return f"no row of {name} or of its quarantine, and its ledger knows no such file"
-    told = ", ".join(f"{count:,} {what}" for what, count in ledger.items())
+    counts = ", ".join(f"{count:,} {what}" for what, count in ledger.items())
     more = "; a duplicate repeats an event that landed before, and is in no table"
     return (
-        f"no row of {name}, and not in quarantine. The ledger counts of the file {told}"
+        f"no row of {name}, and not in quarantine. The ledger counts of the file {counts}"
         f"{more if ledger.get('duplicates') else ': it has no such line'}"
     )

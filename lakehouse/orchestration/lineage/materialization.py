@@ -38,7 +38,7 @@ def materialization_metadata(
 
     Args:
         table: at a version that has the snapshot.
-        snapshot: what the materialization wrote, or found to be up to date.
+        snapshot: what the materialization wrote, or left, being up to date.
         inputs: table -> snapshot id that was actually read; None: the table was empty.
         columns: output column -> (input table, input column) pairs it is made from.
 
@@ -49,13 +49,13 @@ def materialization_metadata(
     """
     summary = snapshot.summary
     # pages show them in this order: what is in it, how to read it, what it came of, where it is
-    found: dict[str, dg.MetadataValue] = {}
+    metadata: dict[str, dg.MetadataValue] = {}
     if comment := table.properties.get(COMMENT):
-        found["lakehouse/description"] = dg.MetadataValue.text(comment)
+        metadata["lakehouse/description"] = dg.MetadataValue.text(comment)
     for key, entry in _NUMBERS.items():
         if entry in summary:
-            found[key] = dg.MetadataValue.int(int(summary[entry]))
-    found |= {
+            metadata[key] = dg.MetadataValue.int(int(summary[entry]))
+    metadata |= {
         "lakehouse/read_with": dg.MetadataValue.md(
             f"`lakehouse sql 'SELECT * FROM {table.name} FOR VERSION AS OF {snapshot.snapshot_id}'`"
         ),
@@ -74,7 +74,7 @@ def materialization_metadata(
         "lakehouse/metadata_location": dg.MetadataValue.text(table.metadata_location),
     }
     if columns:
-        found["dagster/column_lineage"] = dg.MetadataValue.column_lineage(
+        metadata["dagster/column_lineage"] = dg.MetadataValue.column_lineage(
             dg.TableColumnLineage(
                 {
                     name: [
@@ -87,15 +87,15 @@ def materialization_metadata(
                 }
             )
         )
-    return found
+    return metadata
 
 
 def undo_instructions(run_id: str | None) -> dict[str, dg.MetadataValue]:
     """Metadata: the commands that undo a run; none of what no run wrote."""
     if run_id is None:
         return {}
-    told = f"`lakehouse undo {run_id}` (`--dry-run` says what it would do)"
-    return {UNDO_WITH: dg.MetadataValue.md(told)}
+    commands = f"`lakehouse undo {run_id}` (`--dry-run` says what it would do)"
+    return {UNDO_WITH: dg.MetadataValue.md(commands)}
 
 
 def _publication(table: Table, snapshot: Snapshot) -> str:
@@ -114,13 +114,13 @@ def _publication(table: Table, snapshot: Snapshot) -> str:
 
 def materialized_tables(instance: dg.DagsterInstance, run_id: str) -> dict[dg.AssetKey, str]:
     """The tables that a run materialized, by asset."""
-    found: dict[dg.AssetKey, str] = {}
+    tables: dict[dg.AssetKey, str] = {}
     for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
         event = entry.dagster_event
         made = None if event is None else event.step_materialization_data.materialization
         if made is not None and SNAPSHOT_ID in made.metadata:
-            found[made.asset_key] = str(made.metadata["dagster/table_name"].value)
-    return found
+            tables[made.asset_key] = str(made.metadata["dagster/table_name"].value)
+    return tables
 
 
 _NUMBERS = {

@@ -25,10 +25,10 @@ def newest_records(
     )
     if not newest:
         return []
-    found = instance.fetch_materializations(
+    fetched = instance.fetch_materializations(
         dg.AssetRecordsFilter(asset_key=key, storage_ids=sorted(newest.values())), len(newest)
     )
-    records = [record.asset_materialization for record in found.records]
+    records = [record.asset_materialization for record in fetched.records]
     return [record for record in records if record is not None]
 
 

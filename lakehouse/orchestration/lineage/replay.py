@@ -88,16 +88,16 @@ def lineage(
         with spark_when_asked("lakehouse-replay") as session:
             return _compared(of_view, view.recompute(of_view, session), lake, session)
     with open_instance() as instance:
-        found = read_lineage(instance, lake, asset, partition)
+        recorded = read_lineage(instance, lake, asset, partition)
     if not replay:
-        return found
+        return recorded
     checkout: Any = load_module("definitions", Path.cwd())
     with spark_when_asked("lakehouse-replay") as session:
-        return replayed(checkout, found, lake, session)
+        return replayed(checkout, recorded, lake, session)
 
 
 def replayed(
-    checkout: Checkout, found: Lineage, lake: Lakehouse, session: Callable[[], SparkSession]
+    checkout: Checkout, lineage: Lineage, lake: Lakehouse, session: Callable[[], SparkSession]
 ) -> Replay:
     """Compute a materialization again, store nothing, and compare its rows.
 
@@ -109,32 +109,33 @@ def replayed(
         NotFoundError: snapshots are gone, or the definitions have no such asset any more.
         InvalidInputError: it cannot be replayed, or its function failed.
     """
-    _check_there(found)
-    if found.table in checkout.pipeline.table_names():
-        again = checkout.pipeline.recompute(found, lake, session)
+    _check_there(lineage)
+    if lineage.table in checkout.pipeline.table_names():
+        again = checkout.pipeline.recompute(lineage, lake, session)
     else:
-        again = _recompute(checkout.defs, found, lake, session)
-    return _compared(found, again, lake, session)
+        again = _recompute(checkout.defs, lineage, lake, session)
+    return _compared(lineage, again, lake, session)
 
 
-def _check_there(found: Lineage) -> None:
+def _check_there(lineage: Lineage) -> None:
     """Raise NotFoundError where a snapshot that was read or written is gone."""
-    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + (
-        [f"{found.table} at {found.snapshot_id}"] if found.expired else []
+    gone = [f"{i.table} at {i.snapshot_id}" for i in lineage.inputs if i.expired] + (
+        [f"{lineage.table} at {lineage.snapshot_id}"] if lineage.expired else []
     )
     if gone:
         raise NotFoundError(
-            f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again"
+            f"{lineage.asset_key} cannot be replayed: {', '.join(gone)} expired; "
+            "materialize it again"
         )
 
 
 def _compared(
-    found: Lineage, again: Recomputed, lake: Lakehouse, session: Callable[[], SparkSession]
+    lineage: Lineage, again: Recomputed, lake: Lakehouse, session: Callable[[], SparkSession]
 ) -> Replay:
-    table = lake.load_table(found.table)
+    table = lake.load_table(lineage.table)
     if engine_for(again.rows) is not None:
-        return _compared_frames(found, again, table, session())
-    return _compared_rows(found, again, table)
+        return _compared_frames(lineage, again, table, session())
+    return _compared_rows(lineage, again, table)
 
 
 def _recompute(
@@ -287,9 +288,9 @@ def _compared_rows(lineage: Lineage, again: Recomputed, table: Table) -> Replay:
         f"FROM {written} UNION ALL SELECT {columns}, -1 AS one FROM again) AS both "
         f"GROUP BY {columns} HAVING sum(one) <> 0"
     ).to_arrow_table()
-    found = [(row.pop(surplus), row) for row in differing.to_pylist()]
-    missing = [(count, row) for count, row in found if count > 0]
-    unexpected = [(-count, row) for count, row in found if count < 0]
+    counted = [(row.pop(surplus), row) for row in differing.to_pylist()]
+    missing = [(count, row) for count, row in counted if count > 0]
+    unexpected = [(-count, row) for count, row in counted if count < 0]
     examples = [f"missing: {row}" for _, row in missing[:_EXAMPLES]]
     examples += [f"unexpected: {row}" for _, row in unexpected[:_EXAMPLES]]
     return Replay(

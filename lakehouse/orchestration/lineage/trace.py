@@ -262,16 +262,16 @@ def read_snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> Input
     """A snapshot that was read, as far as it is still there."""
     if snapshot_id is None:
         return InputSnapshot(table, None)
-    found = (
+    snapshot = (
         lake.load_table(table).metadata.snapshot_or_none(snapshot_id)
         if lake.table_exists(table)
         else None
     )
-    if found is None:
+    if snapshot is None:
         return InputSnapshot(table, snapshot_id, expired=True)
     return InputSnapshot(
         table,
         snapshot_id,
-        committed_at=datetime.fromtimestamp(found.timestamp_ms / 1000, tz=UTC),
-        written_by=found.summary.get(RUN_ID),
+        committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, tz=UTC),
+        written_by=snapshot.summary.get(RUN_ID),
     )

@@ -72,8 +72,8 @@ def traced(query: exp.Query, column: str | None = None) -> TracedQuery:
     (Leaf(table='t', column='__p0'),)
     """
     tracer = _Tracer()
-    found, names = tracer.query(inlined(query), column)
-    return TracedQuery(found, tuple(tracer.leaves[name] for name in names), tuple(tracer.beside))
+    numbered, names = tracer.query(inlined(query), column)
+    return TracedQuery(numbered, tuple(tracer.leaves[name] for name in names), tuple(tracer.beside))
 
 
 def is_row_by_row(query: exp.Query, tables: Collection[str]) -> bool:
@@ -181,7 +181,7 @@ class _Tracer:
             on.append(counting.met(_column("__outer", counting.column), _column("__rows", "__v")))
         self._nested(outer, [outer.args.get("having"), *outer.expressions])
         inner, names = self._plain(inner)
-        found = exp.Select(
+        joined = exp.Select(
             expressions=[
                 *(
                     exp.alias_(_column("__outer", output), output, quoted=True)
@@ -198,7 +198,7 @@ class _Tracer:
                 )
             ],
         )
-        return found, names
+        return joined, names
 
     def _sources(self, node: exp.Select) -> Iterator[tuple[str, exp.Expr]]:
         """The numbers of the rows that a FROM combines; nested queries become traced ones."""
@@ -253,8 +253,10 @@ class _Tracer:
                 if isinstance(query.parent, (exp.Exists, exp.In, exp.Subquery)) and _denied(query):
                     continue
                 inner = _Tracer()
-                found, names = inner.query(query.copy())
-                self.beside.append(TracedQuery(found, tuple(inner.leaves[name] for name in names)))
+                numbered, names = inner.query(query.copy())
+                self.beside.append(
+                    TracedQuery(numbered, tuple(inner.leaves[name] for name in names))
+                )
                 self.beside += inner.beside
 
     def _leaf(self, table: str) -> str:
@@ -329,10 +331,10 @@ class Counting:
 
 def _counting(node: exp.Select, column: str | None) -> Counting | None:
     """Which rows count for one column of a group; None: all."""
-    found = next(
+    output = next(
         (expression for expression in node.expressions if expression.alias_or_name == column), None
     )
-    aggregate = None if found is None else found.unalias()
+    aggregate = None if output is None else output.unalias()
     value = None if aggregate is None else aggregate.this
     if isinstance(value, exp.Distinct):
         value = value.expressions[0] if len(value.expressions) == 1 else None
@@ -386,10 +388,10 @@ def same_columns(query: exp.Query, names: Iterable[str]) -> dict[str, list[Same]
         names: columns of the result, none of whose values is null: of the right of an outer join
             a null may mean that there is no row.
     """
-    found: list[tuple[str, list[Same]]] = []
-    _same(inlined(query), {name: name for name in names}, found.append)
-    tables = [table for table, _ in found]
-    return {table: columns for table, columns in found if tables.count(table) == 1}
+    pairs: list[tuple[str, list[Same]]] = []
+    _same(inlined(query), {name: name for name in names}, pairs.append)
+    tables = [table for table, _ in pairs]
+    return {table: columns for table, columns in pairs if tables.count(table) == 1}
 
 
 def _same(

@@ -76,21 +76,21 @@ class UndoneTable:
 
     def said(self) -> str:
         """What goes beside the rows of one snapshot, in a few words."""
-        told = []
+        parts = []
         if self.files_given_back is not None:
-            told.append(f"{self.files_given_back:,} files as before")
+            parts.append(f"{self.files_given_back:,} files as before")
         elif self.inverse is not None:
             gone, back = self.inverse.gone.total(), self.inverse.back.total()
-            told.append(f"{gone:,} rows removed, {back:,} brought back")
+            parts.append(f"{gone:,} rows removed, {back:,} brought back")
         elif self.target is None:
-            told.append("no rows, as before")
+            parts.append("no rows, as before")
         if self.files_left:
-            told.append(f"{len(self.files_left):,} taken since by others")
+            parts.append(f"{len(self.files_left):,} taken since by others")
         if len(self.snapshots) > 1:
-            told.append(f"{len(self.snapshots)} snapshots")
+            parts.append(f"{len(self.snapshots)} snapshots")
         if self.compactions:
-            told.append("compacted")
-        return ", ".join(told)
+            parts.append("compacted")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,26 +185,27 @@ def undo(
         NoSuchSnapshotError: what one of the tables was before has expired; nothing was done.
     """
     with open_instance() if instance is None else nullcontext(instance) as instance:
-        found = _run(instance, run)
-        if not found.is_finished:
+        dagster_run = _run(instance, run)
+        if not dagster_run.is_finished:
             raise InvalidInputError(
-                f"run {found.run_id} has not ended, and would go on writing: terminate it first",
-                run=found.run_id,
+                f"run {dagster_run.run_id} has not ended, and would go on writing: "
+                "terminate it first",
+                run=dagster_run.run_id,
             )
-        keys = materialized_tables(instance, found.run_id)
+        keys = materialized_tables(instance, dagster_run.run_id)
         names = list(tables) or _with_ledgers(lake, keys.values(), take_again=take_again)
-        planned = plan(lake, found.run_id, names, by_rows=by_rows)
+        planned = plan(lake, dagster_run.run_id, names, by_rows=by_rows)
         if take_again:
             _refuse_streams(lake, planned)
         done = replace(planned, dry_run=dry_run)
         if not dry_run:
             execute(lake, planned)
             now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-            instance.add_run_tags(found.run_id, {UNDONE_TAG: now})
+            instance.add_run_tags(dagster_run.run_id, {UNDONE_TAG: now})
             written = {table.name: table for table in planned.tables}
             for key, name in keys.items():
                 if name in written:
-                    _observe(instance, key, found.run_id, written[name])
+                    _observe(instance, key, dagster_run.run_id, written[name])
     return done
 
 
@@ -212,7 +213,10 @@ def _refuse_streams(lake: Lakehouse, planned: Undo) -> None:
     """Raise InvalidInputError for a table whose rows come from a stream: they would not again."""
     for table in planned.tables:
         metadata = lake.load_table(table.name).metadata
-        names = [metadata.snapshot(found).summary.get(COMMIT_ID, "") for found in table.snapshots]
+        names = [
+            metadata.snapshot(snapshot_id).summary.get(COMMIT_ID, "")
+            for snapshot_id in table.snapshots
+        ]
         batches = [name.rpartition(":") for name in names if name.startswith(STREAM_PREFIX)]
         if batches:
             stream, first = batches[0][0], min(int(number) for _, _, number in batches)
@@ -234,7 +238,7 @@ def plan(lake: Lakehouse, run_id: str, names: Iterable[str], *, by_rows: bool = 
         ValidationConflictError: somebody changed rows of one of them since.
         NoSuchSnapshotError: what one of them was before has expired.
     """
-    found = []
+    plans = []
     for name in names:
         if lake.table_exists(name):
             table = lake.load_table(name)
@@ -243,13 +247,13 @@ def plan(lake: Lakehouse, run_id: str, names: Iterable[str], *, by_rows: bool = 
                 if _is_ledger(table)
                 else _table_plan(table, run_id, by_rows=by_rows)
             )
-            found += [] if plan is None else [plan]
-    if not found:
+            plans += [] if plan is None else [plan]
+    if not plans:
         raise InvalidInputError(
             f"run {run_id} wrote none of {', '.join(names) or 'the tables'}, or its snapshots are "
             "rolled back or expired: there is nothing to undo"
         )
-    order = sorted(found, key=lambda planned: planned.name.startswith("raw."))
+    order = sorted(plans, key=lambda planned: planned.name.startswith("raw."))
     together = lake.catalog.commits_together or lake.catalog.records_transactions
     return Undo(run_id, tuple(order), together, dry_run=True)
 
@@ -304,9 +308,9 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
         return UndoneTable(table.name, line[0].snapshot_id, None, snapshots, inverse=inverse)
     if changed:
         raise ValidationConflictError(
-            f"{table.name} was changed since run {run_id}: {_told(changed)}. Nothing was undone. "
-            "Undo that first, or take back the run's rows alone with --by-rows, or name the other "
-            "tables with --table",
+            f"{table.name} was changed since run {run_id}: {_described(changed)}. "
+            "Nothing was undone. Undo that first, or take back the run's rows alone with "
+            "--by-rows, or name the other tables with --table",
             table=table.name,
             snapshots=[snapshot.snapshot_id for snapshot in changed],
         )
@@ -387,15 +391,15 @@ def _given_back(ledger: Table, run_id: str) -> tuple[list[LedgerRow], list[str],
     }
     left = {key[0] for key in before if now.get(key) != after.get(key)}
     restored = {key: before.get(key, now.get(key)) for key in now.keys() | before.keys()}
-    found = [row for key, row in restored.items() if key[0] not in left and row is not None]
-    return found, sorted(files - left), sorted(left)
+    rows = [row for key, row in restored.items() if key[0] not in left and row is not None]
+    return rows, sorted(files - left), sorted(left)
 
 
 def _is_ledger(table: Table) -> bool:
     return table.name.endswith(_LEDGER) and table.schema().column_names == LEDGER_SCHEMA.names
 
 
-def _told(snapshots: Sequence[Snapshot]) -> str:
+def _described(snapshots: Sequence[Snapshot]) -> str:
     texts = [
         f"{snapshot.operation} {snapshot.snapshot_id} of "
         f"{datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC by "
@@ -407,9 +411,9 @@ def _told(snapshots: Sequence[Snapshot]) -> str:
 
 
 def _run(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
-    found = instance.get_run_by_id(run)
-    if found is not None:
-        return found
+    exact = instance.get_run_by_id(run)
+    if exact is not None:
+        return exact
     near = [
         dagster_run
         for dagster_run in instance.get_runs(limit=1000)
@@ -424,8 +428,8 @@ def _run(instance: dg.DagsterInstance, run: str) -> dg.DagsterRun:
 def _with_ledgers(lake: Lakehouse, names: Iterable[str], *, take_again: bool) -> list[str]:
     known = list(dict.fromkeys(names))
     ledgers = [f"{name}{_LEDGER}" for name in known if lake.table_exists(f"{name}{_LEDGER}")]
-    found = [*known, *ledgers]
-    return [name for name in dict.fromkeys(found) if take_again or not name.endswith(_LEDGER)]
+    names = dict.fromkeys([*known, *ledgers])
+    return [name for name in names if take_again or not name.endswith(_LEDGER)]
 
 
 def _observe(

@@ -42,13 +42,13 @@ class Inverse:
         names = [
             field.name for field in table.schema().fields if isinstance(field.field_type, _LISTED)
         ]
-        found = {name: {row[name] for row in self.values.values()} for name in names}
-        if not found:
+        values = {name: {row[name] for row in self.values.values()} for name in names}
+        if not values:
             return AlwaysTrue()
-        name = max(found, key=lambda column: len(found[column]))
-        known = found[name] - {None}
+        name = max(values, key=lambda column: len(values[column]))
+        known = values[name] - {None}
         listed = In(term=name, literals=known) if known else IsNull(term=name)
-        return Or(listed, IsNull(term=name)) if known and None in found[name] else listed
+        return Or(listed, IsNull(term=name)) if known and None in values[name] else listed
 
     def apply(self, table: Table, now: pa.Table) -> pa.Table:
         """What the rows are to become. Raises ValidationConflictError: one is not there."""

@@ -291,24 +291,24 @@ class Traces:
         data = self.storage.read(location)
         name = location.rsplit("/", 1)[-1]
         whole = {"bytes": data.lower(), "path": location.lower().encode()}
-        found = dict.fromkeys(
+        places = dict.fromkeys(
             what
             for what, text in whole.items()
             if any(long_text in text for long_text in self.key.long_texts)
         )
-        found |= dict.fromkeys(self._in_path(location))
+        places |= dict.fromkeys(self._in_path(location))
         reader = self._reader(name, data)
         try:
-            found |= dict.fromkeys(reader(data, location))
+            places |= dict.fromkeys(reader(data, location))
             rows = 0 if self.landed is None else self.landed.rows_in(data)
-            found |= {f"{rows} rows of the lines": None} if rows else {}
+            places |= {f"{rows} rows of the lines": None} if rows else {}
         except LakehouseError:
             raise
         except Exception as error:
             raise LakehouseError(
                 f"{location} cannot be searched: {error!r}. It may hold the value"
             ) from error
-        return list(found)
+        return list(places)
 
     def _reader(self, name: str, data: bytes) -> Callable[[bytes, str], Iterator[str]]:
         if data[:4] == b"PAR1":
@@ -522,7 +522,7 @@ def _internal(value: Any) -> Any:
 
 def _leaves(values: pa.ChunkedArray) -> Sequence[pa.Array]:
     """Primitive arrays of a column, nested ones too."""
-    found, left = [], list(values.chunks)
+    leaves, left = [], list(values.chunks)
     while left:
         array = left.pop()
         if pa.types.is_struct(array.type):
@@ -532,5 +532,5 @@ def _leaves(values: pa.ChunkedArray) -> Sequence[pa.Array]:
         elif pa.types.is_map(array.type):
             left += [array.keys, array.items]
         else:
-            found.append(array)
-    return found
+            leaves.append(array)
+    return leaves

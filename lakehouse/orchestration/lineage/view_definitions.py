@@ -18,12 +18,12 @@ from lakehouse.view import CATALOG_NAME, SPARK
 
 def with_views(lake: Lakehouse, derived: Iterable[DerivedTable]) -> dict[str, DerivedTable]:
     """Definitions by table: those of a checkout, and of the catalog's materialized views."""
-    found = {definition.name: definition for definition in derived}
+    definitions = {definition.name: definition for definition in derived}
     for name in lake.list_views():
         if STORAGE_TABLE in lake.load_view(name).properties:
             view = MaterializedView(lake, name)
-            found.setdefault(view.storage, view.definition())
-    return found
+            definitions.setdefault(view.storage, view.definition())
+    return definitions
 
 
 def plain_view(lake: Lakehouse, name: str) -> DerivedTable | None:

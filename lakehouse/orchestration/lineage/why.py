@@ -199,7 +199,7 @@ class Why:
         if rows.num_rows > _SHOWN_ROWS:
             yield Text(f"and {rows.num_rows - _SHOWN_ROWS:,} more rows")
         yield Text("")
-        yield from _told(self.origin, self.checks, self.sample)
+        yield from _described(self.origin, self.checks, self.sample)
         yield Text("")
         yield from _files(self.lines)
         for name, reasons in self.quarantined.items():
@@ -229,7 +229,7 @@ def row_text(row: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {'null' if value is None else value}" for name, value in row.items())
 
 
-def _told(
+def _described(
     origin: Origin, checks: Mapping[str, Mapping[str, bool]], sample: int, depth: int = 0
 ) -> Iterator[Text]:
     """A line for each table, for its code and checks, for each note and some rows, indented."""
@@ -242,19 +242,22 @@ def _told(
         f": {count:,} {'row' if count == 1 else 'rows'} {at}, "
         f"{origin.committed_at:%Y-%m-%d %H:%M:%S} UTC{by}",
     )
-    told = [f"code {origin.definition[:8]}"] if origin.definition else []
-    found = checks.get(origin.table, {})
-    passed, failed = sum(found.values()), [name for name, is_well in found.items() if not is_well]
-    told += [f"{passed} {'check' if passed == 1 else 'checks'} passed"] if passed else []
-    told += [f"failed: {', '.join(failed)}"] if failed else []
-    if told:
-        yield Text("  " * (depth + 1) + "; ".join(told), style="dim")
+    facts = [f"code {origin.definition[:8]}"] if origin.definition else []
+    results = checks.get(origin.table, {})
+    passed, failed = (
+        sum(results.values()),
+        [name for name, is_well in results.items() if not is_well],
+    )
+    facts += [f"{passed} {'check' if passed == 1 else 'checks'} passed"] if passed else []
+    facts += [f"failed: {', '.join(failed)}"] if failed else []
+    if facts:
+        yield Text("  " * (depth + 1) + "; ".join(facts), style="dim")
     for note in origin.notes:
         yield Text("  " * (depth + 1) + note, style="yellow")
     for row in origin.rows.slice(0, sample).to_pylist() if depth else ():
         yield Text("  " * (depth + 1) + row_text(row))
     for source in origin.inputs:
-        yield from _told(source, checks, sample, depth + 1)
+        yield from _described(source, checks, sample, depth + 1)
 
 
 def _ranges(lines: Sequence[int]) -> str:
@@ -265,9 +268,9 @@ def _ranges(lines: Sequence[int]) -> str:
             ends[-1][1] = line
         else:
             ends.append([line, line])
-    told = [str(a) if a == b else f"{a}-{b}" for a, b in ends]
-    more = f", and {len(told) - _SHOWN_RANGES} more" if len(told) > _SHOWN_RANGES else ""
-    return ", ".join(told[:_SHOWN_RANGES]) + more
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in ends]
+    more = f", and {len(texts) - _SHOWN_RANGES} more" if len(texts) > _SHOWN_RANGES else ""
+    return ", ".join(texts[:_SHOWN_RANGES]) + more
 
 
 def why(
@@ -299,7 +302,7 @@ def why(
     checkout: Any = load_module("definitions", Path.cwd())
     derived = with_views(lake, checkout.pipeline.derived)
     with spark_when_asked("lakehouse-why") as session:
-        found = explained_rows(
+        answer = explained_rows(
             lake,
             derived,
             table,
@@ -310,16 +313,16 @@ def why(
             keys=declared_keys(checkout),
             session=session,
         )
-    found = replace(found, sample=sample)
+    answer = replace(answer, sample=sample)
     writers = {
         origin.table: [(origin.run_id, origin.asset)]
-        for origin in found.origin.all()
+        for origin in answer.origin.all()
         if origin.run_id and origin.asset
     }
     try:
-        return replace(found, checks=checks_of(writers))
+        return replace(answer, checks=checks_of(writers))
     except NotFoundError:  # no instance of Dagster is here
-        return found
+        return answer
 
 
 def offending(
@@ -336,7 +339,7 @@ def offending(
         return {}
     text = f'lakehouse why {name} --snapshot {snapshot_id} --where "{where}"'
     try:
-        found = explained_rows(
+        answer = explained_rows(
             lake, derived, name, str(where), snapshot_id=snapshot_id, session=session
         )
     except LakehouseError as error:  # such as too many rows
@@ -345,7 +348,7 @@ def offending(
         # of an engine: the run did what it did, and the check has failed, whatever this finds
         log.exception("the rows of a failed check of %s cannot be explained", name)
         return {"explain": text, "landing lines": repr(error)[:1000]}
-    files = [] if found.equal is None else list(found.lines.items())
+    files = [] if answer.equal is None else list(answer.lines.items())
     lines = [f"{file}: {_ranges(some)}" for (_, file), some in files[:_SHOWN_FILES]]
     more = [f"and {len(files) - _SHOWN_FILES:,} more files"] if len(files) > _SHOWN_FILES else []
     return {"explain": text, **({"landing lines": "; ".join(lines + more)} if lines else {})}
@@ -436,15 +439,15 @@ class _Explaining:
         self, table: Table, snapshot: Snapshot, rows: pa.Table, column: str | None = None
     ) -> Origin:
         """Where rows of a table come from."""
-        found = _origin(table, snapshot, rows, rows.num_rows)
+        origin = _origin(table, snapshot, rows, rows.num_rows)
         if not rows.num_rows:
-            return replace(found, computed=rows)
+            return replace(origin, computed=rows)
         definition = self.derived.get(table.name)
         if definition is None:
-            return found if found.landed else self._function(found, table, snapshot)
+            return origin if origin.landed else self._function(origin, table, snapshot)
         parts = []
         for inputs, days, some in self._by_state(definition, table, snapshot, rows):
-            parts.append(self._computed_from(definition, found, inputs, days, some, column))
+            parts.append(self._computed_from(definition, origin, inputs, days, some, column))
         first, *others = parts
         if not others:
             return replace(first, rows=rows)
@@ -479,11 +482,11 @@ class _Explaining:
         if not rows.num_rows:
             raise NotFoundError(f"no row of {view.name} is {where}")
         now = datetime.fromtimestamp(self.lake.environment.now_ms() / 1000, UTC)
-        found = Origin(view.name, None, rows, rows.num_rows, None, now)
+        origin = Origin(view.name, None, rows, rows.num_rows, None, now)
         heads = {name: snapshot.snapshot_id for name, (_, snapshot) in tables.items()}
-        return self._computed_from(view, found, heads, None, rows, column)
+        return self._computed_from(view, origin, heads, None, rows, column)
 
-    def _function(self, found: Origin, table: Table, snapshot: Snapshot) -> Origin:
+    def _function(self, origin: Origin, table: Table, snapshot: Snapshot) -> Origin:
         """Of a plain asset: the tables that its snapshot says were read."""
         for ancestor in table.metadata.ancestors(snapshot.snapshot_id):
             if REFRESH_STATE in ancestor.summary:
@@ -491,14 +494,14 @@ class _Explaining:
                 tables, notes = tables_at(self.lake, state.inputs, state.inputs)
                 keys = self.keys.get(table.name)
                 if keys is not None:
-                    return self._by_keys(found, tables, keys, notes)
-                told = "computed by a function of all their rows, which are not followed"
-                return self._coarse(found, tables, None, [*notes, told])
-        return replace(found, notes=("no snapshot says what it was computed from",), computed=None)
+                    return self._by_keys(origin, tables, keys, notes)
+                note = "computed by a function of all their rows, which are not followed"
+                return self._coarse(origin, tables, None, [*notes, note])
+        return replace(origin, notes=("no snapshot says what it was computed from",), computed=None)
 
     def _by_keys(
         self,
-        found: Origin,
+        origin: Origin,
         tables: Mapping[str, tuple[Table, Snapshot]],
         keys: Sequence[str],
         notes: list[str],
@@ -507,17 +510,17 @@ class _Explaining:
         inputs = []
         for name, (table, snapshot) in tables.items():
             schema = table.metadata.schema_for(snapshot)
-            if set(keys) <= set(schema.column_names) & set(found.rows.column_names):
-                where = conjunction([having(key, found.rows[key], schema) for key in keys])
+            if set(keys) <= set(schema.column_names) & set(origin.rows.column_names):
+                where = conjunction([having(key, origin.rows[key], schema) for key in keys])
                 rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
                 inputs.append(
-                    self.origin(table, snapshot, with_keys(rows, found.rows.select(keys)))
+                    self.origin(table, snapshot, with_keys(rows, origin.rows.select(keys)))
                 )
             else:
-                inputs += self._coarse(found, {name: (table, snapshot)}, None, ()).inputs
+                inputs += self._coarse(origin, {name: (table, snapshot)}, None, ()).inputs
                 notes.append(f"{name} has no {', '.join(keys)}: all its rows, not followed")
-        told = f"computed by a function: it declares that {', '.join(keys)} is that of its inputs"
-        return replace(found, inputs=tuple(inputs), notes=(*notes, told), computed=None)
+        note = f"computed by a function: it declares that {', '.join(keys)} is that of its inputs"
+        return replace(origin, inputs=tuple(inputs), notes=(*notes, note), computed=None)
 
     def _by_state(
         self, definition: DerivedTable, table: Table, snapshot: Snapshot, rows: pa.Table
@@ -535,7 +538,7 @@ class _Explaining:
     def _computed_from(
         self,
         definition: DerivedTable,
-        found: Origin,
+        origin: Origin,
         inputs: Mapping[str, int | None],
         keys: list[str] | None,
         rows: pa.Table,
@@ -548,13 +551,13 @@ class _Explaining:
             why_not = (
                 "computed by a function" if query is None else "an input was empty"
             ) + ": rows of the inputs that it may have read"
-            return self._coarse(found, tables, chosen, [*notes, why_not])
+            return self._coarse(origin, tables, chosen, [*notes, why_not])
         model = Model(query, tables, definition.name, self.session)
         try:
             parts = model.rows_behind(rows, column, chosen)
         except UntracedError as error:
             return self._coarse(
-                found,
+                origin,
                 tables,
                 chosen,
                 [*notes, f"{error} is not followed: rows that it may have read"],
@@ -562,7 +565,7 @@ class _Explaining:
         origins = {name: self.origin(*tables[name], part) for name, part in parts.items()}
         again = model.again({name: origin.computed for name, origin in origins.items()})
         return replace(
-            found,
+            origin,
             inputs=tuple(origins.values()),
             notes=tuple(notes),
             computed=_kept(again, rows, model.keys),
@@ -571,7 +574,7 @@ class _Explaining:
 
     def _coarse(
         self,
-        found: Origin,
+        origin: Origin,
         tables: Mapping[str, tuple[Table, Snapshot]],
         chosen: Chosen | None,
         notes: Sequence[str],
@@ -587,7 +590,7 @@ class _Explaining:
                 columns = [LANDING_FILE, LANDING_LINE]
                 rows = table.scan(where, columns, snapshot_id=snapshot.snapshot_id).to_arrow()
             inputs.append(_origin(table, snapshot, rows, count))
-        return replace(found, inputs=tuple(inputs), notes=tuple(notes), computed=None)
+        return replace(origin, inputs=tuple(inputs), notes=tuple(notes), computed=None)
 
 
 def tables_at(
@@ -612,20 +615,20 @@ def states(
     definition: DerivedTable, table: Table, snapshot: Snapshot, keys: Iterable[str]
 ) -> Iterator[tuple[Mapping[str, int | None], list[str] | None]]:
     """The snapshots that a table was computed from: with the partitions that were; None: all."""
-    found = [
+    recorded = [
         RefreshState.from_json(ancestor.summary[REFRESH_STATE])
         for ancestor in table.metadata.ancestors(snapshot.snapshot_id)
         if REFRESH_STATE in ancestor.summary
     ]
-    if not found or definition.partitioning is None:
-        yield found[0].inputs if found else {}, None
+    if not recorded or definition.partitioning is None:
+        yield recorded[0].inputs if recorded else {}, None
         return
     asked: dict[int, list[str]] = {}
     for key in keys:
-        at = next((n for n, state in enumerate(found) if key not in state.behind), 0)
+        at = next((n for n, state in enumerate(recorded) if key not in state.behind), 0)
         asked.setdefault(at, []).append(key)
     for at, some in asked.items():
-        yield found[at].inputs, some
+        yield recorded[at].inputs, some
 
 
 class Model:
@@ -656,8 +659,8 @@ class Model:
         }
         tree = typed(model.tree, self._schemas, what, model.grammar)
         self.query = tree
-        found = keys_of(tree)
-        self.keys = None if found is None else tuple(found)
+        keys = keys_of(tree)
+        self.keys = None if keys is None else tuple(keys)
 
     def rows_behind(
         self, rows: pa.Table, column: str | None, chosen: Chosen | None
@@ -671,16 +674,16 @@ class Model:
         columns = [leaf.column for leaf in query.leaves]
         on = [same("__traced", _TARGETS, key) for key in names]
         joined = _of_targets(query, columns, on)
-        found: dict[str, list[pa.Array]] = {}
+        row_numbers: dict[str, list[pa.Array]] = {}
         for part, text in [(query, joined), *((side, side.query) for side in query.beside)]:
             numbers = self._numbers(text, {**read, **({_TARGETS: targets} if names else {})})
             for leaf in part.leaves:
-                found.setdefault(leaf.table, []).append(
+                row_numbers.setdefault(leaf.table, []).append(
                     pc.drop_null(pc.unique(numbers[leaf.column].combine_chunks()))
                 )
         result = {}
         for name, view in self._model.views.items():
-            some = found.get(view, [])
+            some = row_numbers.get(view, [])
             taken = pc.unique(pa.concat_arrays(some)) if some else pa.array([], pa.int64())
             result[name] = read[view].take(taken.sort()).drop_columns(ROW)
         return result
@@ -724,11 +727,11 @@ class Model:
         ]
         certain = {column: rows[column] for column in exact if not rows[column].null_count}
         read = {view: some.drop_columns(ROW) for view, some in self.read(certain, None).items()}
-        found = []
+        counts = []
         for mine in (views, {view: some.slice(0, 0) for view, some in views.items()}):
             made = self.run(self.query, read | mine).select(rows.column_names).cast(rows.schema)
-            found.append(Counter(comparable(row.values()) for row in made.to_pylist()))
-        with_them, without = found
+            counts.append(Counter(comparable(row.values()) for row in made.to_pylist()))
+        with_them, without = counts
         return with_them - without
 
     def rows_made_of(
@@ -739,8 +742,7 @@ class Model:
     ) -> pa.Table | None:
         """Columns that tell rows of the result apart, of those that come from rows of tables.
 
-        None: every row does. Rows of the tables that are equal are not told apart. Raises
-        UntracedError.
+        None: every row does. Equal rows of the tables count as one. Raises UntracedError.
 
         Args:
             given: by the name of the table.
@@ -761,7 +763,7 @@ class Model:
                     numbers = self._numbers(part.query, read)[leaf.column]
                     if pc.any(pc.is_in(numbers, marked[leaf.table][ROW].combine_chunks())).as_py():
                         return None
-        found = []
+        parts = []
         for leaf in query.leaves:
             targets = marked.get(leaf.table)
             if targets is not None and targets.num_rows:
@@ -770,13 +772,13 @@ class Model:
                     expression=exp.column(ROW, table=_TARGETS, quoted=True),
                 )
                 joined = _of_targets(query, names or [leaf.column], [on])
-                found.append(self._numbers(joined, {**read, _TARGETS: targets}))
-        if not found:
+                parts.append(self._numbers(joined, {**read, _TARGETS: targets}))
+        if not parts:
             return schema.empty_table().select(names)
         if not names:
-            return None if any(rows.num_rows for rows in found) else schema.empty_table()
+            return None if any(rows.num_rows for rows in parts) else schema.empty_table()
         types = pa.schema([schema.field(column) for column in names])
-        together = pa.concat_tables([rows.cast(types) for rows in found])
+        together = pa.concat_tables([rows.cast(types) for rows in parts])
         return together.group_by(names).aggregate([])
 
     def _names(self, rows: pa.Table | pa.Schema) -> list[str]:
@@ -807,7 +809,7 @@ class Model:
                     if column == pair.output
                 )
         same_as = same_columns(self.query, values)
-        found = {}
+        by_view = {}
         for name, (table, snapshot) in self._tables.items():
             view = self._model.views[name]
             schema = self._schemas[view]
@@ -818,8 +820,8 @@ class Model:
             parts += [bind(text, schema) for text in also.get(view, ())]
             where = conjunction([bind(chosen and chosen(schema), schema), *parts])
             rows = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow()
-            found[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
-        return found
+            by_view[view] = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+        return by_view
 
     def _numbers(self, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The result of a traced query. Raises UntracedError: the engine does not take it."""
@@ -867,7 +869,7 @@ def _common_values(
     same_as: Mapping[str, Sequence[Same]], rows: Mapping[str, pa.Table]
 ) -> dict[str, pa.ChunkedArray]:
     """Values that columns of a result have, whichever of these tables' rows it comes from."""
-    found: list[dict[str, pa.ChunkedArray]] = []
+    tables: list[dict[str, pa.ChunkedArray]] = []
     for view, some in rows.items():
         values = {}
         for pair in same_as.get(view, ()):
@@ -875,8 +877,8 @@ def _common_values(
             if not column.null_count:
                 days = pa.date32()
                 values[pair.output] = column.cast(days, safe=False) if pair.days else column
-        found.append(values)
-    first, *others = found
+        tables.append(values)
+    first, *others = tables
     return {
         output: pa.chunked_array(
             [*values.chunks, *(chunk for columns in others for chunk in columns[output].chunks)]
@@ -909,12 +911,12 @@ def asked_table(lake: Lakehouse, name: str, where: str | None = None) -> Table:
     except NoSuchTableError as error:
         if lake.view_exists(name):
             materialized = storage_of(lake, name) != name
-            told = f"was never refreshed: lakehouse materialized-view refresh {name}"
+            hint = f"was never refreshed: lakehouse materialized-view refresh {name}"
             is_view = "is a view without rows of its own: name a table that it reads"
-            raise NotFoundError(f"{name} {told if materialized else is_view}") from error
+            raise NotFoundError(f"{name} {hint if materialized else is_view}") from error
         near = get_close_matches(name, lake.list_tables(), 3)
-        told = f"did you mean {' or '.join(near)}?" if near else "`lakehouse tables` lists them"
-        raise NotFoundError(f"there is no table {name}: {told}") from error
+        hint = f"did you mean {' or '.join(near)}?" if near else "`lakehouse tables` lists them"
+        raise NotFoundError(f"there is no table {name}: {hint}") from error
     if where is not None:
         check_condition(name, where, table.schema())
     return table
@@ -934,10 +936,10 @@ def snapshot_at(table: Table, snapshot_id: int | None) -> Snapshot:
     """A snapshot by its id, or the current one. Raises NotFoundError: there is none."""
     if snapshot_id is not None:
         return table.metadata.snapshot(snapshot_id)
-    found = table.current_snapshot()
-    if found is None:
+    current = table.current_snapshot()
+    if current is None:
         raise NotFoundError(f"{table.name} has no rows")
-    return found
+    return current
 
 
 def _kept(computed: pa.Table | None, rows: pa.Table, keys: Sequence[str] | None) -> pa.Table | None:
@@ -999,9 +1001,9 @@ def _compared(origin: Origin, column: str | None) -> tuple[bool | None, str]:
     if had == has:
         return True, ""
     missing, unexpected = list((had - has).elements()), list((has - had).elements())
-    told = [f"{len(missing):,} rows are missing: {missing[0]}"] if missing else []
-    told += [f"{len(unexpected):,} rows are others: {unexpected[0]}"] if unexpected else []
-    return False, "; ".join(told)
+    differences = [f"{len(missing):,} rows are missing: {missing[0]}"] if missing else []
+    differences += [f"{len(unexpected):,} rows are others: {unexpected[0]}"] if unexpected else []
+    return False, "; ".join(differences)
 
 
 def _counted(rows: pa.Table) -> Counter[str]:
@@ -1017,15 +1019,15 @@ def _counted(rows: pa.Table) -> Counter[str]:
 
 def _lines(origin: Origin) -> dict[tuple[str, str], tuple[int, ...]]:
     """Landing lines of raw rows, by table and file."""
-    found: dict[tuple[str, str], set[int]] = {}
+    lines: dict[tuple[str, str], set[int]] = {}
     for source in origin.all():
         if source.landed:
             rows = source.rows.select([LANDING_FILE, LANDING_LINE]).group_by(LANDING_FILE)
             grouped = rows.aggregate([(LANDING_LINE, "distinct")]).to_pylist()
             for row in grouped:
                 place = source.table, row[LANDING_FILE]
-                found.setdefault(place, set()).update(row[f"{LANDING_LINE}_distinct"])
-    return {place: tuple(sorted(found[place])) for place in sorted(found)}
+                lines.setdefault(place, set()).update(row[f"{LANDING_LINE}_distinct"])
+    return {place: tuple(sorted(lines[place])) for place in sorted(lines)}
 
 
 def _quarantined(
@@ -1035,8 +1037,8 @@ def _quarantined(
     days: dict[str, set[date]] = {}
     for source in origin.all():
         if source.landed and EVENT_TS in source.rows.column_names:
-            found = source.rows[EVENT_TS].cast(pa.date32(), safe=False).unique().to_pylist()
-            days.setdefault(f"{source.table}{_QUARANTINE}", set()).update(found)
+            event_days = source.rows[EVENT_TS].cast(pa.date32(), safe=False).unique().to_pylist()
+            days.setdefault(f"{source.table}{_QUARANTINE}", set()).update(event_days)
     reasons: dict[str, dict[str, int]] = {}
     places: dict[tuple[str, str], list[int]] = {}
     for name, literals in days.items():

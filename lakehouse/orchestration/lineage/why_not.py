@@ -193,7 +193,7 @@ class _Asking:
         derived: their definitions.
         session: of Spark.
         stages: that were counted.
-        reasons: that were found.
+        reasons: why rows are missing, in words.
     """
 
     lake: Lakehouse
@@ -280,7 +280,7 @@ class _Asking:
     ) -> None:
         """Tell where rows are lost, and go on to the inputs that have none."""
         for loss in lost:
-            self.reasons.append(f"{name}: {loss.told}")
+            self.reasons.append(f"{name}: {loss.reason}")
             if loss.input is not None:
                 read, at = tables[loss.input]
                 try:
@@ -322,16 +322,16 @@ class _Asking:
             self.reasons.append(f"{table.name} has no such row, and no definition computes it")
             return
         asked = _of_lines(where, table.schema())
-        found = []
+        rejected = []
         if self.lake.table_exists(quarantine) and asked.names_something:
-            found = list(asked.quarantined(self.lake.load_table(quarantine)))
-        self.reasons += [asked.told(row) for row in found[:_SHOWN]]
-        if len(found) > _SHOWN:
-            self.reasons.append(f"and {len(found) - _SHOWN:,} more lines in {quarantine}")
+            rejected = list(asked.quarantined(self.lake.load_table(quarantine)))
+        self.reasons += [asked.described(row) for row in rejected[:_SHOWN]]
+        if len(rejected) > _SHOWN:
+            self.reasons.append(f"and {len(rejected) - _SHOWN:,} more lines in {quarantine}")
         may_be = ["it never landed"]
         if self.lake.table_exists(ledger):
             may_be = self._counted(self.lake.load_table(ledger), asked)
-        if found:
+        if rejected:
             return
         if asked.names_something:
             of = f"no line with these values is in {table.name} or its quarantine"
@@ -397,7 +397,7 @@ class _OfLines:
 
     @property
     def names_something(self) -> bool:
-        """Whether lines can be told by it."""
+        """Whether it tells lines apart."""
         return bool(self.keys or self.files)
 
     def may_be_of(self, row: LedgerRow) -> bool:
@@ -429,7 +429,7 @@ class _OfLines:
                 if all(key.in_text(row["record"]) for key in self.keys)
             )
 
-    def told(self, row: Mapping[str, Any]) -> str:
+    def described(self, row: Mapping[str, Any]) -> str:
         """Of a line in quarantine, and whether it is certain that it is meant."""
         line = "" if row[LANDING_LINE] is None else f" line {row[LANDING_LINE]}"
         detail = f": {row['detail']}" if row["detail"] else ""
@@ -514,12 +514,12 @@ class _Lost:
     """Where a row is lost.
 
     Attributes:
-        told: in words.
+        reason: in words.
         input: the table that has no such row; None: a condition took it.
         where: of that table, which row.
     """
 
-    told: str
+    reason: str
     input: str | None = None
     where: str = ""
 
@@ -660,8 +660,8 @@ class _Staged:
             return
         name = self.names.get(source.name)
         where = " AND ".join(_grouped(_by_range(condition)).sql() for condition in own) or "true"
-        told = f"{name or text} has no row{self._asked(known)}"
-        yield _Lost(told, name, where)
+        reason = f"{name or text} has no row{self._asked(known)}"
+        yield _Lost(reason, name, where)
 
     def _of_join(
         self, node: exp.Select, number: int, known: Sequence[exp.Expr], early: Sequence[exp.Expr]
@@ -670,9 +670,9 @@ class _Staged:
         join = node.args["joins"][number - 1]
         alias = join.this.alias_or_name
         kind = join.args.get("kind") or ""
-        told = f"{self._said(join)} takes it"
+        reason = f"{self._said(join)} takes it"
         if kind.upper() == "ANTI":
-            yield _Lost(f"{told}: there is such a row")
+            yield _Lost(f"{reason}: there is such a row")
             return
         conditions = [condition for condition in early if _tables(condition) == {alias}]
         for part in conjuncts(join.args.get("on")):
@@ -684,7 +684,7 @@ class _Staged:
                     values = self._values(node, number, known, other)
                     if values:
                         conditions.append(exp.In(this=mine.copy(), expressions=values))
-        yield _Lost(told)
+        yield _Lost(reason)
         if conditions and isinstance(join.this, (exp.Table, exp.Subquery)):
             yield from self._of_source(join.this, conditions, alias)
 
@@ -698,8 +698,8 @@ class _Staged:
             joins=[join.copy() for join in node.args["joins"][: number - 1]],
             distinct=exp.Distinct(),
         ).where(*[condition.copy() for condition in known])
-        found = self.model.run(made, self.rows)["v"].to_pylist()
-        return [exp.convert(value) for value in found if value is not None][:100]
+        values = self.model.run(made, self.rows)["v"].to_pylist()
+        return [exp.convert(value) for value in values if value is not None][:100]
 
     def _step(self, what: str, before: exp.Select, known: Sequence[exp.Expr]) -> int:
         count = self._count(before.copy().where(*[condition.copy() for condition in known]))
@@ -710,8 +710,8 @@ class _Staged:
         return int(self.model.run(query, self.rows).column(0)[0].as_py())
 
     def _asked(self, known: Sequence[exp.Expr]) -> str:
-        told = " and ".join(self._said(_grouped(condition)) for condition in known)
-        return f" where {told}" if known else ""
+        conditions = " and ".join(self._said(_grouped(condition)) for condition in known)
+        return f" where {conditions}" if known else ""
 
     def _said(self, part: exp.Expr) -> str:
         """A part of the query as it was written, about."""
@@ -732,7 +732,7 @@ def _counted() -> exp.Expr:
 
 def _narrowed(query: exp.Query, conditions: Sequence[exp.Expr]) -> exp.Select:
     """How many rows of a query meet conditions on its columns."""
-    found = exp.Select(
+    narrowed = exp.Select(
         expressions=[_counted()],
         from_=exp.From(
             this=exp.Subquery(
@@ -741,7 +741,9 @@ def _narrowed(query: exp.Query, conditions: Sequence[exp.Expr]) -> exp.Select:
             )
         ),
     )
-    return found.where(*[condition.copy() for condition in conditions]) if conditions else found
+    return (
+        narrowed.where(*[condition.copy() for condition in conditions]) if conditions else narrowed
+    )
 
 
 def _grouped(part: exp.Expr) -> exp.Expr:
@@ -767,18 +769,18 @@ def _in_terms_of(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Ex
 
 def _on_columns(conditions: Sequence[exp.Expr]) -> list[tuple[str, str]]:
     """Conditions on one column each, as SQL of filters."""
-    found = []
+    pairs = []
     for condition in conditions:
         columns = {column.name for column in condition.find_all(exp.Column)}
         if len(columns) == 1 and isinstance(
             condition, (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)
         ):
-            found.append((columns.pop(), condition.sql()))
-    return found
+            pairs.append((columns.pop(), condition.sql()))
+    return pairs
 
 
 def _by_range(condition: exp.Expr) -> exp.Expr:
-    """The day of a column, as times: so are files told apart."""
+    """The day of a column, as times, which the bounds of files are compared with."""
     if not isinstance(condition, exp.EQ):
         return condition
     day, text = condition.left, condition.right.find(exp.Literal)

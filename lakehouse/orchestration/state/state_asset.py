@@ -57,30 +57,30 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
         context: dg.AssetExecutionContext, lakehouse: LakehouseResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         since = beyond_since(context.instance)
-        found: dict[str, TableState] = {}
+        states: dict[str, TableState] = {}
         failed: dict[str, str] = {}
         lake = lakehouse.shared_lake()
         for name in filter(lake.table_exists, tables):
             try:
-                found[name] = table_state(lake.load_table(name), since=since, project=project)
+                states[name] = table_state(lake.load_table(name), since=since, project=project)
             except LakehouseError as error:
                 failed[name] = error.message
                 context.log.exception(f"{name} cannot be measured")
                 continue
-            context.log.info(f"measured {name}: {len(found[name].actions)} things to do")
+            context.log.info(f"measured {name}: {len(states[name].actions)} things to do")
             if name not in OF_NO_ASSET:
                 context.log_event(
                     dg.AssetObservation(
-                        asset_key=split_name(name), metadata=health_metadata(found[name].health)
+                        asset_key=split_name(name), metadata=health_metadata(states[name].health)
                     )
                 )
         now_ms = time.time_ns() // 1_000_000
         yield dg.MaterializeResult(
-            metadata=state_metadata(list(found.values()), failed, now_ms),
+            metadata=state_metadata(list(states.values()), failed, now_ms),
             check_results=[
                 failed_result(spec, failed[name])
                 if name in failed
-                else check_result(spec, found.get(name), now_ms)
+                else check_result(spec, states.get(name), now_ms)
                 for name, spec in checks.items()
             ],
         )

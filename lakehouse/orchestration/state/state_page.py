@@ -74,11 +74,13 @@ def table_state(
         now_ms: the time; the table's clock by default.
     """
     now = table.environment.now_ms() if now_ms is None else now_ms
-    found = health(table.catalog, table.identifier, environment=table.environment, project=project)
+    measured = health(
+        table.catalog, table.identifier, environment=table.environment, project=project
+    )
     policy = policy_of(table.metadata.properties, project)
-    actions = tuple(decide(found, policy, now))
+    actions = tuple(decide(measured, policy, now))
     return TableState(
-        health=found,
+        health=measured,
         policy=policy,
         actions=actions,
         beyond_since_ms=since.get(table.name, now) if actions else None,
@@ -142,7 +144,7 @@ def state_markdown(
 
 
 def _row(state: TableState, now_ms: int) -> str:
-    found = state.health
+    measured = state.health
     values = [moment.files for moment in state.history]
     picture = "-"
     if values:
@@ -160,13 +162,13 @@ def _row(state: TableState, now_ms: int) -> str:
     )
     cells = (
         code(state.name),
-        f"{found.records:,}",
-        human_bytes(found.bytes),
-        f"{found.data_files:,}",
-        f"{found.small_files:,}",
-        f"{found.delete_files:,}",
-        f"{found.manifests:,}",
-        f"{found.snapshots:,}",
+        f"{measured.records:,}",
+        human_bytes(measured.bytes),
+        f"{measured.data_files:,}",
+        f"{measured.small_files:,}",
+        f"{measured.delete_files:,}",
+        f"{measured.manifests:,}",
+        f"{measured.snapshots:,}",
         picture,
         verdict,
     )
