@@ -54,7 +54,7 @@ class Stated:
 
     @cached_property
     def document(self) -> Document:
-        """What it is found by."""
+        """The words that lead to it."""
         return statement_document(self.draft)
 
 
@@ -164,7 +164,7 @@ class CatalogMap:
 
     @cached_property
     def table_documents(self) -> list[Document]:
-        """What tables are found by."""
+        """The words that lead to tables."""
         return [self._table_document(table) for table in self.tables.values()]
 
     @cached_property
@@ -174,7 +174,7 @@ class CatalogMap:
 
     @cached_property
     def statement_documents(self) -> list[Document]:
-        """What statements are found by."""
+        """The words that lead to statements."""
         return [statement.document for statement in self.statements]
 
     @cached_property
@@ -309,7 +309,7 @@ def statement_phrases(draft: Draft) -> list[tuple[str, ...]]:
 
 
 def statement_document(draft: Draft) -> Document:
-    """What a statement is found by: its own words, and the names of what it is about."""
+    """The words that lead to a statement: its own, and the names of what it is about."""
     about = f"{draft.table} {draft.column or ''}"
     return Document(draft.statement_id, ((about, 1.0), *((text, 1.0) for text in _texts(draft))))
 

@@ -39,7 +39,7 @@ class Document:
     """What is searched: weighted texts under a key.
 
     Attributes:
-        key: what is found.
+        key: what the texts are about.
         fields: (text, weight) pairs; words of names abbreviate words of questions.
     """
 

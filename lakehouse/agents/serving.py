@@ -155,9 +155,9 @@ def _ranked_tables(
     if not scores:
         return []
     best = max(scores.values())
-    for found_by_word in by_word.values():
-        if 0 < len(found_by_word) <= _TELLING:
-            name = max(found_by_word, key=lambda name: (found_by_word[name], name))
+    for scores_of_word in by_word.values():
+        if 0 < len(scores_of_word) <= _TELLING:
+            name = max(scores_of_word, key=lambda name: (scores_of_word[name], name))
             scores[name] = max(scores[name], _COVERED * best)
     best_first = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
     chosen = dict([item for item in best_first if item[1] >= _FAR_BELOW * best][:_TABLES_MOST])

@@ -23,7 +23,7 @@ from lakehouse.storage.storage_protocol import Storage
 
 
 class BaseCatalog:
-    """What is told to a catalog when it is opened.
+    """What a catalog gets when it is opened.
 
     Args:
         warehouse: location below which tables are created.

@@ -53,13 +53,13 @@ class Request:
         key: chosen by who sends it, the same each time; at most 36 characters.
         fingerprint: of what is asked for, at most 64 characters.
         at_ms: when it came, milliseconds since the epoch.
-        told: what is to be kept of the answer.
+        answer: what is to be kept of it.
     """
 
     key: str
     fingerprint: str
     at_ms: int
-    told: str | None = None
+    answer: str | None = None
 
     def repeated(self) -> RequestRepeatedError:
         """The error of carrying it out a second time."""
@@ -227,10 +227,10 @@ class Catalog(Protocol):
         """
 
     def change_mark(self) -> Hashable | None:
-        """What is never the same again once anybody changed any table, told at once.
+        """What is never the same again once anybody changed any table, at once.
 
-        As long as it is the same, what was the newest version of a table is it still. None where it
-        cannot be told without asking about each table.
+        As long as it is the same, what was the newest version of a table is it still. None where
+        only a question about each table could tell.
         """
 
     def namespace_location(self, namespace: Namespace) -> str:

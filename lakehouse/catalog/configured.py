@@ -96,7 +96,7 @@ def choose_catalog(
 def _configured(name: str) -> dict[str, str] | None:
     """What `.pyiceberg.yaml` and the environment say of a catalog; None if they say nothing."""
     try:
-        found = Config().get_catalog_config(name)
+        properties = Config().get_catalog_config(name)
     except (ValueError, YAMLError, OSError) as error:
         # what the error says quotes the configuration, and that may be a secret
         mark = getattr(error, "problem_mark", None)
@@ -105,15 +105,15 @@ def _configured(name: str) -> dict[str, str] | None:
             "pyiceberg's configuration (.pyiceberg.yaml, PYICEBERG_*) cannot be read for catalog "
             f"{name!r}: {type(error).__name__}{where}"
         ) from None
-    if found is None:
+    if properties is None:
         return None
-    for key, value in found.items():
+    for key, value in properties.items():
         if not isinstance(value, str):
             raise InvalidInputError(
                 f"pyiceberg's configuration of catalog {name!r}: {key} is a text, not a "
                 f"{type(value).__name__}"
             )
-    return {key: str(value) for key, value in found.items()}
+    return {key: str(value) for key, value in properties.items()}
 
 
 def _check_type(kind: str | None, choice: CatalogChoice) -> None:

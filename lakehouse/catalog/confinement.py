@@ -123,12 +123,10 @@ def check_unused(location: str, storage: Storage, *, staged: bool) -> None:
     Nobody could tell whose it is. Files of a table that is `staged` are there before it is created,
     but no metadata file: that is what every table that ever was there has left.
     """
-    found = (
-        _left_metadata(location, storage) if staged else next(iter(storage.list(location)), None)
-    )
-    if found is not None:
+    left = _left_metadata(location, storage) if staged else next(iter(storage.list(location)), None)
+    if left is not None:
         raise InvalidLocationError(
-            f"Location {location} is not empty: {found.location} is there, of a dropped table "
+            f"Location {location} is not empty: {left.location} is there, of a dropped table "
             "perhaps. Choose another folder, "
             "or register the table that it belongs to.",
             location=location,
@@ -327,8 +325,8 @@ def original_of(location: str, folder: str, warehouse: str) -> str | None:
     if is_within(location, warehouse):
         return None
     inner = canonical(folder)[len(canonical(warehouse).rstrip("/")) :]
-    root, found, _ = (canonical(location) + "/").rpartition(inner.rstrip("/") + "/")
-    if not found:
+    root, inside, _ = (canonical(location) + "/").rpartition(inner.rstrip("/") + "/")
+    if not inside:
         raise InvalidInputError(
             f"the table in {folder} says that it lies in {location}: that does not tell where the "
             "warehouse was; name it (--from)"

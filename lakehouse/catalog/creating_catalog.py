@@ -55,7 +55,7 @@ class CreatingCatalog(CatalogDecorator):
         self._is_created = False
 
     def check(self) -> None:
-        """Raise what the first commit would raise, as far as it can be told before it.
+        """Raise what the first commit would raise, as far as that is known before it.
 
         Raises TableAlreadyExistsError, ViewAlreadyExistsError, InvalidLocationError.
         """
@@ -71,16 +71,16 @@ class CreatingCatalog(CatalogDecorator):
         if self._is_created or identifier != self.first.identifier:
             return self.inside.load(identifier)
         try:
-            found = self.inside.load(identifier)
+            version = self.inside.load(identifier)
         except NoSuchTableError:
             return self.first
-        if found.metadata.table_uuid != self.first.metadata.table_uuid:
+        if version.metadata.table_uuid != self.first.metadata.table_uuid:
             with before_the_swap():
                 raise TableAlreadyExistsError(
                     f"Table {identifier} was created by someone else.", table=str(identifier)
                 )
         self._is_created = True
-        return found
+        return version
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The newest version; the same object when nothing was committed since."""

@@ -67,10 +67,10 @@ def plain_folder(warehouse: str, levels: Sequence[str]) -> str:
     folders, so that nothing can be written differently there.
     """
     for level in levels:
-        found = next((character for character in level if character in "./"), None)
-        if found is not None:
+        refused = next((character for character in level if character in "./"), None)
+        if refused is not None:
             raise InvalidIdentifierError(
-                f"Name {level!r} holds the character {found!r}, which is not allowed in names of "
+                f"Name {level!r} holds the character {refused!r}, which is not allowed in names of "
                 "a filesystem catalog: the folder is the name. Use a SQL catalog."
             )
     return join(warehouse, *levels)

@@ -75,15 +75,15 @@ def is_still(storage: Storage, version: TableVersion) -> bool:
             head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
         updated, number = _UPDATED.search(head), _SEQUENCE_NUMBER.search(head)
         if updated is not None and (number is not None or metadata.format_version == 1):
-            found = (int(updated[1]), int(number[1]) if number else 0)
+            on_disk = (int(updated[1]), int(number[1]) if number else 0)
         else:
             whole = read_metadata(storage, location)
-            found = (whole.last_updated_ms, whole.last_sequence_number)
+            on_disk = (whole.last_updated_ms, whole.last_sequence_number)
     except NoSuchFileError:
         return False
     except zlib.error as error:
         raise CorruptMetadataError(f"{location}: damaged gzip: {error}") from error
-    return found == (metadata.last_updated_ms, metadata.last_sequence_number)
+    return on_disk == (metadata.last_updated_ms, metadata.last_sequence_number)
 
 
 def next_metadata(
@@ -117,8 +117,8 @@ def numbered_name(previous_location: str | None, unique: str, codec: str = "none
     """
     number = 0
     if previous_location is not None:
-        found = _NUMBERED.match(previous_location.rpartition("/")[2])
-        number = int(next(group for group in found.groups() if group)) + 1 if found else 1
+        match = _NUMBERED.match(previous_location.rpartition("/")[2])
+        number = int(next(group for group in match.groups() if group)) + 1 if match else 1
     return f"{number:05d}-{unique}{_SUFFIX[codec]}"
 
 

@@ -55,8 +55,8 @@ class OpenBranches:
 
         A table is noted before it gets its first row, so that none is ever missing.
         """
-        found = self.all().get(branch)
-        return None if found is None else sorted(found, key=str)
+        tables = self.all().get(branch)
+        return None if tables is None else sorted(tables, key=str)
 
     def all(self) -> Mapping[str, list[Identifier]]:
         """Every branch, with the tables that may have rows on it."""
@@ -124,9 +124,9 @@ class OpenBranches:
 
 
 def _by_branch(properties: Iterable[str]) -> dict[str, list[Identifier]]:
-    found: dict[str, list[Identifier]] = {}
+    tables: dict[str, list[Identifier]] = {}
     for key in properties:
         if key.startswith(_PREFIX):
             branch, _, table = key.removeprefix(_PREFIX).partition(":")
-            found.setdefault(branch, []).extend([Identifier.parse(table)] if table else [])
-    return found
+            tables.setdefault(branch, []).extend([Identifier.parse(table)] if table else [])
+    return tables

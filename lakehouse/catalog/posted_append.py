@@ -114,7 +114,7 @@ def _files(listed: list[Any], kinds: Callable[[], PartitionTypes]) -> tuple[Data
         return ()
     if len(listed) > FILES_MAX:
         raise CorruptMetadataError(f"body.files: an append names {FILES_MAX} files at most.")
-    types, found = kinds(), []
+    types, files = kinds(), []
     for number, document in enumerate(listed):
         where = f"body.files[{number}]"
         file = file_from_json(document, where, types)
@@ -125,8 +125,8 @@ def _files(listed: list[Any], kinds: Callable[[], PartitionTypes]) -> tuple[Data
             or min(file.record_count, file.file_size_in_bytes) < 0
         ):
             raise CorruptMetadataError(f"{where}: expected a new data file.")
-        found.append(replace(file, **metrics_from_json(document, where)))
-    return tuple(found)
+        files.append(replace(file, **metrics_from_json(document, where)))
+    return tuple(files)
 
 
 def _manifest_to_json(manifest: ManifestFile) -> dict[str, Any]:
@@ -181,15 +181,15 @@ def _manifest_from_json(document: Any, where: str) -> ManifestFile:
 
 
 def _summary(document: Any, where: str) -> FieldSummary:
-    found = require_object(document, where)
-    nan = found.get("contains-nan")
+    summary = require_object(document, where)
+    nan = summary.get("contains-nan")
     return FieldSummary(
         contains_null=optional_bool(document, "contains-null", where, default=True),
         contains_nan=None
         if nan is None
         else optional_bool(document, "contains-nan", where, default=True),
-        lower_bound=_bytes(found.get("lower-bound"), f"{where}.lower-bound"),
-        upper_bound=_bytes(found.get("upper-bound"), f"{where}.upper-bound"),
+        lower_bound=_bytes(summary.get("lower-bound"), f"{where}.lower-bound"),
+        upper_bound=_bytes(summary.get("upper-bound"), f"{where}.upper-bound"),
     )
 
 

@@ -28,8 +28,8 @@ def hide_in_urls(text: str) -> str:
     """
     without = _LOGIN.sub(rf"\1:{HIDDEN}@", text)
     return _QUERY.sub(
-        lambda found: (
-            f"{found[1]}{found[2]}={HIDDEN}" if is_secret(unquote(found[2])) else found[0]
+        lambda match: (
+            f"{match[1]}{match[2]}={HIDDEN}" if is_secret(unquote(match[2])) else match[0]
         ),
         without,
     )
@@ -49,8 +49,8 @@ def secrets_of(uri: str) -> list[str]:
     As they stand, decoded, and the parts that a reader of it may take a password with special
     characters apart into; the longest first.
     """
-    found = [match[2] for match in _LOGIN.finditer(uri)]
-    found += [match[3] for match in _QUERY.finditer(uri) if is_secret(unquote(match[2]))]
-    whole = {*found, *map(unquote, found)}
+    secrets = [match[2] for match in _LOGIN.finditer(uri)]
+    secrets += [match[3] for match in _QUERY.finditer(uri) if is_secret(unquote(match[2]))]
+    whole = {*secrets, *map(unquote, secrets)}
     parts = {part for secret in whole for part in re.split(r"[@/?#:]", secret)}
     return sorted((whole | parts) - {""}, key=len, reverse=True)

@@ -304,7 +304,7 @@ def relocate(
     """Make a copied warehouse name its own files.
 
     Every path of the original in metadata, manifests and delete files is rewritten, table after
-    table, once all files of the table were found in the copy. The original is not opened. After an
+    table, once the copy has all files of the table. The original is not opened. After an
     error or a crash, run it again.
     """
     session.report(

@@ -124,10 +124,10 @@ class EvidenceRunner:
             )
             gone = measure(check, self._read(name, select, condition, change.removed, since[name]))
             measures[side] = combined(added, gone, -1)
-        found_verdict = verdict(check, measures["own"], measures.get("to"))
+        judged = verdict(check, measures["own"], measures.get("to"))
         return Verdict(
-            found_verdict.outcome,
-            found_verdict.reason,
+            judged.outcome,
+            judged.reason,
             observed={**_shown(measures["own"]), MEASURE: measures},
         )
 

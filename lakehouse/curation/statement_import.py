@@ -15,7 +15,7 @@ from lakehouse.semantics.statements import Statement
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import found.
+    """What an import did.
 
     Attributes:
         checked: every statement of the lakehouse with its state now.

@@ -41,7 +41,7 @@ from lakehouse.table import Table
 
 @dataclass
 class Findings:
-    """What a survey found out so far, for itself and for later looks.
+    """Results of a survey so far, for itself and for later looks.
 
     Attributes:
         gatherers: of metadata, by table uuid.
@@ -64,8 +64,8 @@ class Survey:
         statements: all that were read.
         verifications: the last one of each statement, by id.
         now_ms: when it was looked at.
-        earlier: an earlier look at the same lakehouse; what it found out about tables and
-            statements that are the same objects here is not found out again.
+        earlier: an earlier look at the same lakehouse; its results for tables and statements that
+            are the same objects here are taken from it.
         names: of the tables and their columns, by uuid.
         findings: of this look so far.
         backed: the statements with evidence, by its digest.

@@ -29,7 +29,7 @@ class BadDay:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check found.
+    """The outcome of a check.
 
     Attributes:
         name: the check's.
@@ -67,8 +67,8 @@ class AuditFailedError(LakehouseError):
 class StagedWrite:
     """A write that waits on a branch of its own until it was audited.
 
-    A retried step that had published already publishes nothing more: its snapshot is found on the
-    branch where it belongs.
+    A retried step that had published already publishes nothing more: its snapshot is on the branch
+    where it belongs.
 
     Args:
         table: it is refreshed first, and moved to what is written and published.
@@ -140,7 +140,7 @@ class StagedWrite:
             self._table.create_branch(self.branch, ref=self._onto)
         snapshot = self._write(self.branch, self._commit_id)
         heads = {name: ref.snapshot_id for name, ref in self._table.refs().items()}
-        # found where an earlier attempt had published it, it leaves the branch as it is
+        # an earlier attempt had published it: the branch is as it was
         if heads.get(self.branch) == snapshot.snapshot_id != heads.get(self._onto):
             return snapshot, False
         self.drop()

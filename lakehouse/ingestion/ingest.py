@@ -110,7 +110,7 @@ Audit = Callable[[Snapshot, Sequence[date]], Sequence[CheckOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class IndexOutcome:
-    """What indexing found.
+    """What indexing did.
 
     Attributes:
         snapshot: of the ledger, after; None when nothing ever landed.

@@ -1,7 +1,8 @@
 """What lies in a landing folder, in columns, so that a million files are no million objects.
 
-A listing is an Arrow table of `LANDED_SCHEMA`, one row for each file. What of it the ledger does
-not know is found by joining columns; objects are made of the files that a run is going to read.
+A listing is an Arrow table of `LANDED_SCHEMA`, one row for each file. A join of
+columns finds what of it the ledger does not know; objects are made of the files that a run is going
+to read.
 """
 
 from __future__ import annotations

@@ -317,18 +317,18 @@ class _Cut:
     @classmethod
     def of(cls, catalog: Catalog, names: Collection[str]) -> _Cut:
         """Read until nothing changes from one reading to the next."""
-        found = cls.read(catalog, names, {})
+        cut = cls.read(catalog, names, {})
         for _ in range(_READINGS_MAX):
-            again = cls.read(catalog, names, found.tables)
-            if again.is_as(found):
+            again = cls.read(catalog, names, cut.tables)
+            if again.is_as(cut):
                 return again
             changed = tuple(
                 name
                 for name, version in again.tables.items()
-                if version is not found.tables.get(name)
+                if version is not cut.tables.get(name)
             )
-            found = again
-        return cls(found.namespaces, found.tables, found.views, changed)
+            cut = again
+        return cls(cut.namespaces, cut.tables, cut.views, changed)
 
     @classmethod
     def read(
@@ -588,13 +588,13 @@ def _restored_before(
     kept = set()
     for name, load in chosen.items():
         if catalog.table_exists(name):
-            found = str(catalog.load(name).metadata.table_uuid)
+            uuid = str(catalog.load(name).metadata.table_uuid)
         elif catalog.views.exists(name):
-            found = str(catalog.views.load(name).metadata.view_uuid)
+            uuid = str(catalog.views.load(name).metadata.view_uuid)
         else:
             continue
         said = record.metadata(load)
-        if found != said.get("table-uuid", said.get("view-uuid")):
+        if uuid != said.get("table-uuid", said.get("view-uuid")):
             raise TableAlreadyExistsError(
                 f"{name} is another table in {catalog.uri} than in the backup: rename or drop it. "
                 "Nothing was written",
@@ -697,10 +697,10 @@ class _Restored(RewrittenPaths):
             self.copied += 1
 
     def _size_at(self, place: str) -> int | None:
-        found = self.present.get(canonical(place))
-        if found is None and not is_within(place, self.place) and self.target.exists(place):
+        size = self.present.get(canonical(place))
+        if size is None and not is_within(place, self.place) and self.target.exists(place):
             return self.target.size(place)
-        return found
+        return size
 
 
 @dataclass
@@ -761,8 +761,8 @@ class _Record:
         """The JSON of a table or view, by the name of its file."""
         place = join(self.folder, name)
         data = _verified(self.storage.read(place), basename(name).removesuffix(".json"), place)
-        found: dict[str, Any] = orjson.loads(data)
-        return found
+        document: dict[str, Any] = orjson.loads(data)
+        return document
 
     def size(self, location: str) -> int:
         """Bytes of a file, by its canonical location."""
@@ -784,13 +784,13 @@ class _Record:
     def check(self, location: str) -> None:
         """Raise CorruptMetadataError, NoSuchFileError: it is not what was backed up."""
         size, digest = self._said(location)
-        stored, found, count = _stored(self.folder, location), hashlib.sha256(), 0
+        stored, content, count = _stored(self.folder, location), hashlib.sha256(), 0
         while chunk := self.storage.read_range(stored, count, _CHUNK):
-            found.update(chunk)
+            content.update(chunk)
             count += len(chunk)
             if len(chunk) < _CHUNK:
                 break
-        if (count, found.hexdigest()) != (size, digest):
+        if (count, content.hexdigest()) != (size, digest):
             raise _damaged(stored)
 
     def _said(self, location: str) -> tuple[int, str]:
@@ -889,7 +889,7 @@ def _numbers(storage: Storage, folder: str, room: str = _RECORDS) -> list[int]:
     names = (
         _NUMBERED.match(basename(stored.location)) for stored in storage.list(join(folder, room))
     )
-    return sorted(int(found[1]) for found in names if found)
+    return sorted(int(match[1]) for match in names if match)
 
 
 def _newest(storage: Storage, folder: str) -> int:

@@ -2,8 +2,8 @@
 
 Metadata, manifest lists, manifests, position delete files and deletion vectors name files by
 absolute location. They are written again beside the copied ones, under new names, and each table
-changes by one version of its metadata, after every file that this version names was found in the
-copy with its size. Until then the copy is what it was; the original is not touched, nor opened.
+changes by one version of its metadata, after a check that the copy has every file that this version
+names, with its size. Until then the copy is what it was; the original is not touched, nor opened.
 """
 
 from __future__ import annotations

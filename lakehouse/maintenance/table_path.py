@@ -208,7 +208,7 @@ class _Staged(RewrittenPaths):
         return snapshot if lists is None else {**snapshot, "manifest-list": self.here(lists)}
 
     def elsewhere(self, location: str) -> str:
-        """Refused: it could not be told where it goes."""
+        """Refused: nobody knows where it goes."""
         raise InvalidInputError(
             f"{self.name}: {location} is not under the source prefix {self.folders[0][0]}"
         )

@@ -130,7 +130,7 @@ class Upkeep(Report):
         actions: that the policy asks for now, in the order of doing; alerts are for a person.
         plans: of the action, what it would do; where it was carried out, what it did.
         applied: whether actions were carried out.
-        errors: by action, `health`, or `disk` where orphans could not be told, why not.
+        errors: by action, `health`, or `disk` where orphans are unknown, why.
         policy: of the table; None as `health`.
     """
 

@@ -220,7 +220,7 @@ class _Session(Session):
 
     def __init__(self) -> None:
         super().__init__()
-        self._found: dict[tuple[str, str], Any] = {}
+        self._settings: dict[tuple[str, str], Any] = {}
 
     def merge_environment_settings(
         self, url: str, proxies: Any, stream: Any, verify: Any, cert: Any
@@ -229,10 +229,10 @@ class _Session(Session):
         if proxies or stream or verify is not None or cert is not None:
             return super().merge_environment_settings(url, proxies, stream, verify, cert)
         key = urlsplit(url)[:2]
-        if key not in self._found:
-            found = super().merge_environment_settings(url, {}, stream, verify, cert)
-            self._found[key] = found
-        return dict(self._found[key])
+        if key not in self._settings:
+            settings = super().merge_environment_settings(url, {}, stream, verify, cert)
+            self._settings[key] = settings
+        return dict(self._settings[key])
 
 
 @lru_cache(maxsize=64)
@@ -375,9 +375,9 @@ class ClientCredentials:
         token = document.get("access_token")
         if answer.status_code != 200 or not isinstance(token, str):
             # the description is the server's; the form with the secret is quoted nowhere
-            told = str(document.get("error_description") or document.get("error") or "")[:200]
+            reason = str(document.get("error_description") or document.get("error") or "")[:200]
             raise StorageError(
-                f"{self._url} gave no token (HTTP {answer.status_code}): {told or 'no reason'}",
+                f"{self._url} gave no token (HTTP {answer.status_code}): {reason or 'no reason'}",
                 commit_outcome="failed",
             )
         seconds = document.get("expires_in")
@@ -414,11 +414,11 @@ def login_of(
         raise InvalidInputError(f"rest.auth.type = {kind}: this client cannot log in so.")
     credential = properties.get("credential")
     if credential:
-        client, found, secret = credential.partition(":")
+        client, colon, secret = credential.partition(":")
         form = {
             "grant_type": "client_credentials",
-            **({"client_id": client, "client_secret": secret} if found else {}),
-            **({} if found else {"client_secret": credential}),
+            **({"client_id": client, "client_secret": secret} if colon else {}),
+            **({} if colon else {"client_secret": credential}),
             "scope": properties.get("scope", "catalog"),
             **{name: properties[name] for name in _OPTIONAL if name in properties},
         }
@@ -434,7 +434,7 @@ def login_of(
 
 def _object(answer: Response) -> dict[str, Any]:
     try:
-        found = orjson.loads(answer.content)
+        document = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

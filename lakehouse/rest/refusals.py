@@ -39,7 +39,7 @@ _NOT_KNOWN = (401, 419)
 _SIGNED = re.compile("AWS4-HMAC-SHA256 Credential=([^/]*)/[^/]*/([^/]*)/([^/]*)/")
 
 
-def told(answer: Response) -> tuple[str, str]:
+def error_of(answer: Response) -> tuple[str, str]:
     """Type and message of an error, its first line; the type is empty where the body has none.
 
     AWS answers what it does not let through in a form of its own.
@@ -65,7 +65,7 @@ def refusal(answer: Response, name: str, subject: str) -> LakehouseError:
         subject: which kind of thing that is: `table`, `view`, `namespace` or `catalog`.
     """
     status = answer.status_code
-    kind, message = told(answer)
+    kind, message = error_of(answer)
     text = f"{name}: {message}"
     if status == 404 and kind == _MISSING_NAMESPACE:
         return NoSuchNamespaceError(text, namespace=name)
@@ -88,10 +88,10 @@ def refusal(answer: Response, name: str, subject: str) -> LakehouseError:
 
 def _signed_as(answer: Response) -> str:
     """With which key of AWS a refused request was signed, and for what; empty where it was not."""
-    found = _SIGNED.match(str(answer.request.headers.get("Authorization")))
-    if found is None:
+    match = _SIGNED.match(str(answer.request.headers.get("Authorization")))
+    if match is None:
         return ""
-    key, region, service = found.groups()
+    key, region, service = match.groups()
     return (
         f" The request was signed with the key {key}, for {service} in {region}: is it the "
         "server's (rest.signing-name, rest.signing-region), and may the key do that?"

@@ -94,14 +94,14 @@ class RequestSigner:
         try:
             with self._lock:
                 if self._credentials is None:
-                    self._credentials = self._found()
+                    self._credentials = self._looked_up()
                 return self._credentials.get_frozen_credentials()
         except (self._errors.BotoCoreError, RuntimeError) as error:
             raise StorageError(
                 f"Keys of AWS to sign with cannot be had: {error}", commit_outcome="failed"
             ) from error
 
-    def _found(self) -> Any:
+    def _looked_up(self) -> Any:
         for start in ("rest.", "client."):
             key, secret, token = (self._properties.get(start + name) for name in _KEYS)
             if key and secret:
@@ -112,14 +112,14 @@ class RequestSigner:
                 raise InvalidInputError(
                     f"{start}access-key-id and {start}secret-access-key are given together."
                 )
-        found = self._tools().get_credentials()
-        if found is None:
+        credentials = self._tools().get_credentials()
+        if credentials is None:
             raise InvalidInputError(
                 "rest.sigv4-enabled: there are no keys of AWS to sign with. Give "
                 "client.access-key-id and client.secret-access-key, or what AWS's tools read: "
                 "AWS_ACCESS_KEY_ID, AWS_PROFILE, a role of the machine."
             )
-        return found
+        return credentials
 
     def _tools(self) -> Any:
         if self._session is None:
@@ -129,14 +129,14 @@ class RequestSigner:
 
     def _region_of_tools(self) -> str:
         try:
-            found = os.environ.get("AWS_REGION") or self._tools().get_config_variable("region")
+            region = os.environ.get("AWS_REGION") or self._tools().get_config_variable("region")
         except self._errors.BotoCoreError as error:
             raise InvalidInputError(f"client.profile-name: {error}") from error
-        if not found:
+        if not region:
             raise InvalidInputError(
                 "rest.sigv4-enabled: no region to sign for. Give rest.signing-region."
             )
-        return str(found)
+        return str(region)
 
 
 def signs(properties: Mapping[str, str]) -> bool:

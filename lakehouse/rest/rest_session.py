@@ -59,10 +59,10 @@ class RestSession:
         document = _checked(answer, warehouse or client.uri, CATALOG)
         self.config = ServerConfig.from_json(document, properties)
         self._client = client
-        told = self.config.properties
-        if _of_client(told) != _of_client(properties):
-            uri = told.get("uri", client.uri).rstrip("/")
-            self._client = HttpClient(uri, told, basic, environment)
+        configured = self.config.properties
+        if _of_client(configured) != _of_client(properties):
+            uri = configured.get("uri", client.uri).rstrip("/")
+            self._client = HttpClient(uri, configured, basic, environment)
 
     @property
     def uri(self) -> str:
@@ -254,12 +254,12 @@ _ASSUMED_OF_VIEWS = frozenset(
 class ServerConfig:
     """A server's configuration, with what the client was given.
 
-    >>> found = ServerConfig.from_json(
+    >>> config = ServerConfig.from_json(
     ...     {"defaults": {"a": "1", "b": "1"}, "overrides": {"prefix": "x"}}, {"b": "2"}
     ... )
-    >>> dict(found.properties), found.prefix, found.takes_keys
+    >>> dict(config.properties), config.prefix, config.takes_keys
     ({'a': '1', 'b': '2', 'prefix': 'x'}, 'x', False)
-    >>> found.offers("POST /v1/{prefix}/transactions/commit")
+    >>> config.offers("POST /v1/{prefix}/transactions/commit")
     True
 
     Attributes:
@@ -275,19 +275,19 @@ class ServerConfig:
     @classmethod
     def from_json(cls, document: Any, given: Mapping[str, str]) -> ServerConfig:
         """Read the server's answer. Raises CorruptMetadataError."""
-        found = require_object(document, "config")
+        config = require_object(document, "config")
         properties = {
-            **string_map(found.get("defaults") or {}, "config.defaults"),
+            **string_map(config.get("defaults") or {}, "config.defaults"),
             **given,
-            **string_map(found.get("overrides") or {}, "config.overrides"),
+            **string_map(config.get("overrides") or {}, "config.overrides"),
         }
         listed = frozenset(
-            str(endpoint) for endpoint in optional_list(found, "endpoints", "config")
+            str(endpoint) for endpoint in optional_list(config, "endpoints", "config")
         )
         if not listed:
             old_views = properties.get("view-endpoints-supported", "false").lower() == "true"
             listed = _ASSUMED | _ASSUMED_OF_VIEWS if old_views else _ASSUMED
-        lifetime = optional_str(found, "idempotency-key-lifetime", "config")
+        lifetime = optional_str(config, "idempotency-key-lifetime", "config")
         return cls(properties, listed, lifetime is not None)
 
     @property

@@ -47,7 +47,7 @@ CHECKS: Mapping[str, Mapping[str, Slot]] = {
         "max": _SHARE,
         "where": _WHERE,
     },
-    # the share of values (null and `except` apart) that are found in the other table; 1 by default
+    # the share of values (null and `except` apart) that the other table has; 1 by default
     "references": {
         "column": _COLUMN,
         "to": _COLUMN,

@@ -60,8 +60,8 @@ def parse_dbt_schema(
     Args:
         content: the file as plain values.
         where: names it in messages.
-        tables: of the catalog, by dotted name. A model is found by its name in any namespace, a
-            source by schema and name.
+        tables: of the catalog, by dotted name. A model is the table of its name in any namespace, a
+            source that of schema and name.
 
     Raises:
         InvalidStatementError: a model or source that is no table of the catalog, or more than one.

@@ -4,7 +4,7 @@ They make entities, dimensions and metrics of it, and refuse a document in which
 entity here and a dimension there, a dataset with dimensions lacks a key of one column, or a name
 has one letter. So columns are called after their dataset, keys and references after the dataset
 that they identify, and a key of several columns becomes an expression of one. What they have no
-place for, or would read as something else, is left out and told.
+place for, or would read as something else, is left out and reported.
 """
 
 from __future__ import annotations

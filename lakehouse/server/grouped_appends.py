@@ -165,7 +165,7 @@ class GroupedAppends:
             try:
                 with before_the_swap():
                     begun = self._catalog.requests.begun([member.request.key for member in group])
-            # whoever waits has to be told, whatever it was
+            # whoever waits has to get it, whatever it was
             except Exception as error:  # noqa: BLE001
                 for member in group:
                     member.error = copy.copy(error)
@@ -183,7 +183,7 @@ class GroupedAppends:
             if begun:
                 self._check_is_new(group)
             self._commit_together(*key, group)
-        # whoever waits has to be told, whatever it was
+        # whoever waits has to get it, whatever it was
         except Exception as error:  # noqa: BLE001
             is_unknown = not isinstance(error, LakehouseError) and not is_certain(error)
             if len(group) == 1 or is_unknown or isinstance(error, CommitStateUnknownError):
@@ -214,7 +214,7 @@ class GroupedAppends:
             for part in operation.parts
         }
         requests = [
-            replace(member.request, told=str(snapshot_ids[member.append.append_id]))
+            replace(member.request, answer=str(snapshot_ids[member.append.append_id]))
             for member in group
         ]
         with before_the_swap():

@@ -32,14 +32,14 @@ class Call:
         query: parameters of the URL; the last of several with one name.
         headers: with lower-case names.
         body: as it came.
-        told: what was kept of the answer, of a request that was carried out before.
+        earlier_answer: what was kept of it, of a request that was carried out before.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
-    told: str | None = None
+    earlier_answer: str | None = None
 
     def namespace(self) -> tuple[str, ...]:
         """The namespace that the path names. Raises InvalidIdentifierError."""

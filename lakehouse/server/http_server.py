@@ -105,7 +105,7 @@ class HttpServer:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve(sockets))
-        # told by `__enter__`, in the thread that wants to know
+        # `__enter__` raises it, in the thread that wants to know
         except BaseException as error:  # noqa: BLE001
             self._failure = error
         finally:

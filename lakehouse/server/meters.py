@@ -45,7 +45,7 @@ class Meters:
     """
 
     def __init__(self, siblings: Siblings | None = None) -> None:
-        registry = self._told = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         if siblings is None:
             ProcessCollector(registry=registry)
         else:
@@ -124,7 +124,7 @@ class Meters:
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it (`CONTENT_TYPE`)."""
-        return generate_latest(self._told)
+        return generate_latest(self._registry)
 
 
 def _count_in_files(siblings: Siblings) -> None:

@@ -91,7 +91,7 @@ def _again(
         )
     if earlier.status is not None:
         return Answer(earlier.status, (earlier.answer or "").encode())
-    return operation.again(served, replace(call, told=earlier.answer))
+    return operation.again(served, replace(call, earlier_answer=earlier.answer))
 
 
 def _key(text: str, caller: Caller) -> str:

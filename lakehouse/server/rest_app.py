@@ -48,7 +48,7 @@ from lakehouse.server.wire.undecoded_paths import UndecodedPaths
 from lakehouse.spec.identifier import full_uri
 from lakehouse.storage.bucket_clients import S3_SCHEMES
 from lakehouse.storage.location import parse
-from lakehouse.storage.s3_client import s3_told
+from lakehouse.storage.s3_client import s3_client_settings
 
 
 def rest_app(
@@ -173,9 +173,9 @@ def _page_url(text: str) -> str:
 
 
 def _store_of(catalog: Catalog) -> dict[str, str]:
-    """Where the store of a catalog is, for clients that were not told."""
+    """Where the store of a catalog is, for clients that do not know it."""
     is_on_s3 = parse(catalog.warehouse).scheme in S3_SCHEMES
-    return s3_told(catalog.properties, os.environ) if is_on_s3 else {}
+    return s3_client_settings(catalog.properties, os.environ) if is_on_s3 else {}
 
 
 def _configuration(

@@ -88,7 +88,7 @@ class ServedTables:
     def known_body(
         self, identifier: Identifier, snapshots: str
     ) -> tuple[TableVersion, bytes] | None:
-        """What `body` gives, if that can be told without waiting; None otherwise."""
+        """What `body` gives, if it is at hand without waiting; None otherwise."""
         entry = self.known.get(identifier)
         if entry is None or entry.mark is None or snapshots not in entry.bodies:
             return None

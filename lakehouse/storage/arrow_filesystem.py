@@ -87,13 +87,13 @@ class StorageHandler(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def get_file_info(self, paths: list[str]) -> list[Any]:
         """Type and size of each path."""
-        found = []
+        infos = []
         for path in paths:
             if self.storage.exists(path):
-                found.append(pafs.FileInfo(path, pafs.FileType.File, size=self.storage.size(path)))
+                infos.append(pafs.FileInfo(path, pafs.FileType.File, size=self.storage.size(path)))
             else:
-                found.append(pafs.FileInfo(path, pafs.FileType.NotFound))
-        return found
+                infos.append(pafs.FileInfo(path, pafs.FileType.NotFound))
+        return infos
 
     def get_file_info_selector(self, selector: Any) -> list[Any]:
         """Files below a folder."""

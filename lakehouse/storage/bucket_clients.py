@@ -115,35 +115,39 @@ def azure_properties(host: str, properties: Mapping[str, str]) -> dict[str, str]
 
     Raises InvalidPropertyError: a connection string that is none.
     """
-    found = dict(properties)
+    resolved = dict(properties)
     account, _, suffix = host.partition(".")
     for start in _BY_ACCOUNT:
         for name in (account, host):
             if name and start + name in properties:
-                found[start[:-1]] = properties[start + name]
-    if _AZURE_CONNECTION in found:
-        found = _of_connection(found[_AZURE_CONNECTION]) | found
+                resolved[start[:-1]] = properties[start + name]
+    if _AZURE_CONNECTION in resolved:
+        resolved = _of_connection(resolved[_AZURE_CONNECTION]) | resolved
     if account:
-        found["adls.account-name"] = account
+        resolved["adls.account-name"] = account
     service, _, domain = suffix.partition(".")
     if service in ("dfs", "blob") and domain != _PUBLIC_AZURE:
-        found.setdefault("adls.endpoint", f"https://{account}.blob.{domain}")
-    return found
+        resolved.setdefault("adls.endpoint", f"https://{account}.blob.{domain}")
+    return resolved
 
 
 def _of_connection(text: str) -> dict[str, str]:
     parts = [part.partition("=") for part in text.strip().split(";") if part]
     named = {name: value for name, _, value in parts}
-    if not all(found for _, found, _ in parts) or not {"AccountName", "BlobEndpoint"} & set(named):
+    if not all(equals for _, equals, _ in parts) or not {"AccountName", "BlobEndpoint"} & set(
+        named
+    ):
         # it holds a key
         raise InvalidPropertyError(
             f"{_AZURE_CONNECTION} is AccountName=...;AccountKey=...;..., as Azure shows it."
         )
-    found = {_OF_CONNECTION[name]: value for name, value in named.items() if name in _OF_CONNECTION}
+    properties = {
+        _OF_CONNECTION[name]: value for name, value in named.items() if name in _OF_CONNECTION
+    }
     suffix = named.get("EndpointSuffix", _PUBLIC_AZURE)
     if suffix != _PUBLIC_AZURE and "AccountName" in named:
-        found.setdefault("adls.endpoint", f"https://{named['AccountName']}.blob.{suffix}")
-    return found
+        properties.setdefault("adls.endpoint", f"https://{named['AccountName']}.blob.{suffix}")
+    return properties
 
 
 def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:

@@ -150,16 +150,16 @@ class PosixDisk:
 
     def stat(self, path: str) -> Stat:
         """Facts about a file or folder, links followed."""
-        found = os.lstat(path)
-        is_link = stat_bits.S_ISLNK(found.st_mode)
+        status = os.lstat(path)
+        is_link = stat_bits.S_ISLNK(status.st_mode)
         if is_link:
-            found = Path(path).stat()
+            status = Path(path).stat()
         return Stat(
-            found.st_size,
-            found.st_mtime_ns // 1_000_000,
-            found.st_ino,
-            stat_bits.S_ISDIR(found.st_mode),
-            stat_bits.S_ISREG(found.st_mode),
+            status.st_size,
+            status.st_mtime_ns // 1_000_000,
+            status.st_ino,
+            stat_bits.S_ISDIR(status.st_mode),
+            stat_bits.S_ISREG(status.st_mode),
             is_link,
         )
 
@@ -173,13 +173,13 @@ class PosixDisk:
         # without blocking, because a pipe that nobody writes to would never open
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - a handle, not a path
-            found = os.fstat(handle)
-            mode = found.st_mode
+            status = os.fstat(handle)
+            mode = status.st_mode
             if stat_bits.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if not stat_bits.S_ISREG(mode):
                 raise OSError(errno.EINVAL, "Not a regular file", path)
-            if length is None and found.st_size - offset > WHOLE_BYTES_MAX:
+            if length is None and status.st_size - offset > WHOLE_BYTES_MAX:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
             if offset:
                 file.seek(offset)
@@ -309,7 +309,7 @@ class LocalStorage:
             _fail("make durable", location, error)
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file that was found durable."""
+        """Make the name of a file durable."""
         try:
             self._disk.fsync_folder(_folder(local_path(location)))
         except OSError as error:
@@ -357,14 +357,14 @@ class LocalStorage:
                     folders.append(below)
                     continue
                 try:
-                    found = self._disk.stat(root + below)
+                    stat = self._disk.stat(root + below)
                 except _ABSENT:
                     continue
                 except OSError as error:
                     _fail("look at", spelled + below, error)
-                if found.is_file:
+                if stat.is_file:
                     yield FileInfo(
-                        spelled + below, found.size, found.modified_ms, is_link=found.is_link
+                        spelled + below, stat.size, stat.modified_ms, is_link=stat.is_link
                     )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
@@ -405,8 +405,8 @@ class LocalStorage:
         if self._native:
             path = local_path(location)
             with contextlib.suppress(OSError):
-                found = self._disk.stat(path)
-                if not found.is_file and not found.is_folder:
+                stat = self._disk.stat(path)
+                if not stat.is_file and not stat.is_folder:
                     raise StorageError(
                         f"Cannot read {location}: Not a regular file.", location=location
                     )
@@ -545,10 +545,10 @@ class LocalStorage:
     def _inode(self, folder: str) -> int | None:
         """What tells a folder from another one of the same name; None when it is not there."""
         try:
-            found = self._disk.stat(folder)
+            stat = self._disk.stat(folder)
         except FileNotFoundError:
             return None
-        return found.inode if found.is_folder else None
+        return stat.inode if stat.is_folder else None
 
     def _names(self, path: str, location: str) -> Sequence[tuple[str, bool]]:
         try:

@@ -74,7 +74,7 @@ class MemoryStorage:
             self._files[_key(location)] = (bytes(data), self._now_ms())
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file that was found durable. Nothing is durable."""
+        """Make the name of a file durable. Nothing is durable."""
 
     def open_output(self, location: str) -> BufferedOutput:
         """A stream to a new file."""
@@ -93,13 +93,13 @@ class MemoryStorage:
         """All files below the folder `prefix`."""
         root, spelled = _key(prefix).rstrip("/") + "/", prefix.rstrip("/") + "/"
         with self._lock:
-            found = [
+            files = [
                 (key, len(data), modified)
                 for key, (data, modified) in self._files.items()
                 if key.startswith(root)
             ]
         return iter(
-            [FileInfo(spelled + key[len(root) :], size, modified) for key, size, modified in found]
+            [FileInfo(spelled + key[len(root) :], size, modified) for key, size, modified in files]
         )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
@@ -125,10 +125,10 @@ class MemoryStorage:
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def _find(self, location: str) -> tuple[bytes, int]:
-        found = self._files.get(_key(location))
-        if found is None:
+        file = self._files.get(_key(location))
+        if file is None:
             raise NoSuchFileError(f"No file at {location}.", location=location)
-        return found
+        return file
 
 
 class BufferedOutput(WriteOnlyStream):

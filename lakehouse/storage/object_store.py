@@ -194,7 +194,7 @@ class ObjectStorage:
         self._patience.call(attempt)
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file that was found durable. What a store shows is durable."""
+        """Make the name of a file durable. What a store shows is durable."""
 
     def open_output(self, location: str) -> ObjectOutput:
         """A stream to a new file. Uploads in parts of 10 MB."""
@@ -228,13 +228,13 @@ class ObjectStorage:
         root, spelled = key.rstrip("/"), prefix.rstrip("/")
         try:
             for batch in obstore.list(store, f"{root}/" if root else None):
-                for found in batch:
-                    path = found["path"]
+                for meta in batch:
+                    path = meta["path"]
                     below = path[len(root) :] if root else f"/{path}"
                     yield FileInfo(
                         spelled + below,
-                        int(found["size"]),
-                        int(found["last_modified"].timestamp() * 1000),
+                        int(meta["size"]),
+                        int(meta["last_modified"].timestamp() * 1000),
                     )
         except (obstore_errors.BaseError, OSError) as error:
             _fail("list", prefix, error)
@@ -243,12 +243,14 @@ class ObjectStorage:
         """Sorted names of the folders directly below `prefix`."""
         store, key = self._locate(prefix)
         root = key.rstrip("/")
-        found = self._patiently(
+        listing = self._patiently(
             "list",
             prefix,
             lambda: obstore.list_with_delimiter(store, f"{root}/" if root else None),
         )
-        return sorted(folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"])
+        return sorted(
+            folder.rstrip("/").rpartition("/")[2] for folder in listing["common_prefixes"]
+        )
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
         """Delete in order as far as possible; failures are in the report.
@@ -350,11 +352,11 @@ class ObjectStorage:
         store = self._stores.get(name)
         if store is None:
             retry_ms = self._patience.total_ms if repeats else 0
-            told = (parsed.scheme, parsed.authority, {**self._properties, **_config(credential)})
+            where = (parsed.scheme, parsed.authority, {**self._properties, **_config(credential)})
             provider = partial(self._credentials_now, location) if self._vended.renews else None
             try:
                 with self._lock:
-                    store = self._stores.setdefault(name, self._connect(*told, retry_ms, provider))
+                    store = self._stores.setdefault(name, self._connect(*where, retry_ms, provider))
             except (obstore_errors.BaseError, OSError) as error:
                 _fail("open the store of", location, error, commit_outcome="failed")
         return store, parsed.path
@@ -441,14 +443,14 @@ def _fail(action: str, location: str, error: Exception, **context: object) -> No
     ) from error
 
 
-def _whole(found: obstore.GetResult, location: str) -> bytes:
-    size = found.meta["size"]
+def _whole(result: obstore.GetResult, location: str) -> bytes:
+    size = result.meta["size"]
     if size > WHOLE_BYTES_MAX:
         raise StorageError(
             f"Cannot read {location}: it has {size} bytes, more than {WHOLE_BYTES_MAX}.",
             location=location,
         )
-    return bytes(found.bytes())
+    return bytes(result.bytes())
 
 
 def _is_final(error: Exception) -> bool:
@@ -478,5 +480,5 @@ def _reason(error: Exception) -> str:
 
 def _element(text: str, name: str) -> str:
     """What a store's answer has in an XML element of this name; empty where it has none."""
-    found = re.search(f"<{name}>([^<]*)</{name}>", text)
-    return "" if found is None else found[1]
+    match = re.search(f"<{name}>([^<]*)</{name}>", text)
+    return "" if match is None else match[1]

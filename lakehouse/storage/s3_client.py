@@ -29,17 +29,17 @@ def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str 
     return named or _first(environ, _REGIONS)
 
 
-def s3_told(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def s3_client_settings(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Where the store is, as properties of clients (pyiceberg's names, and Java's); no secrets."""
     endpoint, region = s3_endpoint(properties, environ), s3_region(properties, environ)
-    told = {"s3.region": region, "client.region": region} if region else {}
+    settings = {"s3.region": region, "client.region": region} if region else {}
     if endpoint:
         is_virtual = properties.get(_VIRTUAL, "false").lower() == "true"
-        told[S3_ENDPOINT] = _LOGIN.sub("//", endpoint)
-        told["s3.path-style-access"] = "false" if is_virtual else "true"
+        settings[S3_ENDPOINT] = _LOGIN.sub("//", endpoint)
+        settings["s3.path-style-access"] = "false" if is_virtual else "true"
         if is_virtual:
-            told[_VIRTUAL] = "true"
-    return told
+            settings[_VIRTUAL] = "true"
+    return settings
 
 
 def is_signed_elsewhere(properties: Mapping[str, str]) -> bool:
@@ -57,7 +57,7 @@ def refusal_reason(
         message: of the store.
         requested: when the request was signed, by the clock of who signed it.
         there: when it came, by the store's clock.
-        said: what is told before, unless it is the clock.
+        said: what comes before, unless it is the clock.
     """
     if code != "RequestTimeTooSkewed":
         return f"{said}{code} {message}".strip()[:500]
@@ -74,7 +74,7 @@ def arrow_s3(
     """Pyarrow's file system for the storage with these properties.
 
     Args:
-        properties: of an object storage; credentials that they lack are found as by Amazon's tools.
+        properties: of an object storage; without credentials, those of Amazon's tools are taken.
         environ: where endpoint and region may be.
         retry_ms: how long what failed for a transient reason is repeated, about.
     """
@@ -85,10 +85,10 @@ def arrow_s3(
     }
     endpoint, region = s3_endpoint(properties, environ), s3_region(properties, environ)
     if endpoint:
-        scheme, found, host = endpoint.partition("://")
+        scheme, separator, host = endpoint.partition("://")
         options |= {
-            "endpoint_override": host.rstrip("/") if found else endpoint,
-            "scheme": scheme if found else "https",
+            "endpoint_override": host.rstrip("/") if separator else endpoint,
+            "scheme": scheme if separator else "https",
         }
     if region:
         options["region"] = region

@@ -127,7 +127,7 @@ class Storage(Protocol):
         """
 
     def make_name_durable(self, location: str) -> None:
-        """Make a found file's name durable: `create` shows a file a moment before that."""
+        """Make a file's name durable: `create` shows a file a moment before that."""
 
     def open_output(self, location: str) -> OutputStream:
         """A stream to a new file (see OutputStream)."""

@@ -69,7 +69,7 @@ def confirm(table: Table, trial: Trial) -> Trial:
 
 
 def _orders(trial: Trial, pilot: Pilot) -> list[tuple[str, ...]]:
-    """Sort orders: what the sample found best, each column that queries filter by, today's."""
+    """Sort orders: the best of the sample, each column that queries filter by, today's."""
     today, proposed = trial.today, trial.proposed
     if today is None or proposed is None:
         raise AssertionError("only a proposal is confirmed")

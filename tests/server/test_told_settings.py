@@ -14,7 +14,7 @@ import lakehouse as lh
 from lakehouse.cli import app as cli
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
-from lakehouse.storage.s3_client import s3_told
+from lakehouse.storage.s3_client import s3_client_settings
 
 ROWS = pa.table({"id": [1, 2, 3]})
 KEYS = ("s3.access-key-id", "s3.secret-access-key")
@@ -103,14 +103,16 @@ def test_nothing_is_told_of_a_store_that_nobody_uses(tmp_path, no_settings, monk
 def test_what_is_told():
     """By properties, else by the environment; hosts of buckets where the store wants those."""
     environ = {"AWS_ENDPOINT_URL_S3": "http://ann:canary@store:9000", "AWS_DEFAULT_REGION": "eu-1"}
-    assert s3_told({}, {}) == {}
-    assert s3_told({}, environ) == {
+    assert s3_client_settings({}, {}) == {}
+    assert s3_client_settings({}, environ) == {
         "s3.endpoint": "http://store:9000",
         "s3.region": "eu-1",
         "client.region": "eu-1",
         "s3.path-style-access": "true",
     }
-    virtual = s3_told({"s3.endpoint": "https://x", "s3.force-virtual-addressing": "true"}, environ)
+    virtual = s3_client_settings(
+        {"s3.endpoint": "https://x", "s3.force-virtual-addressing": "true"}, environ
+    )
     assert virtual["s3.endpoint"] == "https://x"
     assert virtual["s3.path-style-access"] == "false"
     assert virtual["s3.force-virtual-addressing"] == "true"

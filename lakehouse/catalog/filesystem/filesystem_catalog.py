@@ -198,12 +198,12 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
     def load(self, identifier: Identifier) -> TableVersion:
         """The table's newest version."""
         folder = self._folder(identifier)
-        found = self._versions.read_newest(folder, self._store.read)
-        if found is None or kind_of(found[2]) is not VersionKind.TABLE:
+        newest = self._versions.read_newest(folder, self._store.read)
+        if newest is None or kind_of(newest[2]) is not VersionKind.TABLE:
             raise NoSuchTableError(
                 f"No table {identifier} in {self._warehouse}.", table=str(identifier)
             )
-        number, location, data = found
+        number, location, data = newest
         self._make_durable(folder, number, location)
         metadata = parse(data, location)
         check_is_no_copy(self, identifier, metadata.location, folder)
@@ -422,7 +422,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 continue
             record = drop_record(self._environment.now_ms(), str(self._environment.new_uuid()))
             if self._run is not None:
-                self._run.told = version.metadata_location
+                self._run.answer = version.metadata_location
             try:
                 self._swap(identifier, self._versions.location(folder, number, codec), record)
             except CommitConflictError:
@@ -483,14 +483,14 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         Of two that had one name after the other the later lies below the earlier, in a folder of
         its own: maintenance tells those apart.
         """
-        for found in walk_tables(self):
-            if found == identifier:
+        for existing in walk_tables(self):
+            if existing == identifier:
                 raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-            other = self.load(found).metadata.location
+            other = self.load(existing).metadata.location
             if not in_own_folder_below(other, location) and not in_own_folder_below(
                 location, other
             ):
-                yield str(found), other
+                yield str(existing), other
 
     def _create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
         with before_the_swap():

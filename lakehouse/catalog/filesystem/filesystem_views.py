@@ -64,8 +64,8 @@ class FilesystemViews:
     def names(self, namespace: tuple[str, ...]) -> list[Identifier]:
         """Sorted identifiers of the namespace's views."""
         folder = self._namespaces.require(namespace)
-        found = (Identifier(namespace, name) for name in self._store.list_folders(folder))
-        return [view for view in found if self.exists(view)]
+        views = (Identifier(namespace, name) for name in self._store.list_folders(folder))
+        return [view for view in views if self.exists(view)]
 
     def exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find it."""
@@ -73,12 +73,12 @@ class FilesystemViews:
 
     def load(self, identifier: Identifier) -> StoredView:
         """The view as it is now."""
-        found = self._versions.read_newest(self._folder(identifier), self._store.read)
-        if found is None or kind_of(found[2]) is not VersionKind.VIEW:
+        newest = self._versions.read_newest(self._folder(identifier), self._store.read)
+        if newest is None or kind_of(newest[2]) is not VersionKind.VIEW:
             raise NoSuchViewError(
                 f"No view {identifier} in {self._warehouse}.", view=str(identifier)
             )
-        _, location, data = found
+        _, location, data = newest
         self._store.make_name_durable(location)  # its writer may stop before it does so itself
         return StoredView(identifier, parse_view(data, location), location)
 
@@ -164,10 +164,10 @@ class FilesystemViews:
         return plain_folder(self._warehouse, (*identifier.namespace, identifier.name))
 
 
-def check_free(identifier: Identifier, found: VersionKind, wanted: VersionKind) -> None:
+def check_free(identifier: Identifier, present: VersionKind, wanted: VersionKind) -> None:
     """Raise TableAlreadyExistsError or ViewAlreadyExistsError where a folder is one of them."""
-    kind = {"other_kind": found is not wanted}
-    if found is VersionKind.TABLE:
+    kind = {"other_kind": present is not wanted}
+    if present is VersionKind.TABLE:
         raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier), **kind)
-    if found is VersionKind.VIEW:
+    if present is VersionKind.VIEW:
         raise ViewAlreadyExistsError(f"View {identifier} exists.", view=str(identifier), **kind)

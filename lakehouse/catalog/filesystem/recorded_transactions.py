@@ -71,12 +71,12 @@ class RecordedTransactions:
         """What was decided; None: nothing yet. Raises CorruptMetadataError."""
         location = self._location(transaction)
         try:
-            found = orjson.loads(self._storage.read(location))
+            decision = orjson.loads(self._storage.read(location))
         except NoSuchFileError:
             return None
         except orjson.JSONDecodeError as error:
             raise CorruptMetadataError(f"{location} is no decision: {error}") from error
-        return bool(found == orjson.loads(_said(committed=True)))
+        return bool(decision == orjson.loads(_said(committed=True)))
 
     def becomes(self, metadata: TableMetadata) -> TableMetadata:
         """What a marked table is after the transaction."""

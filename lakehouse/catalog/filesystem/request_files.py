@@ -74,14 +74,14 @@ class _Entry:
     @classmethod
     def from_json(cls, data: bytes, location: str) -> _Entry:
         try:
-            found = orjson.loads(data)
+            document = orjson.loads(data)
             return cls(
-                found["fingerprint"],
-                found["location"],
-                found["digest"],
-                found["status"],
-                found["answer"],
-                found["done"],
+                document["fingerprint"],
+                document["location"],
+                document["digest"],
+                document["status"],
+                document["answer"],
+                document["done"],
             )
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise CorruptMetadataError(f"{location} is no entry of a request: {error}") from error
@@ -172,9 +172,9 @@ class RequestFiles:
         if is_another or self.answered(request.key, entries) is not None:
             raise request.repeated()
 
-    def done(self, request: Request, entries: list[_Entry], told: str | None) -> None:
+    def done(self, request: Request, entries: list[_Entry], answer: str | None) -> None:
         """Say that it is done, so that nobody has to look for what it did. Never fails."""
-        data = _Entry(request.fingerprint, answer=told, is_done=True).to_json()
+        data = _Entry(request.fingerprint, answer=answer, is_done=True).to_json()
         location = self._location(request.key, len(entries) + 1)
         # another run's entry in its place tells nothing that this one does not
         after_the_swap(
@@ -200,14 +200,14 @@ class RequestRun:
         request: the request.
 
     Attributes:
-        told: what is to be kept of the answer.
+        answer: what is to be kept of it.
     """
 
     def __init__(self, files: RequestFiles, request: Request) -> None:
         self._files, self._request = files, request
         self._entries: list[_Entry] = []
         self._mine = 0
-        self.told = request.told
+        self.answer = request.answer
 
     def intend(self, location: str, data: bytes) -> None:
         """Note which version is going to be created, before it is.
@@ -216,7 +216,9 @@ class RequestRun:
             RequestRepeatedError: the request was carried out before.
             CommitStateUnknownError: perhaps it was, or another run may still do so.
         """
-        self._begin(_Entry(self._request.fingerprint, location, digest_of(data), answer=self.told))
+        self._begin(
+            _Entry(self._request.fingerprint, location, digest_of(data), answer=self.answer)
+        )
 
     def check_is_new(self) -> None:
         """Raise RequestRepeatedError where another run carried it out meanwhile."""
@@ -225,7 +227,7 @@ class RequestRun:
 
     def done(self) -> None:
         """The version was created."""
-        self._files.done(self._request, self._entries, self.told)
+        self._files.done(self._request, self._entries, self.answer)
 
     @contextmanager
     def towards(

@@ -125,8 +125,8 @@ class VersionFiles:
 
     def newest_and_kind(self, folder: str) -> tuple[int | None, VersionKind]:
         """The newest number, and of what it is a version."""
-        found = self.read_newest(folder, self._head)
-        return (None, VersionKind.NOTHING) if found is None else (found[0], kind_of(found[2]))
+        newest = self.read_newest(folder, self._head)
+        return (None, VersionKind.NOTHING) if newest is None else (newest[0], kind_of(newest[2]))
 
     def swap(self, name: str, location: str, data: bytes, **context: object) -> None:
         """Write the next version, if it is absent; the first time prove that a store can tell.
@@ -191,14 +191,14 @@ class VersionFiles:
 
     def chain(self, folder: str, number: int) -> list[str]:
         """Versions from `number` down to a gap or the drop of an earlier table, oldest first."""
-        found: list[str] = []
-        while number > 0 and len(found) < _CHAIN_MAX:
+        locations: list[str] = []
+        while number > 0 and len(locations) < _CHAIN_MAX:
             location = self.at(folder, number)
             if location is None or is_dropped(self._head(location)):
                 break
-            found.append(location)
+            locations.append(location)
             number -= 1
-        return found[::-1]
+        return locations[::-1]
 
     def write_hint(self, folder: str, number: int) -> None:
         """Say where to start looking.
@@ -218,10 +218,10 @@ class VersionFiles:
         hint = self._read_hint(folder)
         location = None if hint is None else self.at(folder, hint)
         if hint is None or location is None:
-            found = self._listed(folder)
-            if found is None:
+            listed = self._listed(folder)
+            if listed is None:
                 return None
-            number, location = found
+            number, location = listed
         else:
             number = hint
         while (following := self.at(folder, number + 1)) is not None:
@@ -229,12 +229,12 @@ class VersionFiles:
         return number, location
 
     def _listed(self, folder: str) -> tuple[int, str] | None:
-        found = (
+        matches = (
             (_VERSION.match(info.location.rpartition("/")[2]), info.location)
             for info in self._storage.list(join(folder, "metadata"))
         )
         return max(
-            ((int(match.group(1)), location) for match, location in found if match), default=None
+            ((int(match.group(1)), location) for match, location in matches if match), default=None
         )
 
     def _read_hint(self, folder: str) -> int | None:
@@ -274,8 +274,8 @@ def drop_record(now_ms: int, by: str) -> bytes:
 
 def version_number(location: str) -> int | None:
     """N of `v<N>.metadata.json`; None for other names."""
-    found = _VERSION.match(location.rpartition("/")[2])
-    return None if found is None else int(found.group(1))
+    match = _VERSION.match(location.rpartition("/")[2])
+    return None if match is None else int(match.group(1))
 
 
 def require_number(metadata_location: str) -> int:

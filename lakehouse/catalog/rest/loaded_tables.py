@@ -1,4 +1,4 @@
-"""Tables that a server told of: their versions by ETag, and how their files are reached."""
+"""Tables as a server gave them: their versions by ETag, and how their files are reached."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class LoadedTables:
         if known is not None and committed:
             self._remember(identifier, replace(known, version=version, etag=etag))
         else:
-            self._remember(identifier, self._told(version, etag, document, known))
+            self._remember(identifier, self._with_access(version, etag, document, known))
         return version
 
     def keep_appended(
@@ -198,7 +198,7 @@ class LoadedTables:
             self._remember(identifier, replace(known, version=version, etag=None))
         return version, snapshot
 
-    def _told(
+    def _with_access(
         self,
         version: TableVersion,
         etag: str | None,
@@ -251,8 +251,8 @@ class LoadedTables:
         )
         if answer.status_code >= 300:
             raise refusal(answer, str(identifier), TABLE)
-        found = body_of(answer, str(identifier)).get("metadata")
-        return parse(orjson.dumps(found), str(identifier))
+        metadata = body_of(answer, str(identifier)).get("metadata")
+        return parse(orjson.dumps(metadata), str(identifier))
 
     def staged(self, identifier: Identifier, document: Mapping[str, Any]) -> str:
         """The location of a table that is to be created."""
@@ -316,7 +316,7 @@ def _never() -> bool:
 def _same_prefixes(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     def prefixes(access: Mapping[str, str]) -> set[str]:
         text = access.get(STORAGE_CREDENTIALS, "[]")
-        found = credentials_from_json(orjson.loads(text), STORAGE_CREDENTIALS)
-        return {each.prefix for each in found}
+        credentials = credentials_from_json(orjson.loads(text), STORAGE_CREDENTIALS)
+        return {credential.prefix for credential in credentials}
 
     return prefixes(one) == prefixes(other)

@@ -53,7 +53,7 @@ from lakehouse.errors import (
     UnsupportedFeatureError,
 )
 from lakehouse.rest.http_client import HttpClient, without_login
-from lakehouse.rest.refusals import CATALOG, NAMESPACE, TABLE, refusal, told
+from lakehouse.rest.refusals import CATALOG, NAMESPACE, TABLE, error_of, refusal
 from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier, dotted, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_str, string_map
@@ -131,9 +131,12 @@ class RestCatalog(BaseCatalog):
         if S3_ENDPOINT not in self._properties and s3_endpoint({}, os.environ):
             named.pop(S3_ENDPOINT, None)  # by this machine's settings the store is elsewhere
         self._properties = named
-        told_uri = self._properties.get("uri", uri)
         self._tables = LoadedTables(
-            self._session, self._properties, told_uri, storage_factory, self._environment
+            self._session,
+            self._properties,
+            self._properties.get("uri", uri),
+            storage_factory,
+            self._environment,
         )
         self._reports = PostedReports(self._session, name)
         self._append_mode = append_mode(self._properties.get(APPEND_MODE))
@@ -218,10 +221,10 @@ class RestCatalog(BaseCatalog):
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
         """Sorted namespaces directly below `parent`."""
         query = {"parent": self._session.config.joined(parent)} if parent else {}
-        found = self._session.pages(
+        namespaces = self._session.pages(
             "namespaces", "namespaces", dotted(parent) or self._name, NAMESPACE, query
         )
-        return sorted(tuple(require_list(listed, "namespaces")) for listed in found)
+        return sorted(tuple(require_list(listed, "namespaces")) for listed in namespaces)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
         """The namespace's properties."""
@@ -241,13 +244,13 @@ class RestCatalog(BaseCatalog):
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""
         path = self._session.path(parse_namespace(namespace), "tables")
-        found = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
+        tables = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
         return sorted(
             Identifier(
                 tuple(require_list(listed.get("namespace"), "identifiers.namespace")),
                 require_str(listed, "name", "identifiers"),
             )
-            for listed in found
+            for listed in tables
         )
 
     def table_exists(self, identifier: Identifier) -> bool:
@@ -263,8 +266,8 @@ class RestCatalog(BaseCatalog):
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The table's newest version; the same object when nothing was committed since."""
-        found = self.load(version.identifier)
-        return version if found.metadata_location == version.metadata_location else found
+        newest = self.load(version.identifier)
+        return version if newest.metadata_location == version.metadata_location else newest
 
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """The server chooses when it creates the table; of one that is `staged` it says where."""
@@ -295,7 +298,7 @@ class RestCatalog(BaseCatalog):
             answer = self._send_commit(identifier, body)
             if answer.status_code == 409:
                 raise TableAlreadyExistsError(
-                    f"{identifier}: {told(answer)[1]}", table=str(identifier)
+                    f"{identifier}: {error_of(answer)[1]}", table=str(identifier)
                 )
             return self._tables.keep(identifier, answer, _accepted(answer, identifier))
         body = {
@@ -422,13 +425,13 @@ class RestCatalog(BaseCatalog):
                 raise
             raise _unknown(names, error.message) from error
         if answer.status_code >= 500 or 300 <= answer.status_code < 400:
-            raise _unknown(names, f"HTTP {answer.status_code}: {told(answer)[1]}")
+            raise _unknown(names, f"HTTP {answer.status_code}: {error_of(answer)[1]}")
         return answer
 
     def _commit_refused(self, bases: Sequence[TableVersion], answer: Response) -> LakehouseError:
         """Why a commit certainly did not happen."""
         names = ", ".join(str(base.identifier) for base in bases)
-        reason = told(answer)[1]
+        reason = error_of(answer)[1]
         if answer.status_code == 409:
             return CommitConflictError(
                 f"Table {names}: {reason} Refresh and try again.", table=names
@@ -543,8 +546,8 @@ def requirements_on(base: TableMetadata, updates: Sequence[Update]) -> list[Requ
     return [
         AssertTableUUID(base.table_uuid),
         *(
-            AssertRefSnapshotId(name, None if found is None else found.snapshot_id)
-            for name, found in ((name, base.refs.get(name)) for name in refs)
+            AssertRefSnapshotId(name, None if ref is None else ref.snapshot_id)
+            for name, ref in ((name, base.refs.get(name)) for name in refs)
         ),
         AssertLastAssignedFieldId(base.last_column_id),
         AssertCurrentSchemaId(base.current_schema_id),

@@ -50,13 +50,13 @@ class RestViews:
         if not self._serves_views:
             return []
         path = self._session.path(parse_namespace(namespace), "views")
-        found = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
+        views = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
         return sorted(
             Identifier(
                 tuple(require_list(view.get("namespace"), "identifiers.namespace")),
                 require_str(view, "name", "identifiers"),
             )
-            for view in found
+            for view in views
         )
 
     def exists(self, identifier: Identifier) -> bool:

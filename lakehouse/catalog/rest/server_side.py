@@ -28,7 +28,7 @@ from lakehouse.errors import (
     StorageError,
     ValidationConflictError,
 )
-from lakehouse.rest.refusals import TABLE, refusal, told
+from lakehouse.rest.refusals import TABLE, error_of, refusal
 from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_list, require_str
@@ -91,8 +91,8 @@ class RestPlanner:
                 status = answer.get("status")
         if status != "completed":
             error = answer.get("error")
-            told = error.get("message") if isinstance(error, Mapping) else None
-            raise StorageError(f"{self._name}: the scan was not planned: {told or status}")
+            message = error.get("message") if isinstance(error, Mapping) else None
+            raise StorageError(f"{self._name}: the scan was not planned: {message or status}")
         return answer
 
     def _post(self, what: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class RestAppender:
                 raise
             raise _unknown(name, error.message, asked) from error
         if answer.status_code >= 500 or 300 <= answer.status_code < 400:
-            reason = f"HTTP {answer.status_code}: {told(answer)[1]}"
+            reason = f"HTTP {answer.status_code}: {error_of(answer)[1]}"
             raise _unknown(name, reason, asked)
         if answer.status_code >= 400:
             with before_the_swap():
@@ -164,12 +164,12 @@ class RestAppender:
             raise _unknown(name, error.message, asked) from error
 
     def _refused(self, answer: Response, asked: PostedAppend) -> LakehouseError:
-        name, reason = str(self._identifier), told(answer)[1]
+        name, reason = str(self._identifier), error_of(answer)[1]
         if answer.status_code != 409:
             return refusal(answer, name, TABLE)
-        found = self._tables.load(self._identifier).metadata.table_uuid
-        kind = CommitConflictError if found == asked.table_uuid else ValidationConflictError
-        return kind(f"Table {name}: {reason}", table=name, table_uuid=found)
+        table_uuid = self._tables.load(self._identifier).metadata.table_uuid
+        kind = CommitConflictError if table_uuid == asked.table_uuid else ValidationConflictError
+        return kind(f"Table {name}: {reason}", table=name, table_uuid=table_uuid)
 
 
 def _unknown(name: str, reason: str, asked: PostedAppend) -> CommitStateUnknownError:

@@ -117,8 +117,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""
-        found = self._pointers.names(self._namespaces.require(namespace))
-        return [Identifier(tuple(namespace), name) for name in found]
+        names = self._pointers.names(self._namespaces.require(namespace))
+        return [Identifier(tuple(namespace), name) for name in names]
 
     def table_exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find the table."""

@@ -231,10 +231,10 @@ class Database:
         return machine_turn(f"{self._path}:{key}") if self._is_sqlite else self._advisory_turn(key)
 
     def change_mark(self) -> Hashable | None:
-        """What changes whenever anybody commits; None where that is not told without a query."""
+        """What changes whenever anybody commits; None where only a query could tell."""
         return None if self._changes is None else self._changes.mark()
 
-    def found(self, statement: str, **values: str) -> Any | None:
+    def first_row(self, statement: str, **values: str) -> Any | None:
         """The first row that a query finds, None without one; from memory while nobody commits.
 
         Args:
@@ -252,12 +252,12 @@ class Database:
         if rows is None:
             with self.read() as connection:
                 rows = self.rows(connection, statement, **values)
-        found = rows[0] if rows else None
+        row = rows[0] if rows else None
         if mark is not None and mark == of_mark and len(remembered) < REMEMBERED_MAX:
-            remembered[key] = found
+            remembered[key] = row
         elif mark is not None:
-            self._remembered = (mark, {key: found})
-        return found
+            self._remembered = (mark, {key: row})
+        return row
 
     def close(self) -> None:
         """Close pooled connections."""
@@ -469,12 +469,12 @@ class SqliteChanges:
         self._generation = 0
 
     def mark(self) -> tuple[int, int] | None:
-        """What changes whenever any connection commits; None where that cannot be told now."""
-        found = self.rows("PRAGMA data_version", {})
-        return None if found is None else (self._generation, int(found[0][0]))
+        """What changes whenever any connection commits; None: unknown, the database is busy."""
+        rows = self.rows("PRAGMA data_version", {})
+        return None if rows is None else (self._generation, int(rows[0][0]))
 
     def rows(self, statement: str, values: Mapping[str, str]) -> list[Any] | None:
-        """What a query finds; None where that cannot be told now.
+        """What a query finds; None: unknown, the database is busy.
 
         Args:
             statement: of SQL.

@@ -51,8 +51,8 @@ class TableLocations:
             f"SELECT table_namespace, table_name, metadata_location, {kind} FROM iceberg_tables "
             "WHERE metadata_location IS NOT NULL",
         )
-        for namespace, table, pointer, found in (row for row in rows if row[2] != besides):
-            for folder in self._folders(namespace, table, pointer, is_view=found == "VIEW"):
+        for namespace, table, pointer, iceberg_type in (row for row in rows if row[2] != besides):
+            for folder in self._folders(namespace, table, pointer, is_view=iceberg_type == "VIEW"):
                 yield f"{namespace}.{dotted((table,))}", folder
 
     def _folders(
@@ -66,11 +66,11 @@ class TableLocations:
         )
         if own and folder != parent(pointer):
             return (folder,)
-        found = self._known.get(pointer)
-        if found is None:
-            found = self._read(pointer, folder, is_view=is_view)
-            self._known.put(pointer, found, bytes_of(pointer, found))
-        return found
+        folders = self._known.get(pointer)
+        if folders is None:
+            folders = self._read(pointer, folder, is_view=is_view)
+            self._known.put(pointer, folders, bytes_of(pointer, folders))
+        return folders
 
     def _read(self, pointer: str, folder: str, *, is_view: bool) -> tuple[str, ...]:
         read = read_view if is_view else read_metadata

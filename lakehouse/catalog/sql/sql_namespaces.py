@@ -65,7 +65,7 @@ class SqlNamespaces:
                 catalog=self._catalog,
                 namespace=name,
             )
-            children = [found for found in self._all(connection) if found.startswith(name + ".")]
+            children = [child for child in self._all(connection) if child.startswith(name + ".")]
             held = [row[0] for row in tables] + children
             if held:
                 raise NamespaceNotEmptyError(
@@ -157,7 +157,7 @@ class SqlNamespaces:
             return self._load(connection, name)
 
     def _is_there(self, connection: Connection, name: str) -> bool:
-        return any(found == name or found.startswith(name + ".") for found in self._all(connection))
+        return any(other == name or other.startswith(name + ".") for other in self._all(connection))
 
     def _is_table(self, connection: Connection, namespace: Namespace) -> bool:
         rows = self._database.rows(

@@ -66,9 +66,9 @@ def missing(kind: Kind, identifier: Identifier, uri: str) -> NotFoundError:
     return kind.missing(f"No {kind.word.lower()} {identifier} in {uri}.", **kind.named(identifier))
 
 
-def taken(found: Kind, identifier: Identifier, message: str, wanted: Kind) -> AlreadyExistsError:
+def taken(kind: Kind, identifier: Identifier, message: str, wanted: Kind) -> AlreadyExistsError:
     """The name is that of a table or view; `other_kind` says that it is not of the kind wanted."""
-    return found.taken(message, **found.named(identifier), other_kind=found is not wanted)
+    return kind.taken(message, **kind.named(identifier), other_kind=kind is not wanted)
 
 
 def lost(kind: Kind, identifier: Identifier, current: str) -> CommitConflictError:
@@ -84,7 +84,7 @@ def lost(kind: Kind, identifier: Identifier, current: str) -> CommitConflictErro
 def unclear(
     kind: Kind, identifier: Identifier, location: str, reason: str
 ) -> CommitStateUnknownError:
-    """Whether the pointer was moved to `location` cannot be told."""
+    """The error that nobody knows whether the pointer was moved to `location`."""
     sign = "look for the snapshot id" if kind is TABLE else "look at its versions"
     return CommitStateUnknownError(
         f"{kind.word} {identifier}: the database did not tell whether {location} was committed "
@@ -157,8 +157,8 @@ class SqlPointers:
 
     def find(self, identifier: Identifier) -> str | None:
         """The metadata file; None where there is none."""
-        found = self._database.found(self._finding(None), **self._key(identifier))
-        return None if found is None else found[0]
+        row = self._database.first_row(self._finding(None), **self._key(identifier))
+        return None if row is None else row[0]
 
     def require(self, identifier: Identifier) -> str:
         """The metadata file. Raises NoSuchTableError or NoSuchViewError."""
@@ -182,7 +182,7 @@ class SqlPointers:
         """Raise InvalidLocationError where a folder is that of another table or view."""
         with self._database.read() as connection:
             others = [
-                found for found in self._tables.locations(connection) if found[0] != str(identifier)
+                place for place in self._tables.locations(connection) if place[0] != str(identifier)
             ]
         for folder in folders:
             check_no_overlap(folder, others)
@@ -254,10 +254,10 @@ class SqlPointers:
         with self._database.write() as connection:
             if self._find(connection, source) is None:
                 raise self.missing(source)
-            found = self._kind_of(connection, target)
-            if found is not None:
-                message = f"Cannot rename {source} to {target}. {found.word} already exists."
-                raise taken(found, target, message, found)
+            kind = self._kind_of(connection, target)
+            if kind is not None:
+                message = f"Cannot rename {source} to {target}. {kind.word} already exists."
+                raise taken(kind, target, message, kind)
             try:
                 renamed = self._database.run(
                     connection,
@@ -322,9 +322,9 @@ class SqlPointers:
         return None if not rows else VIEW if rows[0][0] == VIEW.iceberg_type else TABLE
 
     def _check_name(self, connection: Connection, identifier: Identifier) -> None:
-        found = self._kind_of(connection, identifier)
-        if found is not None:
-            raise taken(found, identifier, f"{found.word} {identifier} exists.", self._kind)
+        kind = self._kind_of(connection, identifier)
+        if kind is not None:
+            raise taken(kind, identifier, f"{kind.word} {identifier} exists.", self._kind)
 
     def _update(self, connection: Connection, part: PointerMove) -> None:
         previous = ", previous_metadata_location = :expected" if part.moves else ""
@@ -376,22 +376,22 @@ class SqlPointers:
         try:
             with self._database.write() as connection:
                 # waits for the transaction that still holds the row
-                found = self._find(connection, identifier, locked=True)
+                row = self._find(connection, identifier, locked=True)
             # storage is read with the lock given back
-            if found is not None and found[0] == location:
+            if row is not None and row[0] == location:
                 return
             if expected is None:
                 raise unclear(kind, identifier, location, f"the {name} is not there, or not yet")
-            history = {expected} if found is None or found[0] == expected else self._history(*found)
+            history = {expected} if row is None or row[0] == expected else self._history(*row)
         except LakehouseError as error:
             raise unclear(kind, identifier, location, error.message) from error
-        if found is None:
+        if row is None:
             raise unclear(kind, identifier, location, f"the {name} was dropped meanwhile")
         if location in history:
             return
         if expected not in history:  # the log is too short to tell
-            raise unclear(kind, identifier, location, f"{found[0]} is current, many versions later")
-        raise lost(kind, identifier, found[0])
+            raise unclear(kind, identifier, location, f"{row[0]} is current, many versions later")
+        raise lost(kind, identifier, row[0])
 
     def _history(self, location: str, previous: str | None) -> set[str | None]:
         if self._kind is VIEW:  # their metadata has no log of files

@@ -51,7 +51,7 @@ class SqlRequests:
             RequestRepeatedError: one was carried out before, and will not be again.
         """
         for request in self._current:
-            self.note(connection, request, answer=answer or request.told)
+            self.note(connection, request, answer=answer or request.answer)
 
     def prepare(self) -> None:
         """Create the table where it is absent."""
@@ -83,14 +83,14 @@ class SqlRequests:
         self.prepare()
         names = {f"key{n}": key for n, key in enumerate(keys)}
         with self._database.read() as connection:
-            found = self._database.rows(
+            rows = self._database.rows(
                 connection,
                 "SELECT request_key FROM lakehouse_requests WHERE catalog_name = :catalog "
                 f"AND request_key IN ({', '.join(f':{name}' for name in names)})",
                 catalog=self._catalog,
                 **names,
             )
-        return {row[0] for row in found}
+        return {row[0] for row in rows}
 
     def refuse(self, request: Request, status: int, answer: str) -> None:
         """Keep a refusal, to refuse again. Raises RequestRepeatedError."""

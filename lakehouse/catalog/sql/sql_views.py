@@ -51,8 +51,8 @@ class SqlViews:
 
     def names(self, namespace: tuple[str, ...]) -> list[Identifier]:
         """Sorted identifiers of the namespace's views."""
-        found = self._pointers.names(self._namespaces.require(namespace))
-        return [Identifier(tuple(namespace), name) for name in found]
+        names = self._pointers.names(self._namespaces.require(namespace))
+        return [Identifier(tuple(namespace), name) for name in names]
 
     def exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find it."""

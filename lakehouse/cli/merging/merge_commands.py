@@ -27,7 +27,7 @@ SourceArgument = Annotated[
 ]
 FormatOption = Annotated[
     FileFormat | None,
-    typer.Option("--format", help="Of the source's files; told by their names by default."),
+    typer.Option("--format", help="Of the source's files; as their names end by default."),
 ]
 SnapshotOption = Annotated[
     str | None,

@@ -51,7 +51,7 @@ def file_rows(path: Path, kind: FileFormat | None, schema: Schema) -> pa.RecordB
 
     Args:
         path: of a file, or of a folder with files of one kind.
-        kind: of the files; None: told by the names.
+        kind: of the files; None: as their names end.
         schema: of the table that takes the rows.
 
     Raises:

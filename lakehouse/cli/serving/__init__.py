@@ -1,1 +1,1 @@
-"""Commands that run until they are told to stop."""
+"""Commands that run until somebody stops them."""

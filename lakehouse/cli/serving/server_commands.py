@@ -142,11 +142,11 @@ def _reread(principals: Path, read_rules: Callable[[Path], Any], served: Any) ->
 def _default_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise InvalidInputError(f"Clients are told KEY=VALUE; not {text!r}.")
+        raise InvalidInputError(f"--tell takes KEY=VALUE; not {text!r}.")
     if is_secret(key):
         raise InvalidInputError(
-            f"{key} is secret, and everybody is told. Have access handed out with --vend-role or "
-            "--sign."
+            f"{key} is secret, and --tell gives it to everybody. Have access handed out with "
+            "--vend-role or --sign."
         )
     return key, value
 

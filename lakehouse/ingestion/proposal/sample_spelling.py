@@ -62,7 +62,7 @@ _CLOCKS = (" HH:mm", " HH:mm:ss", " HH:mm:ss.SSS", " H:mm", " hh:mm a", " h:mm a
            "'T'HH:mm:ss")  # fmt: skip
 
 
-def options_told(texts: Sequence[str]) -> tuple[dict[str, object], str | None]:
+def reader_options(texts: Sequence[str]) -> tuple[dict[str, object], str | None]:
     """What a user says of the reader as `name=value`, and the format of the event time.
 
     Raises:
@@ -116,8 +116,8 @@ def text_options(
             continue  # the sample's own reading tells
         left -= len(text)
         encoding = encodings[file.path] = _encoding(text)
-        if encoding == "cp1252" and not word and (found_word := _WORD.search(text)):
-            word = found_word[0]
+        if encoding == "cp1252" and not word and (match := _WORD.search(text)):
+            word = match[0]
         start = b"".join(
             as_utf8(iter([text[:_START_BYTES]]), str(wishes.get("encoding", encoding)))
         )

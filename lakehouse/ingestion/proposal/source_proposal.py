@@ -23,7 +23,7 @@ from lakehouse.ingestion.proposal.sample_spelling import (
     formats_of,
     number_options,
     only_format,
-    options_told,
+    reader_options,
     spelled_otherwise,
     text_options,
 )
@@ -225,7 +225,7 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
             the fields.
     """
     notes: list[str] = []
-    options, event_time_format = options_told(wishes.options)
+    options, event_time_format = reader_options(wishes.options)
     blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST)
     read = text_options(sample, blank, options, today, notes)
     records = _looked_at(sample, replace(blank, read=read), today)
@@ -673,8 +673,8 @@ def _tried(
                 keys = [batch[name].to_pylist() for name in identity if name in batch.schema.names]
                 events.update(zip(numbers.tolist(), *keys, strict=True))
         rejected.update(rejects.reasons)
-        found_here = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)
-        for line, reason, detail in found_here:
+        rejected_lines = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)
+        for line, reason, detail in rejected_lines:
             kind = reject_kind(reason, detail)
             of_kind[kind] += 1
             examples.setdefault(kind, (path, line, reason, detail))

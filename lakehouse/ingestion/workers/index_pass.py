@@ -56,7 +56,7 @@ class IndexedFile:
 
 @dataclass(slots=True)
 class IndexedFiles:
-    """What a worker found.
+    """What a worker has indexed.
 
     Attributes:
         files: what each holds.

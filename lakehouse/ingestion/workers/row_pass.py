@@ -148,7 +148,7 @@ def row_batches(
 
 
 def _chunks(stream: pa.NativeFile, task: FileTask, reader: LandingReader) -> Iterator[Chunk]:
-    """The chunks before whatever damage the first pass has told already."""
+    """The chunks before whatever damage the first pass has reported."""
     try:
         yield from read_chunks(stream, task.file.path, reader.source, task.part)
     except UnreadableContentError:

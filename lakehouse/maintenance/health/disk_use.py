@@ -23,7 +23,7 @@ from lakehouse.storage.storage_protocol import FileInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
-    """Files and bytes found under a table's location.
+    """Files and bytes under a table's location.
 
     Attributes:
         live_files, live_bytes: what the current snapshot of `main` reaches, and the current

@@ -2,7 +2,7 @@
 
 `<location>/metadata/expiry-<uuid>.journal.json` is written before the commit, says which snapshots
 of which version of the table are to be expired, and goes when all their unreachable files are
-deleted. Leaves are deleted before what names them, so that the rest can be found again.
+deleted. Leaves are deleted before what names them, so that the rest stays named.
 
 A journal is a pointer that is not trusted: what the snapshots held is read from the version that it
 names, and only if the table's own metadata log names that version too. So a forged journal deletes

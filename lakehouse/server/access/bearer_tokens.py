@@ -42,7 +42,7 @@ class Verified:
 
     Attributes:
         caller: whom it names.
-        roles: the names of theirs that an issuer told; empty for our own principals.
+        roles: the names of theirs that an issuer gave; empty for our own principals.
         until_ms: when it ends, milliseconds since the epoch.
     """
 

@@ -65,7 +65,7 @@ def check_updates(
         location for location in named if not any(is_within(location, folder) for folder in certain)
     ]
     is_bound = not caller.may(Privilege.MANAGE, ())
-    if is_bound:  # first: what is elsewhere is not told
+    if is_bound:  # first: no later refusal says what is elsewhere
         for path in new:
             check_location(catalog, caller, identifier, path)
         for path in named:

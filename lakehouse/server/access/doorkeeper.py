@@ -38,7 +38,7 @@ class OAuthError(HttpError):
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """Rules, and what was found by them."""
+    """Rules, and the tokens that they have let in."""
 
     rules: Rules
     tokens: BearerTokens

@@ -77,7 +77,7 @@ class _Check:
     def run(self) -> None:
         try:
             self.result.set_result(self.compare())
-        # told to who waits for it
+        # whoever waits gets it
         except BaseException as error:  # noqa: BLE001
             self.result.set_exception(error)
 

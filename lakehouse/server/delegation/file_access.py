@@ -117,7 +117,7 @@ class FileAccess:
             endpoint = f"{_path(name)}/credentials"
             return TableAccess(
                 {
-                    **self._keys.told(),
+                    **self._keys.client_settings(),
                     **session.config,  # for clients from before storage-credentials
                     "client.refresh-credentials-endpoint": endpoint,
                 },
@@ -128,7 +128,7 @@ class FileAccess:
             endpoint = f"{_path(name)}/sign"
             return TableAccess(
                 {
-                    **self._keys.told(),
+                    **self._keys.client_settings(),
                     "s3.remote-signing-enabled": "true",
                     "s3.signer": "S3V4RestSigner",
                     "s3.signer.endpoint": endpoint,

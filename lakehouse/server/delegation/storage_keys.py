@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.server.delegation.signable_requests import Endpoint, SignRequest
-from lakehouse.storage.s3_client import s3_endpoint, s3_region, s3_told
+from lakehouse.storage.s3_client import s3_client_settings, s3_endpoint, s3_region
 
 _PORTS = {"http": 80, "https": 443}
 _UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -69,9 +69,9 @@ class StorageKeys:
         self._properties = properties
         self._sts: Any = None
 
-    def told(self) -> dict[str, str]:
+    def client_settings(self) -> dict[str, str]:
         """What clients need beside credentials; no secrets."""
-        return s3_told(self._properties, os.environ)
+        return s3_client_settings(self._properties, os.environ)
 
     def session(
         self, role: str, policy: str, seconds: int, name: str, endpoint: str | None

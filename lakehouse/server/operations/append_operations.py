@@ -46,11 +46,11 @@ def append_files(served: Served, call: Call) -> Answer:
 def append_is_there(served: Served, call: Call) -> Answer:
     """The snapshot that it made, in the table as it is now."""
     version, body = served.tables.body(call.table(), APPENDED)
-    snapshot = version.metadata.snapshot_or_none(int(call.told or 0))
+    snapshot = version.metadata.snapshot_or_none(int(call.earlier_answer or 0))
     if snapshot is None:
         raise CommitStateUnknownError(
             f"Table {version.identifier}: the append was committed, and its snapshot "
-            f"{call.told} has gone since.",
+            f"{call.earlier_answer} has gone since.",
             table=str(version.identifier),
         )
     return _answer(AppendedBody(snapshot, body))

@@ -76,7 +76,7 @@ class _Work:
         self.time.begin()
         try:
             page = self.make(self.time)
-        # told to who waits for it
+        # whoever waits gets it
         except BaseException as error:  # noqa: BLE001
             self.result.set_exception(error)
         else:

@@ -264,7 +264,7 @@ def unregister_table(served: Served, call: Call) -> Answer:
 
 def table_was_unregistered(served: Served, call: Call) -> Answer:
     """As when it was."""
-    location = str(call.told)
+    location = str(call.earlier_answer)
     return _unregistered(location, read_metadata(served.catalog.storage(location), location))
 
 

@@ -37,8 +37,8 @@ from lakehouse.server.watching.table_state import (
     INPUTS_MAX,
     TableState,
     computed_from,
-    found_table,
     newer_than,
+    readable_table,
 )
 from lakehouse.server.watching.view_pages import view_readers
 from lakehouse.spec.identifier import Identifier
@@ -389,7 +389,9 @@ def _beside(
     beside = []
     for ending, what in ((_LANDING, "ledger of landed files"), (_QUARANTINE, "quarantine")):
         version = (
-            None if name.endswith((_LANDING, _QUARANTINE)) else found_table(served, name + ending)
+            None
+            if name.endswith((_LANDING, _QUARANTINE))
+            else readable_table(served, name + ending)
         )
         if version is not None:
             rows = TableState.of(version).rows

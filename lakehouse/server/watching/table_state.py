@@ -44,7 +44,7 @@ class TableState:
         asset: key of the Dagster asset that wrote it last; empty: none did.
         inputs: table -> the snapshot of it that this one was computed from; None: it was empty.
         behind: ranges of days that do not follow from these yet.
-        problem: why the rest cannot be told.
+        problem: why the rest is unknown.
     """
 
     rows: str = ""
@@ -125,7 +125,7 @@ def newer_than(metadata: TableMetadata, snapshot_id: int | None) -> bool:
     return False
 
 
-def found_table(served: Served, name: str) -> TableVersion | None:
+def readable_table(served: Served, name: str) -> TableVersion | None:
     """A table by its dotted name, if there is one that the caller may read."""
     try:
         identifier = Identifier.parse(name)
@@ -140,7 +140,7 @@ def computed_from(served: Served, state: TableState) -> list[dict[str, Any]]:
     """What a table was computed from; of what the caller may not read, that there is something."""
     rows = []
     for name, snapshot_id in islice((state.inputs or {}).items(), INPUTS_MAX):
-        version = found_table(served, name)
+        version = readable_table(served, name)
         rows.append(
             {
                 "name": name if version is not None else "a table that you cannot read",

@@ -32,7 +32,7 @@ from lakehouse.server.watching.page_rendering import (
 from lakehouse.server.watching.table_state import (
     TableState,
     computed_from,
-    found_table,
+    readable_table,
     recent_line,
 )
 from lakehouse.spec.identifier import Identifier, dotted
@@ -103,7 +103,7 @@ def _kept(served: Served, metadata: ViewMetadata) -> dict[str, Any] | None:
     name = metadata.properties.get(STORAGE_TABLE)
     if name is None:
         return None
-    table = found_table(served, name)
+    table = readable_table(served, name)
     if table is None:
         return {"name": name, "path": "", "refreshed": "", "reasons": []}
     line = recent_line(table.metadata) if table.metadata.current_snapshot_id is not None else ()

@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 data = b""
             except HttpParserUpgrade as upgrade:
-                data = self._told_again() + data[upgrade.args[0] :]
+                data = self._head_again() + data[upgrade.args[0] :]
             except HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
                 return
@@ -114,10 +114,10 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Call the application, unless the client is to be told nothing or no more."""
+        """Call the application, unless the client is to get no answer, or no more of them."""
         if len(self.pipeline) >= QUEUED_MAX or self.parser.get_method() == b"CONNECT":
             raise HttpParserError("Nobody sends so many requests, or asks for a tunnel.")
-        self._is_upgrade = self.parser.should_upgrade()  # see `_told_again`
+        self._is_upgrade = self.parser.should_upgrade()  # see `_head_again`
         if not self._is_upgrade:
             super().on_headers_complete()
         self._in_headers, self._header_bytes = False, 0
@@ -146,7 +146,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._waits_since = self.loop.time()
 
-    def _told_again(self) -> bytes:
+    def _head_again(self) -> bytes:
         """The head of a request without `Upgrade`, for a parser of its own (RFC 9110, 7.8).
 
         With it, the parser takes what comes next, which is the body, for another protocol.

@@ -40,7 +40,7 @@ class KnownTargets:
 
     def __init__(self) -> None:
         self._routes: list[tuple[Route, Operation]] = []
-        self._found: KeptByBytes[tuple[bytes, bytes], KnownTarget] = KeptByBytes(_BYTES_MAX)
+        self._known: KeptByBytes[tuple[bytes, bytes], KnownTarget] = KeptByBytes(_BYTES_MAX)
 
     def add(self, operation: Operation) -> None:
         """Know one more operation."""
@@ -52,11 +52,11 @@ class KnownTargets:
 
         Raises InvalidIdentifierError: a name in it is no text.
         """
-        target = self._found.get((path, query))
+        target = self._known.get((path, query))
         if target is None:
             target = self._look(path, query)
             if target is not None:
-                self._found.put((path, query), target, _TARGET_BYTES + 4 * len(path + query))
+                self._known.put((path, query), target, _TARGET_BYTES + 4 * len(path + query))
         return target
 
     def _look(self, path: bytes, query: bytes) -> KnownTarget | None:

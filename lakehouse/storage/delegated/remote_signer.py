@@ -45,10 +45,10 @@ class RemoteSigner:
         is_elsewhere = _first(properties, "signer.uri", "s3.signer.uri") is not None
         self._url = urljoin(f"{base.rstrip('/')}/", endpoint) if is_elsewhere else endpoint
         self._token = properties.get("token")
-        told = orjson.loads(properties.get(SIGNING_CONFIG, "{}"))
-        self._properties = dict(told.get("properties") or {})
+        config = orjson.loads(properties.get(SIGNING_CONFIG, "{}"))
+        self._properties = dict(config.get("properties") or {})
         self._headers = {
-            name: ", ".join(values) for name, values in (told.get("headers") or {}).items()
+            name: ", ".join(values) for name, values in (config.get("headers") or {}).items()
         }
 
     def __call__(self, request: Any, region_name: str, operation_name: str, **_more: Any) -> None:

@@ -123,7 +123,7 @@ class SignedS3Storage:
         self._patience.call(attempt)
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file that was found durable. What a store shows is durable."""
+        """Make the name of a file durable. What a store shows is durable."""
 
     def open_output(self, location: str) -> SignedOutput:
         """A stream to a new file. Uploads in parts of 10 MiB."""
@@ -150,19 +150,19 @@ class SignedS3Storage:
         spelled = prefix.rstrip("/")
         root = parse(prefix).path.rstrip("/")
         for page in self._pages(prefix, {}):
-            for found in page.get("Contents", ()):
+            for item in page.get("Contents", ()):
                 yield FileInfo(
-                    spelled + found["Key"][len(root) :],
-                    int(found["Size"]),
-                    int(found["LastModified"].timestamp() * 1000),
+                    spelled + item["Key"][len(root) :],
+                    int(item["Size"]),
+                    int(item["LastModified"].timestamp() * 1000),
                 )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
         """Sorted names of the folders directly below `prefix`."""
         return sorted(
-            found["Prefix"].rstrip("/").rpartition("/")[2]
+            item["Prefix"].rstrip("/").rpartition("/")[2]
             for page in self._pages(prefix, {"Delimiter": "/"})
-            for found in page.get("CommonPrefixes", ())
+            for item in page.get("CommonPrefixes", ())
         )
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
@@ -219,12 +219,12 @@ class SignedS3Storage:
 
     def _writer_of(self, location: str) -> str | None:
         try:
-            found = self._ask(
+            head = self._ask(
                 "tell who wrote", location, lambda: self._client.head_object(**_at(location))
             )
         except NoSuchFileError:
             return None
-        return str(found["Metadata"].get(WRITER_ID, ""))
+        return str(head["Metadata"].get(WRITER_ID, ""))
 
     def _ask(self, action: str, location: str, request: Callable[[], T]) -> T:
         """The answer to one request that can be repeated."""
@@ -360,12 +360,12 @@ def _fail(action: str, location: str, error: Any, **context: object) -> NoReturn
     status = 0 if response is None else _status(error)
     if status in _ABSENT and action != "create":
         raise NoSuchFileError(f"No object at {location}.", location=location) from error
-    told = {} if response is None else response.get("Error", {})
+    details = {} if response is None else response.get("Error", {})
     reason = refusal_reason(
-        told.get("Code", type(error).__name__),
-        told.get("Message", ""),
-        told.get("RequestTime", ""),
-        told.get("ServerTime", ""),
+        details.get("Code", type(error).__name__),
+        details.get("Message", ""),
+        details.get("RequestTime", ""),
+        details.get("ServerTime", ""),
     )
     raise StorageError(
         f"Cannot {action} {location}: {reason}",

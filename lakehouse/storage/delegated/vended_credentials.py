@@ -50,8 +50,8 @@ class StorageCredential:
     @property
     def expires_ms(self) -> int | None:
         """When they end, milliseconds since the epoch; None: never, or nobody says."""
-        found = [text for name, text in self.config.items() if name.startswith(_ENDS)]
-        return min((int(text) for text in found if text.isdecimal()), default=None)
+        ends = [text for name, text in self.config.items() if name.startswith(_ENDS)]
+        return min((int(text) for text in ends if text.isdecimal()), default=None)
 
     def holds(self, location: str) -> bool:
         """Whether they are for a location, whatever alias of its scheme either has."""
@@ -60,13 +60,13 @@ class StorageCredential:
 
 def credentials_from_json(document: Any, where: str) -> list[StorageCredential]:
     """The server's list. Raises CorruptMetadataError."""
-    found = []
+    credentials = []
     for position, item in enumerate(require_list(document, where)):
         at = f"{where}[{position}]"
         credential = require_object(item, at)
         config = string_map(credential.get("config"), f"{at}.config")
-        found.append(StorageCredential(require_str(credential, "prefix", at), config))
-    return found
+        credentials.append(StorageCredential(require_str(credential, "prefix", at), config))
+    return credentials
 
 
 def credentials_to_text(credentials: Sequence[StorageCredential]) -> str:
@@ -134,8 +134,8 @@ class VendedCredentials:
             renewal = importlib.import_module("lakehouse.storage.delegated.credential_renewal")
             endpoint = self._properties[REFRESH_ENDPOINT]
             try:
-                found = _loaded(renewal.renewed_credentials(self._properties, endpoint))
-                listed = require_object(found, "credentials").get(STORAGE_CREDENTIALS)
+                document = _loaded(renewal.renewed_credentials(self._properties, endpoint))
+                listed = require_object(document, "credentials").get(STORAGE_CREDENTIALS)
                 self._all = credentials_from_json(listed, STORAGE_CREDENTIALS)
             except StorageError as error:
                 if self._environment.now_ms() < self._end_ms():
@@ -168,8 +168,8 @@ def check_usable(credential: StorageCredential) -> None:
 
 
 def _canonical_prefix(prefix: str) -> str:
-    scheme, found, _ = prefix.partition("://")
-    if not found:  # a scheme alone, as some servers send, or nothing
+    scheme, separator, _ = prefix.partition("://")
+    if not separator:  # a scheme alone, as some servers send, or nothing
         return canonical(f"{prefix}://x").partition("://")[0] if prefix else ""
     if not prefix[len(scheme) + 3 :]:
         return canonical(f"{prefix}x")[:-1]

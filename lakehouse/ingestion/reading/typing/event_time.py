@@ -116,7 +116,7 @@ class EventClock:
         return instants, bad
 
     def _usual(self, values: Values) -> tuple[Values, dict[int, BadEventTime]]:
-        """Times as ISO 8601 spells them, and positions of text in another spelling than told."""
+        """Times as ISO 8601 spells them, and positions of text that the format does not spell."""
         if self._format is None:
             return values, {}
         spelled = SpelledText(ReadOptions(timestamp_format=self._format))

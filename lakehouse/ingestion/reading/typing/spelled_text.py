@@ -34,7 +34,7 @@ class SpelledText:
             The values, null for text that the options do not take; and for each such text its
             position and why not.
         """
-        option = self.told_by(column_type)
+        option = self.option_of(column_type)
         if option is None:
             return values, {}
         texts = _texts(values)
@@ -50,7 +50,7 @@ class SpelledText:
             new if type(old) is str else old for old, new in zip(values, usual_values, strict=True)
         ], bad
 
-    def told_by(self, column_type: str) -> str | None:
+    def option_of(self, column_type: str) -> str | None:
         """The options that set the notation of a column's values; None where none does."""
         options = self.options
         if column_type == "date" and options.date_format is not None:

@@ -121,7 +121,7 @@ def _parsed(option: str, text: str) -> TimePattern:
             if not name:
                 raise refused(f"it has no letters {letters!r}")
             if name in fields:
-                raise refused(f"{letters!r} is told twice")
+                raise refused(f"{letters!r} stands twice")
             fields.add(name)
             regex += f"(?P<{name}>{form})"
         elif sign == "[":

@@ -128,7 +128,7 @@ class RowTyper:
                 from_text=records.untyped,
                 guessed=column.name not in self._declared,
             )
-            if bad and (option := self._spelled.told_by(column.type)):
+            if bad and (option := self._spelled.option_of(column.type)):
                 bad = {at: f"{why} (by {option})" for at, why in bad.items()}
             bad |= misspelled
             if rescue is not None and bad and column.name not in self._source.natural_key:
