@@ -94,7 +94,7 @@ class CountingStorage:
         self._inner.create(location, data)
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file that was found durable."""
+        """Make the name of a file durable."""
         self._inner.make_name_durable(location)
 
     def open_output(self, location: str) -> BufferedOutput:

@@ -90,7 +90,7 @@ class FaultyStorage:
         self._change("create", location, lambda: self._inner.create(location, data))
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file that was found durable."""
+        """Make the name of a file durable."""
         self._inner.make_name_durable(location)
 
     def open_output(self, location: str) -> OutputStream:

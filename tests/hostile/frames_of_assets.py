@@ -391,8 +391,8 @@ MUTANTS = [
     Mutant(
         "13: integers beside nulls are doubles in pandas",
         "orchestration.assets.frames:loader_for",
-        "found = None if kind is None else",
-        "found = (lambda scan: scan.to_arrow().to_pandas()) if kind and kind[0] == 'pandas' else",
+        "loader = None if kind is None else",
+        "loader = (lambda scan: scan.to_arrow().to_pandas()) if kind and kind[0] == 'pandas' else",
         seed=18,
     ),
     Mutant(
