@@ -142,10 +142,10 @@ class QueryEngine:
         with tempfile.TemporaryDirectory(prefix="lakehouse-sql-") as folder:
             links = Path(folder)
             try:
-                found = self._run(query, links)
+                answer = self._run(query, links)
                 # a listing leaves out links whose files are gone
                 if all(link.exists() for link in links.glob("*/*")):
-                    return found
+                    return answer
             except Exception:  # the same query over our reader says what is wrong, and with what
                 if not any(links.iterdir()):
                     raise

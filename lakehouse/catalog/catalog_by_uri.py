@@ -73,12 +73,8 @@ def open_catalog(
 
 def kind_of(uri: str) -> str:
     """`sql`, `rest`, or `filesystem` for a folder, which is its own warehouse."""
-    scheme = _scheme(uri)
+    scheme = uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
     return "sql" if scheme in _SQL else "rest" if scheme in _REST else "filesystem"
-
-
-def _scheme(uri: str) -> str:
-    return uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
 
 
 def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:

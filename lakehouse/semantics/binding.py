@@ -57,7 +57,9 @@ def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Stateme
     if draft.evidence is not None:
         check = draft.evidence
         mentions |= dict.fromkeys(binder.mentions(CHECKS[check.name], check.arguments))
-    others = [binder.reference(mention) for mention in sorted(mentions, key=_order)]
+    others = [
+        binder.reference(mention) for mention in sorted(mentions, key=lambda m: (m[0], m[1] or ""))
+    ]
     references = tuple(dict.fromkeys([subject, *others]))
     return Statement(draft=draft, subject=subject, references=references, written_ms=now_ms)
 
@@ -125,10 +127,6 @@ def split_column(name: str, table: str, tables: Mapping[str, Any]) -> tuple[str,
         if (prefix := ".".join(parts[:end])) in tables:
             return prefix, ".".join(parts[end:])
     return table, name
-
-
-def _order(mention: Mention) -> tuple[str, str]:
-    return mention[0], mention[1] or ""
 
 
 def _columns_in(shape: Shape, value: Any) -> Sequence[str]:

@@ -81,7 +81,8 @@ def sql_renamed(sql: str, table: str | None, columns: Columns, renames: Renames)
             node.set("this", exp.to_identifier(name))
             node.set("db", exp.to_identifier(dotted(space)))
             changed = True
-    return _piece(tree, table).sql() if changed else sql
+    piece = tree if table is None else tree.selects[0]
+    return piece.sql() if changed else sql
 
 
 def sql_values(sql: str) -> set[str]:
@@ -112,10 +113,6 @@ def _table_of(name: str) -> exp.Table:
     # quoted where they must be
     levels = (exp.to_identifier(level).sql() for level in split_name(name))
     return exp.to_table(".".join(levels))
-
-
-def _piece(tree: exp.Query, table: str | None) -> exp.Expr:
-    return tree if table is None else tree.selects[0]
 
 
 def _tables(tree: exp.Query) -> Iterator[exp.Table]:

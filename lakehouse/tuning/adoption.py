@@ -383,7 +383,10 @@ def _judged(
         files=state["files"],
         row_ns=state["row_ns"][0],
         write_ns=state["write_ns"][0],
-        queries=tuple(_cost(query) for *_, query in state["queries"]),
+        queries=tuple(
+            QueryCost(**dict(zip(_COSTS, numbers, strict=False)))
+            for *_, numbers in state["queries"]
+        ),
     )
     after = Measured(
         layout=layout,
@@ -437,7 +440,7 @@ def _rewritten_today(
     numbers = pa.array([snapshot.sequence_number for snapshot in others], pa.int64())
     ids = {snapshot.snapshot_id for snapshot in others}
     listed = _data_manifests(table)
-    added = _live(table, listed, lambda found: pc.is_in(found, value_set=numbers))
+    added = _live(table, listed, lambda values: pc.is_in(values, value_set=numbers))
     most = max(1, sum(manifest.added_snapshot_id not in ids for manifest in listed))
     rows, live, costs = measure_today(table, workload, added)
     return rows, live, [replace(cost, manifests=min(cost.manifests, most)) for cost in costs]
@@ -537,10 +540,6 @@ def _state(table: Table) -> dict[str, Any]:
 
 def _layout(layout: Mapping[str, Any]) -> Layout:
     return Layout(tuple(layout["partition_by"]), tuple(layout["sort_by"]), layout["properties"])
-
-
-def _cost(numbers: Sequence[float]) -> QueryCost:
-    return QueryCost(**dict(zip(_COSTS, numbers, strict=False)))
 
 
 def _scaled(cost: QueryCost, by: float) -> QueryCost:

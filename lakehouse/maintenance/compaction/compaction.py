@@ -44,7 +44,6 @@ from lakehouse.maintenance.compaction.file_groups import (
     delete_key,
 )
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, no_progress
-from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_updates import AddPartitionSpec, AssertCurrentSchemaId
@@ -311,14 +310,10 @@ def _with_specs(
 def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:
     """Delete files that apply to no data file once the groups are rewritten; lowers `uses`."""
     dangling: dict[DeleteKey, DataFile] = {}
-    for task in _tasks(groups):
+    for task in (task for group in groups for task in group.tasks):
         for delete in task.deletes:
             key = delete_key(delete)
             uses[key] -= 1
             if uses[key] == 0:
                 dangling[key] = delete
     return list(dangling.values())
-
-
-def _tasks(groups: Sequence[FileGroup]) -> Iterator[FileScanTask]:
-    return (task for group in groups for task in group.tasks)

@@ -365,8 +365,9 @@ class _Following:
     ) -> Reached:
         """Of a table, or of partitions that were computed from the same snapshots."""
         tables, notes = tables_at(self.lake, definition.inputs, inputs)
+        followed = {self.base, *self.downstream()}
         given = {
-            name: self.rows_at(name, at) for name, (_, at) in tables.items() if self._leads(name)
+            name: self.rows_at(name, at) for name, (_, at) in tables.items() if name in followed
         }
         unknown = [name for name, given_part in given.items() if given_part.rows is None]
         some = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
@@ -408,9 +409,6 @@ class _Following:
         return Reached(
             reached.table, reached.snapshot_id, reached.committed_at, None, from_, tuple(notes)
         )
-
-    def _leads(self, name: str) -> bool:
-        return name == self.base or name in self.downstream()
 
 
 def _with(

@@ -72,14 +72,11 @@ def _expanded(lake: Lakehouse, name: str, above: tuple[str, ...]) -> exp.Expr:
                 full = read[STORAGE_TABLE]
             else:
                 inner = _expanded(lake, full, (*above, name))
-                table.replace(exp.Subquery(this=inner, alias=_alias(alias)))
+                named = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+                table.replace(exp.Subquery(this=inner, alias=named))
                 continue
         table.replace(exp.to_table(full, dialect=SPARK, alias=alias))
     return tree
-
-
-def _alias(name: str) -> exp.TableAlias:
-    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
 
 
 def storage_of(lake: Lakehouse, name: str) -> str:

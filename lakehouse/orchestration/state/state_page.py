@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -251,7 +252,8 @@ def line(
     )
     texts = "".join(
         f'<text x="{width - beside + 4}" '
-        f'y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">{_escaped(label)}</text>'
+        f'y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">'
+        f"{html.escape(label, quote=False)}</text>"
         for number, label in enumerate(labels)
     )
     return (
@@ -265,7 +267,3 @@ def line(
 def image(svg: str, title: str) -> str:
     """Markdown that shows an SVG document; `title` for those who cannot see it."""
     return f"![{title}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -102,7 +102,7 @@ def _search_page(served: Served, text: str, words: Sequence[str], after: Positio
         "search.html",
         served,
         words=text,
-        views=[] if after else list(_found_views(served, words)),
+        views=[] if after else list(_views_with(served, words)),
         rows=[*({**row, "places": ()} for row in _rows(served, first)), *by_content],
         unlisted=0 if after else len(named) - len(first),
         left=len(following) - len(looked),
@@ -110,7 +110,7 @@ def _search_page(served: Served, text: str, words: Sequence[str], after: Positio
     )
 
 
-def _found_views(served: Served, words: Sequence[str]) -> Iterator[Row]:
+def _views_with(served: Served, words: Sequence[str]) -> Iterator[Row]:
     for view in readable_views(served):
         name = str(view.identifier)
         places = _with_words(name, view_texts(view.metadata), words)

@@ -10,7 +10,6 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.errors import UnsupportedFeatureError
@@ -85,7 +84,7 @@ def _columns(schema: Schema, task: FileScanTask | None, storage: Storage) -> tup
         file = task.data_file
         sizes, share = file.column_sizes, task.length / max(file.file_size_in_bytes, 1)
         ends = accumulate(
-            sum(sizes.get(field_id, 0) for field_id in _ids(field)) for field in fields
+            sum(sizes.get(field_id, 0) for field_id in Schema(field).field_ids) for field in fields
         )
         if not sizes and task.length > _BYTES_MAX:
             raise UnsupportedFeatureError("The first row group of its newest file is too large.")
@@ -95,10 +94,6 @@ def _columns(schema: Schema, task: FileScanTask | None, storage: Storage) -> tup
             if field is fields[0] or end * share <= _BYTES_MAX
         ]
     return Schema(*fields, schema_id=schema.schema_id), len(schema.fields) - len(fields)
-
-
-def _ids(field: NestedField) -> Iterable[int]:
-    return Schema(field).field_ids
 
 
 def _task(metadata: TableMetadata, snapshot: Snapshot, storage: Storage) -> FileScanTask | None:

@@ -256,7 +256,7 @@ class _CsvReader:
             return _escaped_fields(text, self.delimiter, self._options.quote, self._escape)
         quote = self._options.quote
         reader = csv.reader(
-            _ended(text),
+            (line + "\n" for line in text.split("\n")),
             delimiter=self.delimiter,
             quotechar=quote or None,
             quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
@@ -275,7 +275,7 @@ class _CsvReader:
         names = [name.strip() for name in fields]
         if not any(names):
             raise UnreadableContentError("malformed CSV header", "it names no column")
-        self._header = _told_apart(names)
+        self._header = _distinct(names)
 
     def _fitting(
         self, fields: list[str], number: int, text: bytes, rejects: Rejects
@@ -348,7 +348,7 @@ class _OpenRecord:
         return b"\n".join(self.lines)
 
 
-def _told_apart(names: list[str]) -> list[str]:
+def _distinct(names: list[str]) -> list[str]:
     """Names of which each is once: `a`, `a` are `a`, `a_2`; `` and `` are `` and `column_2`."""
     taken, renamed = {*names}, dict[str, None]()
     numbers = {name: count(2) for name in names}
@@ -415,11 +415,6 @@ def _table(
             strings_can_be_null=True,
         ),
     )
-
-
-def _ended(text: str) -> Iterator[str]:
-    for line in text.split("\n"):
-        yield line + "\n"
 
 
 def _escaped_fields(text: str, delimiter: str, quote: str, escape: str) -> list[str]:
