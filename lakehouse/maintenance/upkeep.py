@@ -71,6 +71,7 @@ def prepare(
     partitions: frozenset[str] | None = None,
     retain_last: int | None = None,
     orphans_before_ms: int | None = None,
+    tables: KnownTables | None = None,
 ) -> Prepared:
     """An action as the table's policy has it, where nothing else is asked.
 
@@ -84,6 +85,7 @@ def prepare(
         partitions: compact these alone.
         retain_last: expire all but so many snapshots of each branch now.
         orphans_before_ms: what was written before then may be an orphan.
+        tables: of the catalog, loaded earlier, for the search for orphans.
     """
     properties = table.metadata.properties
     policy = policy_of(properties, project)
@@ -102,7 +104,7 @@ def prepare(
         if orphans_before_ms is None:
             orphans_before_ms = environment.now_ms() - policy.orphan_age_ms
         options = OrphanOptions(older_than_ms=orphans_before_ms)
-        plan_orphans = partial(plan_orphan_removal, *place, options, **now)
+        plan_orphans = partial(plan_orphan_removal, *place, options, tables=tables, **now)
         return Prepared(
             plan_orphans, lambda: execute_orphan_removal(catalog, plan_orphans(), **going)
         )
@@ -256,6 +258,7 @@ def upkeep(
                 environment=environment,
                 project=project,
                 progress=progress,
+                tables=tables,
             )
             plans[kind] = prepared.execute() if apply else prepared.plan()
         except LakehouseError as error:

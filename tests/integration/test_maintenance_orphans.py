@@ -12,6 +12,7 @@ from lakehouse.maintenance.orphans.orphan_removal import (
     plan_orphan_removal,
     remove_orphan_files,
 )
+from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.spec.metadata.table_updates import SetStatistics
 from tests.integration.maintenance_support import (
@@ -173,6 +174,35 @@ def test_files_that_another_table_reaches_in_our_folder_are_protected(monkeypatc
     found = plan(table)
     assert [info.location for info in found.orphans] == [lost]
     assert found.protected["reached by another table"] == 1
+
+
+def test_what_other_tables_name_since_they_were_loaded_is_safe_and_the_rest_is_not_read_again(
+    monkeypatch,
+):
+    lake = lake_in_memory()
+    table, quiet = table_with_rows(lake), table_with_rows(lake, "raw.quiet")
+    old, new, late, lost = litter(table, *(f"data/{name}.parquet" for name in "abcd"))
+    other = lake.create_table("raw.other", table.schema(), partition_by=["region"])
+    file = next(iter(table.scan().plan().files))
+    known = KnownTables.of(table.catalog)
+
+    def name(at, path):
+        append_as_others_do(at, dataclasses.replace(file, file_path=path), monkeypatch)
+
+    name(other, old)
+    name(lake.create_table("raw.new", table.schema(), partition_by=["region"]), new)
+    found = plan_orphan_removal(
+        table.catalog, table.identifier, OrphanOptions(), environment=LATER, tables=known
+    )
+    assert [info.location for info in found.orphans] == [late, lost]
+    name(lake.create_table("raw.late", table.schema(), partition_by=["region"]), late)
+    result = execute_orphan_removal(table.catalog, found, environment=LATER)
+    assert (result.moved_files, result.spared) == (1, 1)
+    assert [table.storage.exists(path) for path in (old, new, late, lost)] == [True] * 3 + [False]
+    same = {one.identifier: one for one in known.versions}
+    again = {one.identifier: one for one in found.tables.versions}
+    assert again[quiet.identifier] is same[quiet.identifier]
+    assert again[other.identifier] is not same[other.identifier]
 
 
 def test_a_file_reached_by_another_spelling_of_its_location_is_safe(monkeypatch):

@@ -22,7 +22,11 @@ from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_journal
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.neighbours import Neighbours, find_neighbours
+from lakehouse.maintenance.reachability.neighbours import (
+    KnownTables,
+    Neighbours,
+    find_neighbours,
+)
 from lakehouse.maintenance.reachability.reachable_files import reachable_keys
 from lakehouse.maintenance.shown_plan import (
     Progress,
@@ -79,6 +83,7 @@ class OrphanPlan(Report):
         purges: files in the trash beyond its age.
         restores: files in the trash that the table reaches: they go back.
         protected: reason -> number of files left alone.
+        tables: of the catalog, when the plan was made.
     """
 
     identifier: Identifier
@@ -90,6 +95,7 @@ class OrphanPlan(Report):
     purges: tuple[FileInfo, ...]
     restores: tuple[FileInfo, ...]
     protected: Mapping[str, int]
+    tables: KnownTables
 
     @property
     def bytes(self) -> int:
@@ -205,8 +211,16 @@ def plan_orphan_removal(
     options: OrphanOptions | None = None,
     *,
     environment: Environment | None = None,
+    tables: KnownTables | None = None,
 ) -> OrphanPlan:
     """Find the orphans; changes nothing.
+
+    Args:
+        catalog: where the table is.
+        identifier: the table.
+        options: what counts as an orphan.
+        environment: clock.
+        tables: loaded earlier; only what has changed since is read again.
 
     Raises:
         MaintenanceRefusedError: a cut younger than 24 hours without `force`, or `gc.enabled` is
@@ -237,7 +251,8 @@ def plan_orphan_removal(
     listed = list(catalog.storage(location).list(location))
     version = catalog.load(identifier)
     check_gc_enabled(identifier, version.metadata, "remove orphan files")
-    neighbours = find_neighbours(catalog, identifier, [location], listed, keys)
+    tables = KnownTables.of(catalog, keys, tables)
+    neighbours = find_neighbours(catalog, identifier, [location], listed, keys, tables)
     sorter = _Sorter(version, keys, _reached(catalog, version, keys), neighbours, cut_ms, purge_ms)
     for info in listed:
         sorter.sort(info)
@@ -252,6 +267,7 @@ def plan_orphan_removal(
         purges=tuple(sorter.purges),
         restores=tuple(sorter.restores),
         protected=sorter.protected,
+        tables=tables,
     )
 
 
@@ -279,7 +295,8 @@ def execute_orphan_removal(
     reached = _reached(catalog, version, keys)
     still = {info.location: info for info in storage.list(location)}
     homes = {info.location: _home(info, location, keys) for info in plan.purges}
-    neighbours = find_neighbours(catalog, plan.identifier, [location], still.values(), keys)
+    tables = KnownTables.of(catalog, keys, plan.tables)
+    neighbours = find_neighbours(catalog, plan.identifier, [location], still.values(), keys, tables)
     locations = [*(info.location for info in plan.orphans), *homes.values()]
     theirs = neighbours.reached(catalog, locations)
     orphans = [

@@ -41,10 +41,23 @@ class KnownTables:
     folders: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, catalog: Catalog, keys: LocationKeys | None = None) -> KnownTables:
-        """As they are now. An error of one table propagates: its folders would be nobody's."""
+    def of(
+        cls, catalog: Catalog, keys: LocationKeys | None = None, before: KnownTables | None = None
+    ) -> KnownTables:
+        """As they are now. An error of one table propagates: its folders would be nobody's.
+
+        Args:
+            catalog: has them.
+            keys: of folders.
+            before: loaded earlier: metadata of a table to which nothing was committed since is not
+                read again.
+        """
         keys = keys or LocationKeys()
-        versions = tuple(catalog.load(identifier) for identifier in walk_tables(catalog))
+        known = {} if before is None else {one.identifier: one for one in before.versions}
+        versions = tuple(
+            catalog.refresh(known[identifier]) if identifier in known else catalog.load(identifier)
+            for identifier in walk_tables(catalog)
+        )
         folders = sorted(
             (keys.key(root).rstrip("/") + "/", position)
             for position, version in enumerate(versions)
@@ -133,7 +146,7 @@ def find_neighbours(
         around: its folders.
         listed: files below them.
         keys: decides when two spellings are the same file.
-        tables: None: they are loaded now. Whoever deletes files loads them after the listing.
+        tables: None: they are loaded now. Whoever deletes files looks for them after the listing.
     """
     keys = keys or LocationKeys()
     ours = tuple(keys.key(location).rstrip("/") + "/" for location in around)

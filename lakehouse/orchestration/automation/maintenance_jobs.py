@@ -20,6 +20,7 @@ from lakehouse.maintenance.advice.due_actions import ActionKind, decide
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.orphans.orphan_removal import OrphanResult
+from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
 from lakehouse.maintenance.upkeep import prepare
 from lakehouse.orchestration.asset_results import failure_of, pool, remove_dead_branches
@@ -120,21 +121,23 @@ def expire(table: Table, request: Request, progress: Progress = no_progress) -> 
 
 def remove_orphans(table: Table, request: Request, progress: Progress = no_progress) -> Report:
     """Move files that nothing reaches to the trash, and delete old trash."""
-    kind, before_ms = ActionKind.REMOVE_ORPHANS, None
+    kind, before_ms, tables = ActionKind.REMOVE_ORPHANS, None, None
     if request.if_due:
+        tables = KnownTables.of(table.catalog)
         measured = health(
             table.catalog,
             table.identifier,
             environment=table.environment,
             project=PROJECT_POLICY,
             list_files=True,
+            tables=tables,
         )
         actions = decide(measured, policy(table), table.environment.now_ms())
         if not any(action.kind is kind for action in actions):
             # Nothing is that old: what lies in the trash too long goes, or back to where it is
             # needed.
             before_ms = 0
-    return _carried_out(kind, table, request, progress, orphans_before_ms=before_ms)
+    return _carried_out(kind, table, request, progress, orphans_before_ms=before_ms, tables=tables)
 
 
 def _carried_out(
