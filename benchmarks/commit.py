@@ -72,7 +72,7 @@ def prepare(folder: Path, snapshots: int) -> str:
         )
         metadata = apply_updates(metadata, _added(head), now_ms=head.timestamp_ms)
     grown = f"{location}/metadata/grown.metadata.json"
-    Path(grown).write_bytes(serialize(metadata))
+    Path(local_path(grown)).write_bytes(serialize(metadata))
     catalog.drop(TABLE)
     catalog.register(TABLE, grown)
     return uri
@@ -105,7 +105,7 @@ def ours(folder: Path, uri: str, commits: int) -> list[float]:
 def theirs(folder: Path, uri: str, commits: int) -> list[float]:
     catalog = PyIcebergSqlCatalog("lakehouse", uri=uri, warehouse=str(folder / "warehouse"))
     table = catalog.load_table(("bench", "events"))
-    data = Path(table.location().removeprefix("file://")) / "data"
+    data = Path(local_path(table.location())) / "data"
     data.mkdir(parents=True, exist_ok=True)
     paths = [data / f"py-{number}.parquet" for number in range(commits)]
     rows = table.schema().as_arrow()
