@@ -20,6 +20,7 @@ from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.ingestion.drift import Drift
 from lakehouse.ingestion.ingest import ingest_days
 from lakehouse.ingestion.reading.file_index import FileIndex
+from lakehouse.ingestion.reading.formats.json_lines import inexact_lines
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.event_time import EventClock
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
@@ -128,6 +129,59 @@ def test_a_row_says_what_its_record_says(seed: int, form: str, tmp_path: Path) -
         if "n" in columns:
             said["n"] = str(int(said["n"]))
         assert found == said
+
+
+def number(chance: random.Random) -> str:
+    """One of up to 30 digits on each side of its point, half with an exponent."""
+
+    def digits(most: int) -> str:
+        return "".join(chance.choices("0001234567899", k=chance.randint(0, most)))
+
+    text = chance.choice(["0", f"{chance.randint(1, 9)}{digits(30)}"])
+    text += chance.choice(["", f".{digits(30)}{chance.randint(0, 9)}"])
+    if chance.random() < 0.5:
+        text += f"{chance.choice('eE')}{chance.choice(['', '+', '-'])}{chance.randint(0, 320)}"
+    return chance.choice(["", "-"]) + text
+
+
+@pytest.mark.parametrize("shape", ["{}", "[1,{}]", '{{"a": {}}}'])
+def test_a_number_keeps_its_digits_whatever_its_length(shape: str) -> None:
+    """By Python's decimals: what a double does not say is in the text that is kept."""
+    chance = random.Random(shape)
+    numbers = [text for text in (number(chance) for _ in range(3000)) if abs(float(text)) < 1e308]
+    lines = [f'{{"id":"1","ts":"2026-06-02T10:00:00","x":{shape.format(n)}}}' for n in numbers]
+    source = replace(FED, columns=(*FED.columns[:2], Column("x", "json")), rescue=None)
+    rows, reasons = read("\n".join(lines).encode(), source, "a.jsonl")
+    assert not reasons
+    kept = [json.loads(row["x"], parse_int=Decimal, parse_float=Decimal) for row in rows]
+    given = [json.loads(shape.format(n), parse_int=Decimal, parse_float=Decimal) for n in numbers]
+    assert kept == given
+
+
+def test_what_looks_like_a_long_number_and_is_a_string_is_not_read_again() -> None:
+    """Reading a line exactly takes ten times as long: names of things must not cause that."""
+    texts = [
+        "store-100",
+        "e-100",
+        "9b2e-4123-8e-412",
+        "20260601123456789012345",
+        "10.0.0.1",
+        "1e-9",
+    ]
+    texts += ["2026-06-01T10:00:00.123456789Z", "a, 1.5e-7", "0.30000000000000004", " 1e3"]
+    numbers = [
+        "0.30000000000000004",
+        "1.7976931348623157e308",
+        "1767225600000000",
+        "1.5e-7",
+        "-0.0",
+    ]
+    numbers += ["9223372036854775807", "18446744073709551615", "4.35", "5e-324", "1E-05"]
+    texts += [repr(random.Random(seed).gauss(0, 10**seed)) for seed in range(20)]
+    lines = [f'{{"x": "{text}"}}' for text in texts] + [f'{{"x":{text}}}' for text in numbers]
+    lines += [f'{{"x":[1,{text}]}}' for text in texts[-20:]]
+    assert inexact_lines([line.encode() for line in lines]) == []
+    assert inexact_lines([b'{"x": 0.1}', b'{"x":0.30000000000000002}', b'{"x":1e-330}']) == [1, 2]
 
 
 def exact(text: str) -> dict:

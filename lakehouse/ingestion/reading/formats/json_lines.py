@@ -29,12 +29,18 @@ from lakehouse.ingestion.reading.formats.record_chunks import (
     Values,
 )
 
-# what orjson reads as a double although it is an integer has at least so many digits; and so has a
-# fraction that says more than a double does
-_HUGE = re.compile(
-    rb"-\d{19}|\d{20}|\.0*[1-9]\d{17}|\d{18}[eE]|[eE]-\d{3}|"
-    + b"|".join(rb"[1-9]\d{%d}\.\d{%d}" % (before, 17 - before) for before in range(17))
+# What orjson may read as another number, where a value begins (a string may look like one):
+# integers beyond 64 bits, 16 digits around a point or before an exponent, and exponents at which
+# doubles have fewer digits.
+_LONG_NUMBER = (
+    r"(?:^|[\[:,\s])(?:-?\d{19}|-?\d{16,}[.eE]|-?\d+(?:\.\d+)?[eE]-\d{3}|-?(?:"
+    + "|".join(rf"\d{{{before}}}\.\d{{{16 - before}}}" for before in range(1, 16))
+    + "))"
 )
+_HAS_LONG_NUMBER = re.compile(_LONG_NUMBER.encode()).search
+_FRACTIONS_AND_LONG_INTEGERS = re.compile(
+    r"[\[:,\s](-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+|(?<=\d{19})))"
+).findall
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 # where an object ends that cannot be read: a line that begins with its bracket, or another one
@@ -146,7 +152,7 @@ def exact_json(text: bytes) -> object:
         ValueError: it is no JSON, is nested too deeply, or an integer has more than 4300 digits.
     """
     value: object = orjson.loads(text)
-    if not _HUGE.search(text):
+    if not _HAS_LONG_NUMBER(text):
         return value
     check_depth(value)
     return json.loads(text, parse_float=exact_float)
@@ -291,13 +297,13 @@ def _chunk(block: LineBlock, start: int, end: int, encoding: str) -> Chunk:
         special.add(end - 1)
     values = None if special else _all_parsed(texts)
     if values is not None:
+        records = None
         if set(map(type, values)) == {dict}:
-            decoded = JsonRecords(numbers, values, texts)  # type: ignore[arg-type]
-            if decoded.is_exact() or not _may_be_huge(texts):
-                return Chunk(decoded, rejects)
-            values = None
-        elif _may_be_huge(texts):
-            values = None
+            records = JsonRecords(numbers, values, texts)  # type: ignore[arg-type]
+        inexact = [] if records is not None and records.is_exact() else inexact_lines(texts)
+        if records is not None and not inexact:
+            return Chunk(records, rejects)
+        values = _read_again(values, texts, inexact)
     if values is None:
         values, numbers, texts = _one_by_one(block, range(start, end), special, rejects, encoding)
     if set(map(type, values)) - {dict}:
@@ -308,8 +314,8 @@ def _chunk(block: LineBlock, start: int, end: int, encoding: str) -> Chunk:
         numbers = [numbers[position] for position in objects]
         texts = [texts[position] for position in objects]
         values = [values[position] for position in objects]
-    records: list[dict[str, object]] = values  # type: ignore[assignment]
-    return Chunk(JsonRecords(numbers, records, texts) if records else None, rejects)
+    objects_read: list[dict[str, object]] = values  # type: ignore[assignment]
+    return Chunk(JsonRecords(numbers, objects_read, texts) if objects_read else None, rejects)
 
 
 def _all_parsed(texts: list[bytes]) -> list[object] | None:
@@ -320,11 +326,39 @@ def _all_parsed(texts: list[bytes]) -> list[object] | None:
         return None
 
 
-def _may_be_huge(texts: list[bytes]) -> bool:
-    """Whether a text may have an integer beyond 64 bits."""
+def _read_again(
+    values: list[object], texts: list[bytes], inexact: list[int]
+) -> list[object] | None:
+    """The values with those exact that orjson did not keep; None when one of them is refused."""
+    try:
+        exact = {position: exact_json(texts[position]) for position in inexact}
+    except ValueError:
+        return None
+    return [exact.get(position, value) for position, value in enumerate(values)]
+
+
+def inexact_lines(texts: list[bytes]) -> list[int]:
+    """Positions of the texts with a number that orjson reads as another one."""
     # Arrow's RE2 is ten times as fast as Python's `re` here
-    joined = pa.array([b"\n".join(texts)], pa.large_binary())
-    return bool(pc.match_substring_regex(joined, _HUGE.pattern.decode())[0].as_py())
+    long_numbers = pc.match_substring_regex(pa.array(texts, pa.large_binary()), _LONG_NUMBER)
+    positions: list[int] = pc.indices_nonzero(long_numbers).to_pylist()
+    if _are_kept(b"\n".join(texts[position] for position in positions)):
+        return []
+    return [position for position in positions if not _are_kept(texts[position])]
+
+
+def _are_kept(text: bytes) -> bool:
+    """Whether the long numbers of a text are integers of 64 bits, or what their doubles say."""
+    return all(
+        repr(float(number)) == number or _is_kept(number)
+        for number in _FRACTIONS_AND_LONG_INTEGERS(" " + text.decode("latin-1"))
+    )
+
+
+def _is_kept(number: str) -> bool:
+    if number.lstrip("-").isdecimal():
+        return -(2**63) <= int(number) < 2**64
+    return type(exact_float(number)) is float
 
 
 def _one_by_one(

@@ -35,7 +35,8 @@ class LongFraction(float):
 def exact_float(text: str) -> float:
     """The number of a JSON text, which a decimal or text column takes with all its digits."""
     number = float(text)
-    if math.isinf(number) or Decimal(repr(number)) == Decimal(text):
+    shown = repr(number)
+    if shown == text or math.isinf(number) or Decimal(shown) == Decimal(text):
         return number
     fraction = LongFraction(number)
     fraction.text = text
