@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from pyiceberg.table import StaticTable
 from pyspark.errors import (
@@ -116,6 +118,22 @@ def test_nothing_that_tidies_up_deletes_files_of_the_source(sql, lake, sources):
     same(sql, "lake.raw.new", "spark_catalog.default.old")
     sql("DROP TABLE lake.raw.new PURGE")
     assert files_of(sources) == before
+
+
+def test_what_the_refusal_of_migrate_says_to_do_instead(sql, lake, sources):
+    make(sql, sources, "PARTITIONED BY (half)")
+    rows = sql("SELECT * FROM spark_catalog.default.old ORDER BY id")
+    like = "AS SELECT * FROM spark_catalog.default.old WHERE false"
+    sql(f"CREATE TABLE lake.raw.old USING iceberg PARTITIONED BY (half) {like}")
+    sql("CALL lake.system.add_files('raw.old', 'spark_catalog.default.old')")
+    sql("CALL lake.system.rewrite_data_files('raw.old', options => map('rewrite-all', 'true'))")
+    sql("DROP TABLE spark_catalog.default.old")
+    shutil.rmtree(sources)  # as of a table whose files are Spark's
+    sql("REFRESH TABLE lake.raw.old")
+    assert sql("SELECT * FROM lake.raw.old ORDER BY id") == rows
+    folder = lake.load_table("raw.old").location
+    files = lake.load_table("raw.old").scan().plan().files
+    assert all(file.file_path.startswith(f"{folder}/") for file in files)
 
 
 def test_a_folder_is_a_source(sql, sources, lake):

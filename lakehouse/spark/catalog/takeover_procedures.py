@@ -105,7 +105,8 @@ def _migrate(call: Call) -> Rows:
         f"CALL system.migrate: {table} is a table of spark_catalog, whose place no table of "
         f"{call.catalog} can take. CALL {call.catalog}.system.snapshot('{table}', 'namespace.name')"
         f" makes a table of {call.catalog} over its files, to try; CALL {call.catalog}.system."
-        "add_files takes them over into a table for good"
+        "add_files takes them into a table that is there, and after rewrite_data_files with "
+        f"'rewrite-all' that table needs none of them: only then drop {table}"
     )
 
 
