@@ -55,7 +55,7 @@ from lakehouse.spec.schema.iceberg_types import (
 Where = str | ice.BooleanExpression | Bound | None
 """A filter as users give it: SQL, an expression of pyiceberg, or None for all rows."""
 
-_COMPARISONS: dict[str, tuple[Op, Op]] = {
+COMPARISONS: dict[str, tuple[Op, Op]] = {
     "=": (Op.EQ, Op.NOT_EQ),
     "!=": (Op.NOT_EQ, Op.EQ),
     "<": (Op.LT, Op.GTE),
@@ -189,7 +189,7 @@ def to_bound(term: Term, *, wanted: bool = True) -> Bound:
 
 def _simple(term: Call, *, wanted: bool) -> Bound | None:
     """A column against a literal."""
-    ops, first, rest = _COMPARISONS.get(term.name), term.args[0], term.args[1:]
+    ops, first, rest = COMPARISONS.get(term.name), term.args[0], term.args[1:]
     if ops is None or not isinstance(first, Column):
         return None
     op = ops[0] if wanted else ops[1]

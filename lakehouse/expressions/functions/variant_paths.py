@@ -18,6 +18,9 @@ from lakehouse.expressions.transforms.partition_transforms import Datum, constan
 from lakehouse.spec.types.arrow_types import VARIANT
 from lakehouse.spec.types.variant_values import decode_variant
 
+_ESCAPES = {number: f"\\u{number:04x}" for number in range(32)} | {
+    ord(plain): f"\\{escape}" for plain, escape in zip("\b\t\n\f\r'\\", "btnfr'\\", strict=True)
+}
 _STEP = re.compile(r"""\.([^.\['"]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
 
 
@@ -39,16 +42,43 @@ def variant_get(data: Datum, path: Datum, kind: Datum) -> Datum:
     name = str(constant_of(kind, "the type")).lower()
     if name not in TYPES:
         raise TypeError(f"the type must be one of {', '.join(TYPES)}")
-    target, take = TYPES[name]
 
     def value_in(variant: dict[str, bytes] | None) -> Any:
         value = None if variant is None else _at(decode_variant(**variant), steps)
-        try:
-            return None if value is None else take(value)
-        except (TypeError, ArithmeticError, ValueError) as error:
-            raise pa.ArrowInvalid(f"{str(value)[:80]!r} is no {name}") from error
+        return None if value is None else taken(value, name)
 
-    return pa.array([value_in(variant) for variant in data.to_pylist()], target)
+    return pa.array([value_in(variant) for variant in data.to_pylist()], TYPES[name][0])
+
+
+def normalized_path(path: str) -> str | None:
+    """A path as manifests spell it in the bounds of variants (RFC 9535, normalized path).
+
+    None where it leads into an array: their bounds are those of all elements, without a number.
+
+    Example:
+        >>> normalized_path("$.a['b c']")
+        "$['a']['b c']"
+    """
+    steps = _steps(path)
+    if any(isinstance(step, int) for step in steps):
+        return None
+    return "$" + "".join(f"['{str(step).translate(_ESCAPES)}']" for step in steps)
+
+
+def taken(value: Any, kind: str) -> Any:
+    """A value as `variant_get` gives it.
+
+    Args:
+        value: of a variant.
+        kind: a name of `TYPES`.
+
+    Raises:
+        ArrowInvalid: a value of another kind, or beyond the type's range.
+    """
+    try:
+        return TYPES[kind][1](value)
+    except (TypeError, ArithmeticError, ValueError) as error:
+        raise pa.ArrowInvalid(f"{str(value)[:80]!r} is no {kind}") from error
 
 
 def _steps(path: str) -> list[str | int]:

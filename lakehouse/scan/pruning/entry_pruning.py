@@ -17,11 +17,14 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
 from lakehouse.expressions.bound_filter import (
     Bound,
+    Call,
+    Computed,
     Constant,
     Leaf,
     Mask,
     Op,
     Values,
+    columns,
     comparable_types,
     compare,
     every_mask,
@@ -37,9 +40,10 @@ from lakehouse.expressions.transforms.partition_projection import (
     is_of,
     project_leaf,
 )
+from lakehouse.scan.pruning.inner_bounds import variant_bounds, variant_comparison
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary
-from lakehouse.spec.schema.iceberg_types import FieldTypes
+from lakehouse.spec.schema.iceberg_types import FieldTypes, VariantType
 from lakehouse.spec.types.arrow_types import physical_type
 from lakehouse.spec.types.internal_values import decode_bounds, order_free
 
@@ -215,9 +219,55 @@ class EntryPruner:
                 leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
             )
 
-        return fold(
-            self._where, leaf_mask, lambda value: np.full(rows, value), every_mask, some_mask
-        )
+        def computed_mask(part: Computed) -> Mask:
+            implied = _fold(part.implied, leaf_mask, rows)
+            return implied & inside.may_match(part) if implied.any() else implied
+
+        inside = _InnerPruner(entries.table)
+        return _fold(self._where, leaf_mask, rows, computed_mask)
+
+
+class _InnerPruner:
+    """Which entries may hold what only rows tell, by the bounds of what lies inside their values.
+
+    Bounds are decoded once for all conditions.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._known: dict[Call, Statistics] = {}
+
+    def may_match(self, part: Computed) -> Mask:
+        """False only for entries whose bounds rule the condition out."""
+        compared = variant_comparison(part)
+        if compared is None:
+            return np.ones(self._table.num_rows, bool)
+        call, leaf = compared
+        if call not in self._known:
+            self._known[call] = self._statistics(call)
+        return leaf_may_match(leaf, self._known[call])
+
+    def _statistics(self, call: Call) -> Statistics:
+        lower, upper = _in_order(*variant_bounds(self._table, call))
+        rows = self._table.num_rows
+        always: Mask = np.ones(rows, bool)
+        never: Mask = np.zeros(rows, bool)
+        nan = always if isinstance(call.type, DoubleType) else never
+        return Statistics(
+            lower, upper, may_null=always, all_null=never, may_nan=nan, all_nan=never,
+            no_values=never,
+        )  # fmt: skip
+
+
+def _fold(
+    where: Bound,
+    leaf_mask: Callable[[Leaf], Mask],
+    rows: int,
+    computed: Callable[[Computed], Mask] | None = None,
+) -> Mask:
+    return fold(
+        where, leaf_mask, lambda value: np.full(rows, value), every_mask, some_mask, computed
+    )
 
 
 def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
@@ -238,14 +288,7 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
             leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
         )
 
-    return fold(
-        where,
-        leaf_mask,
-        lambda value: np.full(rows, value),
-        every_mask,
-        some_mask,
-        lambda _: np.zeros(rows, bool),
-    )
+    return _fold(where, leaf_mask, rows, lambda _: np.zeros(rows, bool))
 
 
 def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:
@@ -254,6 +297,9 @@ def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:
     )
     for leaf in leaves(where):
         names |= dict.fromkeys(_metric_columns(leaf))
+    for column in columns(where):
+        if isinstance(column.type, VariantType):
+            names |= dict.fromkeys((f"lower.{column.field_id}", f"upper.{column.field_id}"))
     return list(names)
 
 
@@ -353,13 +399,7 @@ def _partition_mask(
 
     if isinstance(projected, Constant):
         return np.full(len(entries), projected.value)
-    return fold(
-        projected,
-        leaf_mask,
-        lambda value: np.full(len(entries), value),
-        every_mask,
-        some_mask,
-    )
+    return _fold(projected, leaf_mask, len(entries))
 
 
 def _usable(bounds: Values | None, leaf: Leaf) -> Values | None:

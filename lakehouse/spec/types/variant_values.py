@@ -117,6 +117,27 @@ def decode_variant(metadata: bytes, value: bytes) -> Any:
         raise CorruptMetadataError(f"a variant's value cannot be read: {error}") from error
 
 
+def field_of_serialized(variant: bytes, name: str) -> Any:
+    """What lies under a name in an object whose metadata and value lie behind each other.
+
+    None where nothing does. Bounds of variants in manifests are such objects (spec: Bounds for
+    Variant).
+
+    Raises:
+        CorruptMetadataError: bytes that are no variant.
+    """
+    try:
+        width = (variant[0] >> 6) + 1
+        count = _number(variant, 1, width)
+        end = 1 + width * (count + 2) + _number(variant, 1 + width * (count + 1), width)
+        names, value = _names(_slice(variant, 0, end)), variant[end:]
+        places = _places(value, 0) if value[0] & 3 == _OBJECT else []
+        at = {names[number]: start for number, start, _ in places}.get(name)
+        return None if at is None else _decode(names, value, at, 1)
+    except (IndexError, ValueError, OverflowError, struct.error) as error:
+        raise CorruptMetadataError(f"a variant cannot be read: {error}") from error
+
+
 def encode_variant(value: Any) -> tuple[bytes, bytes]:
     r"""Python's value as metadata and value of a variant.
 

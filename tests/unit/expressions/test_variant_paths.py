@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, StructType
 
 import lakehouse as lh
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.functions.variant_paths import variant_get
+from lakehouse.expressions.functions.variant_paths import normalized_path, variant_get
 from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import VARIANT
 from lakehouse.spec.types.variant_values import encode_variant
@@ -145,3 +145,18 @@ def test_rows_are_deleted_by_what_is_in_a_variant(tmp_path: Path):
     table.append(pa.table({"i": [1, 2, 3], "v": [{"a": 1}, {"a": 2}, None]}))
     table.refresh().delete(where="variant_get(v, '$.a', 'int') = 2")
     assert sorted(table.refresh().scan().to_arrow()["i"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("path", "spelled"),
+    [
+        ("$", "$"),
+        ("$.a.b", "$['a']['b']"),
+        ("$['a b'][\"c\"]", "$['a b']['c']"),
+        ('$["it\'s"]', r"$['it\'s']"),
+        ("$.a\\\t\x01", r"$['a\\\t\u0001']"),
+        ("$.a[0].b", None),
+    ],
+)
+def test_paths_are_spelled_as_rfc_9535_normalizes_them(path, spelled):
+    assert normalized_path(path) == spelled

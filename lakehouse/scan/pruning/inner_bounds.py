@@ -1,0 +1,80 @@
+"""Bounds of what lies inside values: of the shredded fields of variants (spec: Bounds for Variant).
+
+A condition that only rows decide may still be one that no row of a file can fulfil.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.expressions.bound_filter import Call, Column, Computed, Leaf, Value
+from lakehouse.expressions.filter_binding import COMPARISONS
+from lakehouse.expressions.functions.variant_paths import TYPES, normalized_path, taken
+from lakehouse.spec.schema.iceberg_types import VariantType
+from lakehouse.spec.types.arrow_types import physical_type
+from lakehouse.spec.types.variant_values import field_of_serialized
+
+
+def variant_comparison(computed: Computed) -> tuple[Call, Leaf] | None:
+    """A condition that compares a `variant_get` of a column with constants; None for others.
+
+    Returns:
+        The `variant_get`, and the comparison as it were of a column with the values of that.
+    """
+    condition, wanted = computed.condition, 0
+    if condition.name == "not" and isinstance(condition.args[0], Call):
+        condition, wanted = condition.args[0], 1
+    if condition.name not in COMPARISONS or len(condition.args) != 2:
+        return None
+    call, value = condition.args
+    if not isinstance(call, Call) or call.name != "variant_get" or not isinstance(value, Value):
+        return None
+    column = call.args[0]
+    if not isinstance(column, Column) or not isinstance(column.type, VariantType):
+        return None
+    op = COMPARISONS[condition.name][wanted]
+    return call, Leaf(op, column.field_id, column.path, call.type, value.value)
+
+
+def variant_bounds(entries: pa.Table, call: Call) -> tuple[pa.Array, pa.Array]:
+    """Lower and upper bounds of what a `variant_get` of a column gives; null where unknown.
+
+    A file has bounds of a field only where all values that are not null are of one type. Where
+    either cannot be taken as the type that is asked for, there are none.
+
+    Args:
+        entries: with the bounds of the column, if they have any.
+        call: see `variant_comparison`.
+    """
+    column, path, kind = call.args
+    name, spelled = _text(kind).lower(), normalized_path(_text(path))
+    sides = [f"{side}.{column.field_id}" for side in ("lower", "upper")]  # type: ignore[union-attr]
+    if spelled is None or not set(sides) <= set(entries.column_names):
+        pairs: list[tuple[Any, Any]] = [(None, None)] * entries.num_rows
+    else:
+        given = (entries[side].to_pylist() for side in sides)
+        pairs = [_pair(low, high, spelled, name) for low, high in zip(*given, strict=True)]
+    lower, upper = (
+        pa.array([pair[side] for pair in pairs], TYPES[name][0]).cast(physical_type(call.type))
+        for side in (0, 1)
+    )
+    return lower, upper
+
+
+def _pair(lower: bytes | None, upper: bytes | None, path: str, kind: str) -> tuple[Any, Any]:
+    if lower is None or upper is None:
+        return None, None
+    try:
+        low, high = (field_of_serialized(bound, path) for bound in (lower, upper))
+        if low is None or high is None or type(low) is not type(high):
+            return None, None
+        return taken(low, kind), taken(high, kind)
+    except (CorruptMetadataError, pa.ArrowInvalid):
+        return None, None
+
+
+def _text(term: Any) -> str:
+    return str(term.value)
