@@ -40,6 +40,7 @@ from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     refresh_state,
+    refresh_states,
     snapshots_since,
 )
 from lakehouse.orchestration.lineage.trace import Lineage, Recomputed, read_snapshot
@@ -432,7 +433,8 @@ class MaterializedView:
         write = work.write(stamp, delta, lambda _: None)
 
         def unmoved(snapshot: Snapshot) -> tuple[()]:
-            if _state_of(write.table, snapshot.parent_snapshot_id) != state:
+            before = refresh_states(write.table.metadata, snapshot.parent_snapshot_id)
+            if next(before, None) != state:
                 raise CommitConflictError(
                     f"{self.name} was refreshed meanwhile: refresh it again", view=self.name
                 )
@@ -484,15 +486,6 @@ class MaterializedView:
             written = storage.metadata.snapshot(ref.snapshot_id).timestamp_ms
             if name.startswith(AUDIT_BRANCH) and written < oldest:
                 storage.remove_ref(name)
-
-
-def _state_of(table: Table, snapshot_id: int | None) -> RefreshState | None:
-    """What the rows of a snapshot were computed from."""
-    texts = (
-        ancestor.summary.get(REFRESH_STATE) for ancestor in table.metadata.ancestors(snapshot_id)
-    )
-    text = next(filter(None, texts), None)
-    return None if text is None else RefreshState.from_json(text)
 
 
 class _Stamp(RunStamp):

@@ -13,7 +13,6 @@ from rich.console import RenderableType
 from lakehouse.errors import LakehouseError, NotFoundError
 from lakehouse.ingestion.definition_changes import (
     DefinitionChange,
-    Effect,
     output_changes,
     recorded,
 )
@@ -273,7 +272,5 @@ def _created(table: str) -> DefinitionChange:
 
 
 def _column(source: Source, column: Column, before: str | None, said: str) -> DefinitionChange:
-    effect: Effect = "evolve"
-    return DefinitionChange(
-        source.table, f"column {column.name}", before, column.type, effect, said
-    )
+    what = f"column {column.name}"
+    return DefinitionChange(source.table, what, before, column.type, "evolve", said)

@@ -72,7 +72,7 @@ class BlockingChecks:
                     *checks.keys_by_input_name.values(),
                     *(k.asset_key for k in checks.check_keys),
                 }
-                before = {asset} | _ancestors(graph, asset)
+                before = graph.get_ancestor_asset_keys(asset, include_self=True)
                 late = {*checks.keys, *(read - before)} & set(layer.selected_asset_keys)
             if late:
                 names = ", ".join(sorted(asset.to_user_string() for asset in late))
@@ -262,17 +262,6 @@ class AtStepsEnd(logging.Filter):
             self._ended = True
             self._drop()
         return True
-
-
-def _ancestors(graph: Any, key: dg.AssetKey) -> set[dg.AssetKey]:
-    ancestors: set[dg.AssetKey] = set()
-    ahead = set(graph.get(key).parent_keys)
-    while ahead:
-        parent = ahead.pop()
-        if parent not in ancestors:
-            ancestors.add(parent)
-            ahead |= set(graph.get(parent).parent_keys)
-    return ancestors
 
 
 @contextmanager

@@ -296,7 +296,12 @@ class DerivedTable(ComputedTable):
         Raises:
             NoSuchTableError: an input does not exist.
         """
-        _all_there(lake, self.inputs)
+        for name in self.inputs:
+            if not lake.table_exists(name):
+                raise NoSuchTableError(
+                    f"{name} does not exist yet: materialize {name.replace('.', '/')} first",
+                    table=name,
+                )
         inputs = {name: lake.load_table(name) for name in self.inputs}
         table = lake.load_table(self.name) if lake.table_exists(self.name) else None
         return staleness(table, inputs, self.partitioning, self.read_partitioning, self.definition)
@@ -704,11 +709,3 @@ def _what_decides(partitions: dg.PartitionsDefinition) -> object:
 
 def _days(keys: Iterable[str]) -> list[date]:
     return [date.fromisoformat(key) for key in keys]
-
-
-def _all_there(lake: Lakehouse, names: Sequence[str]) -> None:
-    for name in names:
-        if not lake.table_exists(name):
-            raise NoSuchTableError(
-                f"{name} does not exist yet: materialize {name.replace('.', '/')} first", table=name
-            )

@@ -152,10 +152,14 @@ def refresh_state(table: Table | None) -> RefreshState | None:
     """
     if table is None:
         return None
-    for snapshot in table.metadata.ancestors(table.metadata.current_snapshot_id):
+    return next(refresh_states(table.metadata, table.metadata.current_snapshot_id), None)
+
+
+def refresh_states(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[RefreshState]:
+    """What a snapshot and its ancestors were computed from, as they say, newest first."""
+    for snapshot in metadata.ancestors(snapshot_id):
         if REFRESH_STATE in snapshot.summary:
-            return RefreshState.from_json(snapshot.summary[REFRESH_STATE])
-    return None
+            yield RefreshState.from_json(snapshot.summary[REFRESH_STATE])
 
 
 def redefined_partitions(table: Table, definition: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 
 import dagster as dg
 import orjson
@@ -281,18 +282,18 @@ class Known:
                 if bad
                 else f"{_named(names)}: works again.\n{_link(run_id, url)}"
             )
-            yield text, lambda names=names: self._mark_sent(names)  # type: ignore[misc]
+            yield text, partial(self._mark_sent, names)
         if context.repository_def is None:
             return
         instance, repository = context.instance, context.repository_def
-        for kind, reported, failing in (
+        for text_of, reported, failing in (
             (_check_text, self.checks, _failed_checks(instance, repository)),
             (_late_text, self.late, _late_assets(instance, repository, self.late)),
         ):
             for name in sorted(failing.keys() - reported):
-                yield kind(name, failing[name], url), lambda n=name, t=reported: t.add(n)  # type: ignore[misc]
+                yield text_of(name, failing[name], url), partial(reported.add, name)
             for name in sorted(reported - failing.keys()):
-                yield kind(name, None, url), lambda n=name, t=reported: t.remove(n)  # type: ignore[misc]
+                yield text_of(name, None, url), partial(reported.remove, name)
 
     def _mark_sent(self, names: Iterable[str]) -> None:
         for name in names:
@@ -304,18 +305,12 @@ class Known:
     def _ended(self, instance: dg.DagsterInstance) -> list[dg.EventLogRecord]:
         """Runs' ends, in their order."""
         since = self.since_ms / 1000 if self.after is None else None
+        after = partial(
+            dg.RunStatusChangeRecordsFilter, after_timestamp=since, after_storage_id=self.after
+        )
         pages = [
-            instance.fetch_run_status_changes(
-                records_filter, limit=_RUNS_AT_ONCE, ascending=True
-            ).records
-            for records_filter in (
-                dg.RunStatusChangeRecordsFilter(
-                    EventType.RUN_SUCCESS, after_timestamp=since, after_storage_id=self.after
-                ),
-                dg.RunStatusChangeRecordsFilter(
-                    EventType.RUN_FAILURE, after_timestamp=since, after_storage_id=self.after
-                ),
-            )
+            instance.fetch_run_status_changes(ends, limit=_RUNS_AT_ONCE, ascending=True).records
+            for ends in (after(EventType.RUN_SUCCESS), after(EventType.RUN_FAILURE))
         ]
         # beyond the end of a list that was cut off nothing is taken before the rest of it
         cut = [page[-1].storage_id for page in pages if len(page) == _RUNS_AT_ONCE]

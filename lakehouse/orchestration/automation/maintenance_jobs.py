@@ -5,7 +5,6 @@ And the one that undoes a run.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import dagster as dg
 import orjson
 from pydantic import Field
 
-from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
+from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.ingestion.run_log import as_text, progress_lines
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
@@ -23,7 +22,7 @@ from lakehouse.maintenance.orphans.orphan_removal import OrphanResult
 from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
 from lakehouse.maintenance.upkeep import prepare
-from lakehouse.orchestration.asset_results import failure_of, pool, remove_dead_branches
+from lakehouse.orchestration.asset_results import explained, pool, remove_dead_branches
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.run_requests import (
     CLUSTER_JOB,
@@ -226,7 +225,7 @@ def undo_job() -> dg.JobDefinition:
     def step(
         context: dg.OpExecutionContext, config: UndoConfig, lakehouse: LakehouseResource
     ) -> None:
-        with _refused():
+        with explained():
             asked = config.model_dump()
             done = undo(lakehouse.shared_lake(), instance=context.instance, **asked)
         context.log.info(as_text(done))
@@ -296,7 +295,7 @@ def _choice(job: str, tables: Sequence[str]) -> dg.OpDefinition:
         context: dg.OpExecutionContext, lakehouse: LakehouseResource
     ) -> Iterator[dg.Output[None]]:
         lake = lakehouse.shared_lake()
-        with _refused():
+        with explained():
             Request.of(context.run_tags)
             chosen = chosen_tables(tables, context.run_tags)
             there = [name for name in chosen if lake.table_exists(name)]
@@ -325,22 +324,13 @@ def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
         description=f"{job} {name}",
     )
     def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
-        with _refused():
+        with explained():
             table = lakehouse.shared_lake().load_table(name)
             if not Request.of(context.run_tags).dry_run:
                 remove_dead_branches(table, context.instance, context.log.info)
             _maintain(context, table, work, Request.of(context.run_tags))
 
     return step
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """An error of the engine as a failure that is tried again only when that can help."""
-    try:
-        yield
-    except LakehouseError as error:
-        raise failure_of(error) from None
 
 
 def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request: Request) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.incremental import having, with_keys
-from lakehouse.orchestration.assets.staleness import RefreshState, refresh_state
+from lakehouse.orchestration.assets.staleness import refresh_state, refresh_states
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.lineage.traced_query import UntracedError
 from lakehouse.orchestration.lineage.view_definitions import with_views
@@ -38,7 +39,7 @@ from lakehouse.orchestration.lineage.why import (
     tables_at,
 )
 from lakehouse.orchestration.resources import spark_when_asked
-from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 if TYPE_CHECKING:
@@ -260,30 +261,12 @@ class _Following:
 
     def downstream(self) -> list[str]:
         """Tables that are computed from it, each after those that it is computed from."""
+        inputs = {name: definition.inputs for name, definition in self.derived.items()}
         names = [self.base]
-        while True:
-            more = [
-                name
-                for name, definition in self.derived.items()
-                if name not in names
-                and set(definition.inputs) & set(names)
-                and not any(self._may_follow(other, names) for other in definition.inputs)
-            ]
-            if not more:
-                return names[1:]
-            names += more
-
-    def _may_follow(self, name: str, names: Sequence[str]) -> bool:
-        """Whether a table is computed from these and not among them yet."""
-        definition = self.derived.get(name)
-        return (
-            name not in names
-            and definition is not None
-            and any(
-                input_name in names or self._may_follow(input_name, names)
-                for input_name in definition.inputs
-            )
-        )
+        for name in TopologicalSorter(inputs).static_order():
+            if name != self.base and set(inputs.get(name, ())) & set(names):
+                names.append(name)
+        return names[1:]
 
     def rows_at(self, name: str, snapshot: Snapshot) -> Reached:
         """The rows of a table at a snapshot that came from those asked about."""
@@ -303,29 +286,23 @@ class _Following:
                     f"{count:,} rows of {table.name}: at most {MOST_LINES:,} are followed at once; "
                     "name lines, or a narrower condition"
                 )
-            return _with(reached, scan.to_arrow())
+            return replace(reached, rows=scan.to_arrow())
         definition = self.derived.get(table.name)
         if definition is None:
-            return _with(reached, table.schema().as_arrow().empty_table())
+            return replace(reached, rows=table.schema().as_arrow().empty_table())
         keys = self._partitions(definition, table, snapshot)
         parts = [
             self._computed(definition, reached, table, snapshot, inputs, some)
             for inputs, some in states(definition, table, snapshot, keys)
         ]
-        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-        rows = [part.rows for part in parts]
-        inputs = tuple(dict.fromkeys(input_name for part in parts for input_name in part.inputs))
         if not parts:
-            return _with(reached, _nothing(table, snapshot))
-        if any(row is None for row in rows):
-            return Reached(reached.table, reached.snapshot_id, at, None, inputs, notes)
-        return Reached(
-            reached.table,
-            reached.snapshot_id,
-            at,
-            pa.concat_tables([row for row in rows if row is not None]),
-            inputs,
-            notes,
+            return replace(reached, rows=_nothing(table, snapshot))
+        known = [part.rows for part in parts if part.rows is not None]
+        return replace(
+            reached,
+            rows=pa.concat_tables(known) if len(known) == len(parts) else None,
+            inputs=tuple(dict.fromkeys(name for part in parts for name in part.inputs)),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         )
 
     def _partitions(self, definition: DerivedTable, table: Table, snapshot: Snapshot) -> list[str]:
@@ -335,16 +312,8 @@ class _Following:
         if partitioning is None:
             return []
         columns = {name for name, _ in partitioning.dimensions}
-        ancestors = table.metadata.ancestors(snapshot.snapshot_id)
-        text = next(
-            (
-                ancestor.summary[REFRESH_STATE]
-                for ancestor in ancestors
-                if REFRESH_STATE in ancestor.summary
-            ),
-            None,
-        )
-        read = {} if text is None else RefreshState.from_json(text).inputs
+        state = next(refresh_states(table.metadata, snapshot.snapshot_id), None)
+        read = {} if state is None else state.inputs
         for name in definition.inputs:
             now = self.lake.load_table(name)
             for at in {read.get(name), now.metadata.current_snapshot_id}:
@@ -372,8 +341,7 @@ class _Following:
         unknown = [name for name, given_part in given.items() if given_part.rows is None]
         some = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
         if not unknown and not some:
-            return _with(reached, _nothing(table, snapshot))
-        from_ = *some, *unknown
+            return replace(reached, rows=_nothing(table, snapshot))
         chosen = partial(definition.where_read, keys)
         schema = table.metadata.schema_for(snapshot)
         wheres = [] if keys is None else [bind(definition.where(keys, schema), schema)]
@@ -405,18 +373,8 @@ class _Following:
                 scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
                 rows = scan.to_arrow()
                 rows = rows if made is None or not rows.num_rows else with_keys(rows, made)
-                return _with(reached, rows, from_, notes)
-        return Reached(
-            reached.table, reached.snapshot_id, reached.committed_at, None, from_, tuple(notes)
-        )
-
-
-def _with(
-    reached: Reached, rows: pa.Table, inputs: tuple[str, ...] = (), notes: Sequence[str] = ()
-) -> Reached:
-    return Reached(
-        reached.table, reached.snapshot_id, reached.committed_at, rows, inputs, tuple(notes)
-    )
+                reached = replace(reached, rows=rows)
+        return replace(reached, inputs=(*some, *unknown), notes=tuple(notes))
 
 
 def _nothing(table: Table, snapshot: Snapshot) -> pa.Table:

@@ -302,11 +302,7 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
     snapshots = tuple(
         snapshot.snapshot_id for snapshot in line if snapshot.summary.get(RUN_ID) == run_id
     )
-    if changed and by_rows:
-        _check_kept(table, line[-1], run_id)
-        inverse = inverse_of(table, run_id, line)
-        return UndoneTable(table.name, line[0].snapshot_id, None, snapshots, inverse=inverse)
-    if changed:
+    if changed and not by_rows:
         raise ValidationConflictError(
             f"{table.name} was changed since run {run_id}: {_described(changed)}. "
             "Nothing was undone. Undo that first, or take back the run's rows alone with "
@@ -315,6 +311,9 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
             snapshots=[snapshot.snapshot_id for snapshot in changed],
         )
     _check_kept(table, line[-1], run_id)
+    if changed:
+        inverse = inverse_of(table, run_id, line)
+        return UndoneTable(table.name, line[0].snapshot_id, None, snapshots, inverse=inverse)
     return UndoneTable(
         table.name,
         line[0].snapshot_id,
@@ -339,7 +338,7 @@ def _check_kept(table: Table, first: Snapshot, run_id: str) -> None:
 def _since_run(metadata: TableMetadata, run_id: str) -> list[Snapshot]:
     """The snapshots of main from the newest to the first that the run wrote; empty: none of it."""
     line = list(metadata.ancestors(metadata.current_snapshot_id))
-    written = [at for at, number in enumerate(line) if number.summary.get(RUN_ID) == run_id]
+    written = [at for at, snapshot in enumerate(line) if snapshot.summary.get(RUN_ID) == run_id]
     return line[: written[-1] + 1] if written else []
 
 

@@ -43,7 +43,7 @@ from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import FollowedQuery, having, with_keys
 from lakehouse.orchestration.assets.portable_sql import translated, typed
-from lakehouse.orchestration.assets.staleness import RefreshState
+from lakehouse.orchestration.assets.staleness import RefreshState, refresh_states
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
 from lakehouse.orchestration.lineage.asked_rows import asked_values
@@ -488,16 +488,16 @@ class _Explaining:
 
     def _function(self, origin: Origin, table: Table, snapshot: Snapshot) -> Origin:
         """Of a plain asset: the tables that its snapshot says were read."""
-        for ancestor in table.metadata.ancestors(snapshot.snapshot_id):
-            if REFRESH_STATE in ancestor.summary:
-                state = RefreshState.from_json(ancestor.summary[REFRESH_STATE])
-                tables, notes = tables_at(self.lake, state.inputs, state.inputs)
-                keys = self.keys.get(table.name)
-                if keys is not None:
-                    return self._by_keys(origin, tables, keys, notes)
-                note = "computed by a function of all their rows, which are not followed"
-                return self._coarse(origin, tables, None, [*notes, note])
-        return replace(origin, notes=("no snapshot says what it was computed from",), computed=None)
+        state = next(refresh_states(table.metadata, snapshot.snapshot_id), None)
+        if state is None:
+            note = "no snapshot says what it was computed from"
+            return replace(origin, notes=(note,), computed=None)
+        tables, notes = tables_at(self.lake, state.inputs, state.inputs)
+        keys = self.keys.get(table.name)
+        if keys is not None:
+            return self._by_keys(origin, tables, keys, notes)
+        note = "computed by a function of all their rows, which are not followed"
+        return self._coarse(origin, tables, None, [*notes, note])
 
     def _by_keys(
         self,
@@ -615,11 +615,7 @@ def states(
     definition: DerivedTable, table: Table, snapshot: Snapshot, keys: Iterable[str]
 ) -> Iterator[tuple[Mapping[str, int | None], list[str] | None]]:
     """The snapshots that a table was computed from: with the partitions that were; None: all."""
-    recorded = [
-        RefreshState.from_json(ancestor.summary[REFRESH_STATE])
-        for ancestor in table.metadata.ancestors(snapshot.snapshot_id)
-        if REFRESH_STATE in ancestor.summary
-    ]
+    recorded = list(refresh_states(table.metadata, snapshot.snapshot_id))
     if not recorded or definition.partitioning is None:
         yield recorded[0].inputs if recorded else {}, None
         return
