@@ -291,8 +291,8 @@ def survey(
         ]
         mentioned = {
             reference.table_uuid: reference.table
-            for each in statements
-            for reference in each.references
+            for statement in statements
+            for reference in statement.references
         }
         by_uuid |= reader.tables({name for uuid, name in mentioned.items() if uuid not in by_uuid})
         if not mentioned.keys() <= by_uuid.keys():  # one that has another name now, or is gone
@@ -308,8 +308,8 @@ def survey(
         statement
         for statement in statements
         if not any(
-            each.table_uuid not in by_uuid and reader.hides(each.table)
-            for each in statement.references
+            reference.table_uuid not in by_uuid and reader.hides(reference.table)
+            for reference in statement.references
         )
     ]
     return Survey(lake, by_uuid, readable, verifications, now_ms, reader, earlier)

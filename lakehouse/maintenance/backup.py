@@ -274,7 +274,9 @@ def _made(
         "format": _FORMAT,
         "at-ms": environment.now_ms(),
         "warehouse": catalog.warehouse,
-        "namespaces": [[list(name), dict(said)] for name, said in cut.namespaces.items()],
+        "namespaces": [
+            [list(name), dict(properties)] for name, properties in cut.namespaces.items()
+        ],
         "tables": [
             [[*name.namespace, name.name], copies.described(_table_bytes(version))]
             for name, version in cut.tables.items()
@@ -553,10 +555,10 @@ def restore(
             0,
             True,
         )
-    for namespace, said in record.namespaces.items():
+    for namespace, properties in record.namespaces.items():
         if any(name.namespace[: len(namespace)] == namespace for name in waiting) or not tables:
             try:
-                catalog.create_namespace(namespace, said)
+                catalog.create_namespace(namespace, properties)
             except NamespaceAlreadyExistsError:
                 continue
     made: dict[Identifier, _Restored] = {}
@@ -593,8 +595,8 @@ def _restored_before(
             uuid = str(catalog.views.load(name).metadata.view_uuid)
         else:
             continue
-        said = record.metadata(load)
-        if uuid != said.get("table-uuid", said.get("view-uuid")):
+        document = record.metadata(load)
+        if uuid != document.get("table-uuid", document.get("view-uuid")):
             raise TableAlreadyExistsError(
                 f"{name} is another table in {catalog.uri} than in the backup: rename or drop it. "
                 "Nothing was written",
@@ -742,7 +744,7 @@ class _Record:
         return cls(
             storage,
             folder,
-            {tuple(name): said for name, said in document["namespaces"]},
+            {tuple(name): properties for name, properties in document["namespaces"]},
             {Identifier(tuple(name[:-1]), name[-1]): load for name, load in document["tables"]},
             {Identifier(tuple(name[:-1]), name[-1]): load for name, load in document["views"]},
             dict(zip(columns["location"], sizes, strict=True)),

@@ -135,20 +135,20 @@ def check_results(
             suite.name, passed=True, blocking=suite.blocking
         )
         bad = memory.still_bad(key, suite.name, outcome.bad_days)
-        said = (
+        lines = (
             [described(bad, [*memory.days, *outcome.bad_days])]
             if bad
             else list(dict.fromkeys(outcome.failures))
         )
         if suite.name not in by_name:
-            said.append("nothing was written, nothing to check")
+            lines.append("nothing was written, nothing to check")
         failed = outcome.blocking and not outcome.passed
         yield dg.AssetCheckResult(
             passed=outcome.passed and not bad,
             asset_key=key,
             check_name=suite.name,
             severity=dg.AssetCheckSeverity.ERROR if failed else dg.AssetCheckSeverity.WARN,
-            description="; ".join(said)[:2000] or None,
+            description="; ".join(lines)[:2000] or None,
             metadata=_values(outcome.metadata)
             | metadata_of(bad)
             | _values({} if outcome.passed else explain(outcome)),

@@ -122,8 +122,10 @@ def plan_changes(
             if _is_recomputed(planned.get(input_name, ()))
         ]
         if again and not _is_recomputed(changes):
-            said = f"the days follow that {', '.join(again)} is written anew for"
-            changes.append(DefinitionChange(derived.name, "inputs", None, None, "recompute", said))
+            consequence = f"the days follow that {', '.join(again)} is written anew for"
+            changes.append(
+                DefinitionChange(derived.name, "inputs", None, None, "recompute", consequence)
+            )
     for asset, key in plain_assets(defs.assets or ()):
         target = _target(defs, asset, key)
         # whether one without an annotation gives rows is known when it has run
@@ -185,8 +187,8 @@ def _of_derived(
         yield _created(derived.name)
         return
     if missing:
-        said = f"{', '.join(missing)} is not there: its runs fail until it is materialized"
-        yield DefinitionChange(derived.name, "inputs", None, None, "refuse", said)
+        consequence = f"{', '.join(missing)} is not there: its runs fail until it is materialized"
+        yield DefinitionChange(derived.name, "inputs", None, None, "refuse", consequence)
         return
     table, stale = lake.load_table(derived.name), derived.staleness(lake)
     added: set[str] = set()
@@ -225,9 +227,16 @@ def _of_plain(lake: Lakehouse, target: AssetTable, code: str) -> Iterator[Defini
     if by_others:
         partitions = ", ".join(name for name in by_others if name)
         of = f" of the partitions {partitions}" if partitions else ""
-        said = f"its code is another one than that which wrote the rows{of}: materialize it again"
+        consequence = (
+            f"its code is another one than that which wrote the rows{of}: materialize it again"
+        )
         yield DefinitionChange(
-            target.name, "code", ", ".join(sorted(set(by_others.values()))), code, "keep", said
+            target.name,
+            "code",
+            ", ".join(sorted(set(by_others.values()))),
+            code,
+            "keep",
+            consequence,
         )
     yield from _layout(table, lambda: target.changes(table), True)
 
@@ -250,8 +259,8 @@ def _layout(
     except LakehouseError as error:
         if known:
             return [_refusal(table.name, "layout", error)]
-        said = f"it is laid out anew once the columns are added ({error.message})"
-        return [DefinitionChange(table.name, "layout", None, None, "evolve", said)]
+        consequence = f"it is laid out anew once the columns are added ({error.message})"
+        return [DefinitionChange(table.name, "layout", None, None, "evolve", consequence)]
 
 
 def _refused(table: str, what: str, check: Callable[[], None]) -> list[DefinitionChange]:
@@ -271,6 +280,8 @@ def _created(table: str) -> DefinitionChange:
     return DefinitionChange(table, "table", None, None, "create", "its first run creates it")
 
 
-def _column(source: Source, column: Column, before: str | None, said: str) -> DefinitionChange:
+def _column(
+    source: Source, column: Column, before: str | None, consequence: str
+) -> DefinitionChange:
     what = f"column {column.name}"
-    return DefinitionChange(source.table, what, before, column.type, "evolve", said)
+    return DefinitionChange(source.table, what, before, column.type, "evolve", consequence)

@@ -88,8 +88,8 @@ class TableCommits:
         """
         if any(
             isinstance(requirement, AssertCreate)
-            for each in commits
-            for requirement in each.requirements
+            for commit in commits
+            for requirement in commit.requirements
         ):
             raise UnsupportedFeatureError("Create tables first, each by itself.")
         with self._meters.commit(), ExitStack() as turns:

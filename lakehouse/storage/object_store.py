@@ -467,11 +467,11 @@ def _reason(error: Exception) -> str:
         )
     code = _element(text, "Code")
     if code:
-        said = f"{type(error).__name__}: {text.partition('<')[0]}"
+        prefix = f"{type(error).__name__}: {text.partition('<')[0]}"
         message, asked_at, answered_at = (
             _element(text, name) for name in ("Message", "RequestTime", "ServerTime")
         )
-        return refusal_reason(code, message, asked_at, answered_at, said=said)
+        return refusal_reason(code, message, asked_at, answered_at, prefix=prefix)
     with contextlib.suppress(ValueError):
         # the first line says what happened, the rest dumps the client's configuration
         text = text[: text.index("\n")]

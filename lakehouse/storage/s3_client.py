@@ -48,7 +48,7 @@ def is_signed_elsewhere(properties: Mapping[str, str]) -> bool:
 
 
 def refusal_reason(
-    code: str, message: str, requested: str = "", there: str = "", said: str = ""
+    code: str, message: str, requested: str = "", there: str = "", prefix: str = ""
 ) -> str:
     """What a store says of a request that it refuses, in words that say what to do.
 
@@ -57,10 +57,10 @@ def refusal_reason(
         message: of the store.
         requested: when the request was signed, by the clock of who signed it.
         there: when it came, by the store's clock.
-        said: what comes before, unless it is the clock.
+        prefix: what comes before, unless it is the clock.
     """
     if code != "RequestTimeTooSkewed":
-        return f"{said}{code} {message}".strip()[:500]
+        return f"{prefix}{code} {message}".strip()[:500]
     clocks = f": {requested} here, {there} there" if requested and there else ""
     return (
         f"the clock of who signed the request differs too much from the store's{clocks} ({code}). "

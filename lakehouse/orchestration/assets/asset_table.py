@@ -198,7 +198,7 @@ class AssetTable:
             InvalidPartitionSpecError: the table cannot be laid out so.
         """
         changes, known, now = self.layout.changes(table), recorded(table) or {}, self.definition()
-        for part, effect, said in (
+        for part, effect, consequence in (
             ("table_properties", "evolve", "they are set, and those that are gone are removed"),
             ("write_mode", "from now on", "rows that are there stay"),
             ("upsert_keys", "from now on", "rows that are there stay"),
@@ -207,7 +207,9 @@ class AssetTable:
             if part in known and known[part] != now[part]:
                 before, after = str(known[part] or None), str(now[part] or None)
                 changes.append(
-                    DefinitionChange(self.name, part, before, after, cast("Effect", effect), said)
+                    DefinitionChange(
+                        self.name, part, before, after, cast("Effect", effect), consequence
+                    )
                 )
         return changes
 

@@ -545,8 +545,8 @@ class Computation:
         """What goes and comes, or why all is computed; see `followed`."""
         of, query = self.definition, self.definition.query
         if query is None or of.refresh == "full" or full:
-            said = "the run says so" if full else "its definition says so"
-            return Refresh(mode="full", reason=said)
+            reason = "the run says so" if full else "its definition says so"
+            return Refresh(mode="full", reason=reason)
         target = self.lake.load_table(of.name) if self.lake.table_exists(of.name) else None
 
         def follower(table: Table, before: RefreshState) -> Follower:
@@ -642,21 +642,21 @@ class Computation:
         of, keys = self.definition, self.keys
         table = self.lake.load_table(of.name)
 
-        def whole(some: Sequence[str] | None) -> CheckOutcome:
+        def whole(chosen: Sequence[str] | None) -> CheckOutcome:
             if refresh.mode == "full":
-                return self.inputs_whole(some)
+                return self.inputs_whole(chosen)
             metadata = {"refresh": refresh.reason}
             return CheckOutcome(INPUTS_WHOLE, passed=True, blocking=True, metadata=metadata)
 
-        def judged(suites: Sequence[Suite], some: Sequence[str] | None) -> list[CheckOutcome]:
-            where = of.where(some, table.schema())
+        def judged(suites: Sequence[Suite], chosen: Sequence[str] | None) -> list[CheckOutcome]:
+            where = of.where(chosen, table.schema())
             with self.engine.staged(InputRows(table, where, snapshot.snapshot_id)) as rows:
-                if of.day_column is None or some is None:
+                if of.day_column is None or chosen is None:
                     return validate(rows, suites, of.name)
-                return validate_days(rows, suites, of.name, _days(some), of.day_column)
+                return validate_days(rows, suites, of.name, _days(chosen), of.day_column)
 
         def of_suite(suite: Suite) -> Callable[[Sequence[str]], CheckOutcome]:
-            return lambda some: judged([suite], some)[0]
+            return lambda chosen: judged([suite], chosen)[0]
 
         outcomes = [whole(keys), *judged(of.suites, keys)]
         if keys is None:
@@ -691,8 +691,8 @@ def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[st
     """How a table was brought up to date lately, newest first: `Refresh.to_dict()`."""
     records = instance.fetch_materializations(key, limit=_REMEMBERED).records
     events = [record.asset_materialization for record in records]
-    said = [event.metadata.get(REFRESH_METADATA) for event in events if event is not None]
-    values = [value.value for value in said if isinstance(value, dg.JsonMetadataValue)]
+    entries = [event.metadata.get(REFRESH_METADATA) for event in events if event is not None]
+    values = [value.value for value in entries if isinstance(value, dg.JsonMetadataValue)]
     return [value for value in values if isinstance(value, Mapping)]
 
 

@@ -622,20 +622,20 @@ def having(
     if not isinstance(field.field_type, PrimitiveType) or pa.types.is_floating(kind):
         return TRUE
     leaf = Leaf(Op.IS_NULL, field.field_id, (field.name,), field.field_type)
-    some: list[Bound] = [leaf] if values.null_count else []
+    filters: list[Bound] = [leaf] if values.null_count else []
     distinct = values.unique().drop_null()
     if not len(distinct):
-        return disjunction(some) if some else FALSE
+        return disjunction(filters) if filters else FALSE
     if days and pa.types.is_timestamp(kind):
         unit = _UNITS_A_DAY[kind.unit]
         ranges = day_ranges(sorted(cast("list[date]", distinct.cast(pa.date32()).to_pylist())))
         epoch, zone = date(1970, 1, 1).toordinal(), int(kind.tz is not None)
         for first, last in ranges if len(ranges) <= 100 else [(ranges[0][0], ranges[-1][1])]:
             low, high = first.toordinal() - epoch - zone, last.toordinal() - epoch + 1 + zone
-            some.append(
+            filters.append(
                 conjunction([leaf.asking(Op.GTE, low * unit), leaf.asking(Op.LT, high * unit)])
             )
-        return disjunction(some)
+        return disjunction(filters)
     try:
         distinct = distinct.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -643,14 +643,14 @@ def having(
     distinct = distinct.take(pc.sort_indices(distinct))
     if len(distinct) <= listed:
         chosen = tuple(internal_values(distinct, field.field_type))
-        some.append(
+        filters.append(
             leaf.asking(Op.IN, chosen) if len(chosen) > 1 else leaf.asking(Op.EQ, chosen[0])
         )
     else:
         ends = pa.concat_arrays([distinct.slice(0, 1), distinct.slice(len(distinct) - 1)])
         low, high = internal_values(ends, field.field_type)
-        some.append(conjunction([leaf.asking(Op.GTE, low), leaf.asking(Op.LTE, high)]))
-    return disjunction(some)
+        filters.append(conjunction([leaf.asking(Op.GTE, low), leaf.asking(Op.LTE, high)]))
+    return disjunction(filters)
 
 
 def _narrowed(rows: InputRows, parts: Sequence[Bound]) -> InputRows:
@@ -781,7 +781,7 @@ def taken_apart(
     comes = pc.and_(pc.is_valid(at[1]), alone)
     columns = {name: went[name] for name in names}
     met = pc.is_valid(at[0])
-    known, some = {}, [comes]
+    known, masks = {}, [comes]
     for name, how in merged.items():
         gone, both = went[name], _both(old[name], new[name], how, name)
         if how in ("least", "greatest"):
@@ -794,13 +794,13 @@ def taken_apart(
             both = _sum(both, _or_zero(gone), name, pc.subtract_checked)
         else:
             both = _sum(both, gone, name, pc.subtract_checked)
-            some.append(pc.greater(both, 0))
+            masks.append(pc.greater(both, 0))
         columns[name] = both
     for name, count in counted.items():
         known[name] = pc.or_(known[name], pc.is_valid(columns[count]))
         nothing = pa.scalar(None, columns[name].type)
         columns[name] = pc.if_else(pc.greater(columns[count], 0), columns[name], nothing)
-    there_are = reduce(pc.or_, some)
+    there_are = reduce(pc.or_, masks)
     none = [pc.equal(columns[name], 0) for name, how in merged.items() if how == "rows"]
     ends = pc.and_(met, none[0]) if none else pc.and_(met, False)
     follows = reduce(pc.and_, known.values(), pc.and_(met, there_are))

@@ -154,8 +154,8 @@ class Windows:
                 seconds = int(window.start.timestamp())
                 key = self._definition.get_partition_key_for_timestamp(seconds)
             start, end = (
-                ((each if instants else each.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
-                for each in (window.start, window.end)
+                ((edge if instants else edge.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+                for edge in (window.start, window.end)
             )
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

@@ -75,9 +75,9 @@ class SqlModel(ComputedTable):
             schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
             return frames.sql(text(query, schemas), views)
 
-        said = {field.name: getattr(self, field.name) for field in fields(ComputedTable)}
-        said["columns"] = self._column_sources() | dict(self.columns)
-        said["description"] = self.description or f"```sql\n{self.sql.strip()}\n```"
+        attributes = {field.name: getattr(self, field.name) for field in fields(ComputedTable)}
+        attributes["columns"] = self._column_sources() | dict(self.columns)
+        attributes["description"] = self.description or f"```sql\n{self.sql.strip()}\n```"
         return DerivedTable(
             inputs=tuple(views),
             transform=transform,
@@ -90,7 +90,7 @@ class SqlModel(ComputedTable):
                 grammar=_GRAMMAR[self.dialect],
                 dialect=self.dialect,
             ),
-            **said,
+            **attributes,
         )
 
     def _compiled(self, query: exp.Query, schemas: Mapping[str, Schema]) -> DeltaPlan | Refusal:

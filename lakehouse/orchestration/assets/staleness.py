@@ -227,10 +227,10 @@ def staleness(
     }
     if partitioning is None or read_by is None:
         newer = any(count is None or count for count in changing.values())
-        some = any(head is not None for head in heads.values())
+        is_any_written = any(head is not None for head in heads.values())
         return Staleness(
             heads,
-            whole=(newer or redefined) and some,
+            whole=(newer or redefined) and is_any_written,
             cause=cause,
             definition=definition,
             redefined=redefined,
@@ -428,6 +428,9 @@ def _partition(
 
 
 def _bounds(file: DataFile, column: NestedField) -> list[Any]:
-    bounds = [each.get(column.field_id) for each in (file.lower_bounds, file.upper_bounds)]
+    bounds = [
+        bounds_of_side.get(column.field_id)
+        for bounds_of_side in (file.lower_bounds, file.upper_bounds)
+    ]
     values: list[Any] = decode_bounds(pa.array(bounds, pa.binary()), column.field_type).to_pylist()
     return values

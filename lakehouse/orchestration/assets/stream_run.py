@@ -96,16 +96,16 @@ def run_stream(
         try:
             while not query.awaitTermination(report_every.total_seconds()):  # type: ignore[arg-type]
                 before, head = (head, batch), head_of(table.refresh().metadata, branch)
-                said = _said(query, checkpoint)
-                batch = said["lakehouse/stream_batches"].value
+                metadata = _metadata_of(query, checkpoint)
+                batch = metadata["lakehouse/stream_batches"].value
                 if head is not None and head != before[0]:
                     yield dg.AssetMaterialization(
                         context.asset_key,
-                        metadata={**materialization_metadata(table, head, {}), **said},
+                        metadata={**materialization_metadata(table, head, {}), **metadata},
                         tags={DATA_VERSION_TAG: data_version(head).value},
                     )
-                elif batch != before[1] or (LAG in said and said[LAG].value):
-                    yield dg.AssetObservation(context.asset_key, metadata=said)
+                elif batch != before[1] or (LAG in metadata and metadata[LAG].value):
+                    yield dg.AssetObservation(context.asset_key, metadata=metadata)
         finally:
             query.stop()
     except StreamingQueryException as error:
@@ -114,7 +114,7 @@ def run_stream(
     yield dg.MaterializeResult(
         metadata={
             **({} if head is None else materialization_metadata(table, head, {})),
-            **_said(query, checkpoint),
+            **_metadata_of(query, checkpoint),
         },
         data_version=None if head is None else data_version(head),
     )
@@ -132,25 +132,27 @@ def _target(context: dg.AssetExecutionContext, asset: str, namespace: str) -> As
     return AssetTable.of(context.asset_key, metadata, namespace)
 
 
-def _said(query: Any, checkpoint: str) -> dict[str, dg.MetadataValue[Any]]:
+def _metadata_of(query: Any, checkpoint: str) -> dict[str, dg.MetadataValue[Any]]:
     """What a query tells of its last batch."""
     last = query.lastProgress
     progress: dict[str, Any] = {"batchId": -1, "sources": []}
     if last is not None:
         progress = json.loads(last.json)
-    said: dict[str, dg.MetadataValue[Any]] = {
+    metadata: dict[str, dg.MetadataValue[Any]] = {
         f"{STREAM}_checkpoint": dg.MetadataValue.path(checkpoint),
         f"{STREAM}_batches": dg.MetadataValue.int(progress["batchId"] + 1),
         STREAM: dg.MetadataValue.json(progress),
     }
     if last is not None:
-        said[f"{STREAM}_batch_rows"] = dg.MetadataValue.int(progress["numInputRows"])
+        metadata[f"{STREAM}_batch_rows"] = dg.MetadataValue.int(progress["numInputRows"])
         took = progress["durationMs"].get("triggerExecution", 0) / 1000
-        said[f"{STREAM}_batch_seconds"] = dg.MetadataValue.float(took)
+        metadata[f"{STREAM}_batch_seconds"] = dg.MetadataValue.float(took)
     behind = [source.get("metrics") or {} for source in progress["sources"]]
     behind = [metrics for metrics in behind if "snapshotsBehind" in metrics]
     if behind:
-        said[LAG] = dg.MetadataValue.int(max(int(metrics["snapshotsBehind"]) for metrics in behind))
+        metadata[LAG] = dg.MetadataValue.int(
+            max(int(metrics["snapshotsBehind"]) for metrics in behind)
+        )
         seconds = max(float(metrics["secondsBehind"]) for metrics in behind)
-        said[f"{STREAM}_seconds_behind"] = dg.MetadataValue.float(seconds)
-    return said
+        metadata[f"{STREAM}_seconds_behind"] = dg.MetadataValue.float(seconds)
+    return metadata

@@ -83,20 +83,20 @@ def failure_alerts(
         now_ms = int(time.time() * 1000)
         known = Known.from_json(context.cursor, now_ms)
         known.look(context)
-        said, error = 0, None
+        sent, error = 0, None
         if now_ms >= known.silent_until_ms:
-            said, error = _tell_all(known, context, tell, url)
+            sent, error = _tell_all(known, context, tell, url)
         if error is not None:
             known.refused += 1
             known.silent_until_ms = now_ms + doubled(known.refused, _LONGEST_WAIT_MS)
             context.log.error(f"The text could not be sent: {error}")
-        elif said:
+        elif sent:
             known.refused = 0
         context.update_cursor(known.to_json())
         if now_ms < known.silent_until_ms:
             why = f" ({error})" if error is not None else ""
             return dg.SkipReason(f"Not sent{why}: again at {clock(known.silent_until_ms)}.")
-        return dg.SkipReason(f"{said} sent." if said else "Nothing has changed.")
+        return dg.SkipReason(f"{sent} sent." if sent else "Nothing has changed.")
 
     return sensor
 
@@ -105,17 +105,17 @@ def _tell_all(
     known: Known, context: dg.SensorEvaluationContext, tell: Callable[[str], None], url: str
 ) -> tuple[int, Exception | None]:
     """Send the texts that wait, until that fails or the tick has taken long."""
-    said, started = 0, time.monotonic()
+    sent, started = 0, time.monotonic()
     for text, mark_sent in known.news(context, url):
         try:
             tell(text)
         except Exception as error:  # noqa: BLE001 - whatever the operator's function raises
-            return said, error
+            return sent, error
         mark_sent()
-        said += 1
+        sent += 1
         if time.monotonic() - started > _TICK_S:
             break
-    return said, None
+    return sent, None
 
 
 @dataclass
@@ -490,8 +490,8 @@ def _failed_checks(
         newest = record.last_completed_check_execution_record
         if newest is not None and newest.status == AssetCheckExecutionRecordStatus.FAILED:
             evaluation = newest.evaluation
-            said = None if evaluation is None else evaluation.description
-            failed[_check_name(key)] = said or ""
+            text = None if evaluation is None else evaluation.description
+            failed[_check_name(key)] = text or ""
     return failed
 
 
@@ -517,11 +517,11 @@ def _check_name(key: dg.AssetCheckKey) -> str:
     return f"{key.asset_key.to_user_string()}:{key.name}"
 
 
-def _check_text(name: str, said: str | None, url: str) -> str:
+def _check_text(name: str, text: str | None, url: str) -> str:
     asset, _, check = name.rpartition(":")
-    if said is None:
+    if text is None:
         return f"Check {check} of {asset} does not fail any more."
-    lines = [line.strip() for line in said.splitlines() if line.strip()][:_ERROR_LINES]
+    lines = [line.strip() for line in text.splitlines() if line.strip()][:_ERROR_LINES]
     link = f"{url.rstrip('/')}/assets/{asset}?view=checks" if url else f"{asset} in the UI"
     return "\n".join([f"Check {check} of {asset} failed.", *lines, link])
 

@@ -156,7 +156,7 @@ def evaluation(source: Source, decision: Decision) -> dg.AssetCheckEvaluation:
 def check_result(decision: Decision) -> dg.AssetCheckResult:
     """Fails when something was given up, and names it."""
     given_up = sorted(decision.given_up.items())
-    said = [
+    problems = [
         (
             f"{work}: {attempt.alone} runs that were asked for it alone left it waiting, the last "
             f"at {clock(attempt.last_ms)}"
@@ -166,7 +166,7 @@ def check_result(decision: Decision) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=not given_up,
         severity=dg.AssetCheckSeverity.ERROR,
-        description="; ".join(said) or None,
+        description="; ".join(problems) or None,
         metadata={"given_up": len(given_up)},
     )
 

@@ -55,8 +55,8 @@ class DayMemory:
         for record in last:
             event = record.event.dagster_event if record.event else None
             if event is not None:
-                said = event.asset_check_evaluation_data.metadata.get(BAD_DAYS)
-                return _from_json(said.value if said is not None else {})
+                entry = event.asset_check_evaluation_data.metadata.get(BAD_DAYS)
+                return _from_json(entry.value if entry is not None else {})
         return {}
 
 
@@ -72,8 +72,8 @@ def described(bad: Mapping[str, BadDay], judged: Sequence[object]) -> str:
 
 def metadata(bad: Mapping[str, BadDay]) -> dict[str, dg.MetadataValue]:
     """What the next result begins with."""
-    said = {day: [what.unexpected, what.why[:200]] for day, what in bad.items()}
-    return {BAD_DAYS: dg.MetadataValue.json(said)} if said else {}
+    days = {day: [what.unexpected, what.why[:200]] for day, what in bad.items()}
+    return {BAD_DAYS: dg.MetadataValue.json(days)} if days else {}
 
 
 def bad_days_of(

@@ -115,7 +115,7 @@ def validate_days(
         return bad_days_of(
             outcome,
             days,
-            lambda some: validate(_of_days(frame, column, some), [suite], where)[0],
+            lambda chosen: validate(_of_days(frame, column, chosen), [suite], where)[0],
             None if outcome.passed else _suspects(frame, suite, days, column),
         )
 

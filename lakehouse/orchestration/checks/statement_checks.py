@@ -93,14 +93,14 @@ def check_result(results: Sequence[Checked]) -> dg.AssetCheckResult:
     """What a check says of the statements about one table."""
     counts = Counter(str(result.standing.state) for result in results)
     contradicted = [result for result in results if result.standing.state is State.CONTRADICTED]
-    said = "; ".join(
+    description = "; ".join(
         f"{result.draft.statement_id}: {result.standing.reason}" for result in contradicted[:3]
     )
     return dg.AssetCheckResult(
         passed=not contradicted,
         severity=dg.AssetCheckSeverity.ERROR,
         check_name=CHECK,
-        description=said or f"{len(results)} statements, none contradicted",
+        description=description or f"{len(results)} statements, none contradicted",
         metadata={
             "lakehouse/statements": dg.MetadataValue.md(statement_markdown(results)),
             **{
@@ -116,11 +116,11 @@ def statement_markdown(results: Sequence[Checked]) -> str:
     order = [State.CONTRADICTED, State.UNVERIFIED, State.VERIFIED, State.EXPIRED, State.DEPRECATED]
     lines = ["| state | about | statement | why |", "|---|---|---|---|"]
     for result in sorted(results, key=lambda result: order.index(result.standing.state))[:_SHOWN]:
-        said = result.draft.text or str(dict(result.draft.claim))
+        text = result.draft.text or str(dict(result.draft.claim))
         cells = (
             str(result.standing.state),
             f"{result.draft.kind} {result.draft.column or ''}".strip(),
-            said,
+            text,
             result.standing.reason,
         )
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")

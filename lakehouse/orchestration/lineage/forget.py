@@ -145,9 +145,9 @@ class Forgetting(Report):
         """Landing file -> its lines that hold the person, as the tables knew them."""
         lines: dict[str, set[int]] = {}
         for table in self.tables:
-            for file, some in table.landing.items():
-                lines.setdefault(file, set()).update(some)
-        return {file: len(some) for file, some in sorted(lines.items())}
+            for file, numbers in table.landing.items():
+                lines.setdefault(file, set()).update(numbers)
+        return {file: len(numbers) for file, numbers in sorted(lines.items())}
 
     def title(self) -> str:
         """Whose rows."""
@@ -468,14 +468,16 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
         both = _either(condition, places, table)
         count = table.scan(both).count()
         condition = both
-        for file, some in mentions.items():
-            landing.setdefault(file, set()).update(number for number in some if number is not None)
+        for file, numbers in mentions.items():
+            landing.setdefault(file, set()).update(
+                number for number in numbers if number is not None
+            )
     return TableOfPerson(
         name,
         count,
         to_expire(table),
         tuple(_blocking(table, condition)),
-        {file: tuple(sorted(some)) for file, some in landing.items()},
+        {file: tuple(sorted(numbers)) for file, numbers in landing.items()},
         key,
         condition,
     )
@@ -512,9 +514,9 @@ def _of_lines(mentions: Mapping[str, set[int | None]]) -> BooleanExpression:
     parts: list[BooleanExpression] = []
     for file, lines in mentions.items():
         of_file = EqualTo(term=LANDING_FILE, value=file)
-        some = {line for line in lines if line is not None}
-        if some:
-            parts.append(And(of_file, In(term=LANDING_LINE, literals=some)))
+        numbers = {line for line in lines if line is not None}
+        if numbers:
+            parts.append(And(of_file, In(term=LANDING_LINE, literals=numbers)))
         if None in lines:
             parts.append(And(of_file, IsNull(term=LANDING_LINE)))
     return reduce(Or, parts)

@@ -229,8 +229,8 @@ def _derived_rows(lake: Lakehouse, name: str, rows: pa.Table, landed: LandedLine
     def holding() -> Iterator[str]:
         for ref in table.refs() if values else ():
             if ref != "main":
-                some = table.scan(where, list(rows.column_names), ref=ref).to_arrow().to_pylist()
-                if any(comparable(row.values()) in values for row in some):
+                held = table.scan(where, list(rows.column_names), ref=ref).to_arrow().to_pylist()
+                if any(comparable(row.values()) in values for row in held):
                     yield ref
 
     return TableOfPerson(

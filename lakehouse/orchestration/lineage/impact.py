@@ -292,8 +292,8 @@ class _Following:
             return replace(reached, rows=table.schema().as_arrow().empty_table())
         keys = self._partitions(definition, table, snapshot)
         parts = [
-            self._computed(definition, reached, table, snapshot, inputs, some)
-            for inputs, some in states(definition, table, snapshot, keys)
+            self._computed(definition, reached, table, snapshot, inputs, partitions)
+            for inputs, partitions in states(definition, table, snapshot, keys)
         ]
         if not parts:
             return replace(reached, rows=_nothing(table, snapshot))
@@ -339,8 +339,8 @@ class _Following:
             name: self.rows_at(name, at) for name, (_, at) in tables.items() if name in followed
         }
         unknown = [name for name, given_part in given.items() if given_part.rows is None]
-        some = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
-        if not unknown and not some:
+        known = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
+        if not unknown and not known:
             return replace(reached, rows=_nothing(table, snapshot))
         chosen = partial(definition.where_read, keys)
         schema = table.metadata.schema_for(snapshot)
@@ -360,7 +360,7 @@ class _Following:
             try:
                 kept = _nothing(table, snapshot).schema
                 made = model.rows_made_of(
-                    {n: rows for n, rows in some.items() if rows is not None}, kept, chosen
+                    {n: rows for n, rows in known.items() if rows is not None}, kept, chosen
                 )
             except UntracedError as error:
                 notes.append(f"{error} is not followed: {may}")
@@ -374,7 +374,7 @@ class _Following:
                 rows = scan.to_arrow()
                 rows = rows if made is None or not rows.num_rows else with_keys(rows, made)
                 reached = replace(reached, rows=rows)
-        return replace(reached, inputs=(*some, *unknown), notes=tuple(notes))
+        return replace(reached, inputs=(*known, *unknown), notes=tuple(notes))
 
 
 def _nothing(table: Table, snapshot: Snapshot) -> pa.Table:

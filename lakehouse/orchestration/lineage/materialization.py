@@ -141,7 +141,7 @@ def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     What is said of a column is what is said of it now: statements become comments after the data.
     """
     schema = table.metadata.schema_for(snapshot)
-    said = {field.field_id: field.doc for field in table.schema().fields}
+    docs = {field.field_id: field.doc for field in table.schema().fields}
     terms = [
         f"{field.transform}({schema.find_column_name(field.source_id)})"
         for field in table.spec().fields
@@ -151,7 +151,7 @@ def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
             dg.TableColumn(
                 name=field.name,
                 type=str(field.field_type),
-                description=said.get(field.field_id, field.doc),
+                description=docs.get(field.field_id, field.doc),
                 constraints=dg.TableColumnConstraints(nullable=not field.required),
             )
             for field in schema.fields

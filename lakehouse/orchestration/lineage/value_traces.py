@@ -101,8 +101,8 @@ class Key:
     def numbers(self) -> frozenset[Decimal]:
         """The values as numbers, however they are spelled."""
         kinds = (int, float, Decimal)
-        some = () if isinstance(self.type, _COMMON) else self.values
-        return frozenset(Decimal(str(value)) for value in some if isinstance(value, kinds))
+        values = () if isinstance(self.type, _COMMON) else self.values
+        return frozenset(Decimal(str(value)) for value in values if isinstance(value, kinds))
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -359,9 +359,9 @@ class Traces:
     def _in_delta(self, add: Mapping[str, Any] | None) -> Iterator[str]:
         """An action on a file in Delta's log: its path is a URL, its bounds are JSON in JSON."""
         yield from self._in_path(unquote((add or {}).get("path") or ""))
-        said = orjson.loads((add or {}).get("stats") or "{}")
+        stats = orjson.loads((add or {}).get("stats") or "{}")
         for side in ("minValues", "maxValues"):
-            bound = said.get(side, {}).get(self.key.column)
+            bound = stats.get(side, {}).get(self.key.column)
             if self.key.is_spelled(bound):
                 yield f"{side} of {self.key.column}"
             elif add and self.key.is_shortened_to(bound) and self._is_dirty(unquote(add["path"])):
@@ -397,8 +397,8 @@ class Traces:
                 if not (pa.types.is_binary(leaf.type) or pa.types.is_large_binary(leaf.type)):
                     continue
             elif column in self.texts:
-                some = leaf.filter(self.key.may_be_in(leaf)).to_pylist()
-                if any(map(self.key.in_text, some)):
+                texts = leaf.filter(self.key.may_be_in(leaf)).to_pylist()
+                if any(map(self.key.in_text, texts)):
                     yield f"text of {column}"
                     continue
             for text in self.key.long_texts:

@@ -349,7 +349,7 @@ def offending(
         log.exception("the rows of a failed check of %s cannot be explained", name)
         return {"explain": text, "landing lines": repr(error)[:1000]}
     files = [] if answer.equal is None else list(answer.lines.items())
-    lines = [f"{file}: {_ranges(some)}" for (_, file), some in files[:_SHOWN_FILES]]
+    lines = [f"{file}: {_ranges(numbers)}" for (_, file), numbers in files[:_SHOWN_FILES]]
     more = [f"and {len(files) - _SHOWN_FILES:,} more files"] if len(files) > _SHOWN_FILES else []
     return {"explain": text, **({"landing lines": "; ".join(lines + more)} if lines else {})}
 
@@ -446,8 +446,8 @@ class _Explaining:
         if definition is None:
             return origin if origin.landed else self._function(origin, table, snapshot)
         parts = []
-        for inputs, days, some in self._by_state(definition, table, snapshot, rows):
-            parts.append(self._computed_from(definition, origin, inputs, days, some, column))
+        for inputs, days, of_state in self._by_state(definition, table, snapshot, rows):
+            parts.append(self._computed_from(definition, origin, inputs, days, of_state, column))
         first, *others = parts
         if not others:
             return replace(first, rows=rows)
@@ -529,11 +529,12 @@ class _Explaining:
         partitioning = definition.partitioning
         keys = None if partitioning is None else partitioning.keys_of(rows)
         asked = [] if keys is None else keys.unique().to_pylist()
-        for inputs, some in states(definition, table, snapshot, asked):
-            if keys is None or some is None:
+        for inputs, partitions in states(definition, table, snapshot, asked):
+            if keys is None or partitions is None:
                 yield inputs, None, rows
             else:
-                yield inputs, some, rows.filter(pc.is_in(keys, pa.array(some, pa.string())))
+                chosen = pc.is_in(keys, pa.array(partitions, pa.string()))
+                yield inputs, partitions, rows.filter(chosen)
 
     def _computed_from(
         self,
@@ -623,8 +624,8 @@ def states(
     for key in keys:
         at = next((n for n, state in enumerate(recorded) if key not in state.behind), 0)
         asked.setdefault(at, []).append(key)
-    for at, some in asked.items():
-        yield recorded[at].inputs, some
+    for at, partitions in asked.items():
+        yield recorded[at].inputs, partitions
 
 
 class Model:
@@ -679,8 +680,8 @@ class Model:
                 )
         result = {}
         for name, view in self._model.views.items():
-            some = row_numbers.get(view, [])
-            taken = pc.unique(pa.concat_arrays(some)) if some else pa.array([], pa.int64())
+            taking = row_numbers.get(view, [])
+            taken = pc.unique(pa.concat_arrays(taking)) if taking else pa.array([], pa.int64())
             result[name] = read[view].take(taken.sort()).drop_columns(ROW)
         return result
 
@@ -713,7 +714,7 @@ class Model:
             given: by the name of the table.
             rows: of the result, all that may be of these.
         """
-        views = {self._model.views[name]: some for name, some in given.items()}
+        views = {self._model.views[name]: table for name, table in given.items()}
         if not is_row_by_row(self.query, views):
             return None
         exact = [
@@ -722,9 +723,9 @@ class Model:
             if _is_exact(rows.schema.field(column_name).type)
         ]
         certain = {column: rows[column] for column in exact if not rows[column].null_count}
-        read = {view: some.drop_columns(ROW) for view, some in self.read(certain, None).items()}
+        read = {view: table.drop_columns(ROW) for view, table in self.read(certain, None).items()}
         counts = []
-        for mine in (views, {view: some.slice(0, 0) for view, some in views.items()}):
+        for mine in (views, {view: table.slice(0, 0) for view, table in views.items()}):
             made = self.run(self.query, read | mine).select(rows.column_names).cast(rows.schema)
             counts.append(Counter(comparable(row.values()) for row in made.to_pylist()))
         with_them, without = counts
@@ -797,8 +798,8 @@ class Model:
             asked: more conditions on the result: a column, and the condition on it, as SQL.
         """
         also: dict[str, list[str]] = {}
-        for view, some in same_columns(self.query, [column for column, _ in asked]).items():
-            for pair in (pair for pair in some if not pair.days):
+        for view, pairs in same_columns(self.query, [column for column, _ in asked]).items():
+            for pair in (pair for pair in pairs if not pair.days):
                 also.setdefault(view, []).extend(
                     text.replace(f'"{column}"', f'"{pair.column}"')
                     for column, text in asked
@@ -866,10 +867,10 @@ def _common_values(
 ) -> dict[str, pa.ChunkedArray]:
     """Values that columns of a result have, whichever of these tables' rows it comes from."""
     tables: list[dict[str, pa.ChunkedArray]] = []
-    for view, some in rows.items():
+    for view, table in rows.items():
         values = {}
         for pair in same_as.get(view, ()):
-            column = some[pair.column]
+            column = table[pair.column]
             if not column.null_count:
                 days = pa.date32()
                 values[pair.output] = column.cast(days, safe=False) if pair.days else column

@@ -422,10 +422,12 @@ class _OfLines:
         names = [_DAY, LANDING_FILE, LANDING_LINE, "reason", "detail", "record"]
         where = reduce(And_, parts) if parts else None
         for batch in table.scan(where, names).to_batches():
-            some = batch.filter(self.keys[0].may_be_in(batch["record"])) if self.keys else batch
+            candidates = (
+                batch.filter(self.keys[0].may_be_in(batch["record"])) if self.keys else batch
+            )
             yield from (
                 row
-                for row in some.to_pylist()
+                for row in candidates.to_pylist()
                 if all(key.in_text(row["record"]) for key in self.keys)
             )
 
@@ -493,7 +495,7 @@ def _as_one(part: Bound) -> Bound:
     if len(sides) < len(part.parts) or {side.path for side in sides} != {sides[0].path}:
         return part
     values = [side.value if side.op is Op.IN else (side.value,) for side in sides]
-    return sides[0].asking(Op.IN, tuple(value for some in values for value in some))
+    return sides[0].asking(Op.IN, tuple(value for group in values for value in group))
 
 
 def _as_written(where: str, schema: Schema) -> Iterator[Key]:
@@ -569,9 +571,9 @@ class _Staged:
         early: list[exp.Expr] = []
         late: list[exp.Expr] = []
         for term in wanted:
-            said = _in_terms_of(term, outputs)
-            bad = said.find(exp.AggFunc, exp.Window, exp.Subquery, exp.Select)
-            (late if bad else early).append(term if said.find(exp.Window) else said)
+            resolved = _in_terms_of(term, outputs)
+            bad = resolved.find(exp.AggFunc, exp.Window, exp.Subquery, exp.Select)
+            (late if bad else early).append(term if resolved.find(exp.Window) else resolved)
         sources = (
             [node.args["from_"], *(node.args.get("joins") or ())]
             if (node.args.get("from_") is not None)

@@ -172,7 +172,11 @@ def _tables(served: Served, namespace: tuple[str, ...], after: Position | None) 
 
 
 def _every_table(served: Served) -> list[Identifier]:
-    return [table for each in _namespaces(served, None) for table in _tables(served, each, None)]
+    return [
+        table
+        for namespace in _namespaces(served, None)
+        for table in _tables(served, namespace, None)
+    ]
 
 
 def readable_tables(served: Served) -> list[Identifier]:

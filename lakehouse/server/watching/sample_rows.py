@@ -145,7 +145,9 @@ def _delete_entries(
             "rows are left."
         )
     return [
-        entry for each in manifests for entry in _live(reader.entries(each)).to_manifest_entries()
+        entry
+        for manifest in manifests
+        for entry in _live(reader.entries(manifest)).to_manifest_entries()
     ]
 
 

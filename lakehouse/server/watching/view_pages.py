@@ -173,7 +173,7 @@ def readable_views(served: Served) -> Iterator[StoredView]:
         for namespace in sorted(walk_namespaces(served.catalog))
         if served.caller.sees(namespace)
     )
-    names = (name for each in spaces for name in view_names(served, each))
+    names = (name for space in spaces for name in view_names(served, space))
     readable = (name for name in names if served.caller.may(Privilege.READ, path_of(name)))
 
     def load(name: Identifier) -> StoredView | None:
