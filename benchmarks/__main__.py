@@ -40,6 +40,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
+    "tpch": ("--sf", "0.01", "--repeat", "1"),
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
     "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1", "--queries", "users"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
@@ -198,6 +199,16 @@ def arrow_read(results: dict[str, Any]) -> Iterator[Ratio]:
             )
 
 
+def tpch(results: dict[str, Any]) -> Iterator[Ratio]:
+    for case, measured in results["cases"].items():
+        for how, summed in measured["summary"].items():
+            if how != "plain":
+                asked = f"{len(measured['queries'])} queries, {case}, {how}"
+                yield Ratio(
+                    asked, "the same over plain files", 1 / summed["ratio"], "processor time"
+                )
+
+
 def merge(results: dict[str, Any]) -> Iterator[Ratio]:
     for peer, times in results["times_ours"].items():
         if not peer.startswith("lakehouse"):
@@ -336,6 +347,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "race": race,
     "lookup": lookup,
     "arrow_read": arrow_read,
+    "tpch": tpch,
     "merge": merge,
     "incremental": incremental,
     "streams": streams,

@@ -298,7 +298,7 @@ def _register_scan(reading: _Reading, name: str, scan: TableScan) -> None:
     """Files that DataFusion reads itself, a dataset for the others."""
     context = reading.context
     dataset = ScanDataset(scan, reading.failures)
-    parts = HandedOver((), scan) if reading.links is None else handed_over(scan, filtered=True)
+    parts = HandedOver((), {}, scan) if reading.links is None else handed_over(scan, filtered=True)
     if reading.links is None or not parts.paths or not _link(parts.paths, reading.links / name):
         context.register_dataset(name, dataset)
     elif parts.rest is None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.plain_files import plain_paths
+from lakehouse.data.reading.scan_reader import deleted_positions
 from lakehouse.expressions.bound_filter import TRUE
+from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES
 from lakehouse.table.scan_dataset import Scan, ScanDataset, narrowed
 
 # what a path with one of these means to DuckDB is more than one file
@@ -21,53 +28,101 @@ class HandedOver:
 
     Attributes:
         paths: on disk, of files whose rows are all rows of the scan.
+        deleted: paths of files whose rows are so, but for those at these ascending positions.
         rest: a scan of the other files; None where there are none.
     """
 
     paths: tuple[str, ...]
+    deleted: Mapping[str, Positions]
     rest: Scan | None
 
 
 def handed_over(
-    scan: Scan, *, filtered: bool = False, usable: Callable[[str], bool] = lambda _: True
+    scan: Scan,
+    *,
+    filtered: bool = False,
+    positions: bool = False,
+    usable: Callable[[str], bool] = lambda _: True,
 ) -> HandedOver:
-    """Part the files of a scan. Raises as `TableScan.plan` and `plain_paths`.
+    """Part the files of a scan.
+
+    Raises as `TableScan.plan`, `plain_paths` and `deleted_positions`.
 
     Args:
         scan: of the rows.
         filtered: whether the engine applies the scan's filter itself.
+        positions: whether the engine leaves out rows by their positions; else files with deletes
+            are of the rest.
         usable: whether the engine can be given a path.
     """
     request, tasks = scan.request, scan.plan().tasks
     if scan.limit is not None or scan.only is not None:
-        return HandedOver((), scan)
+        return HandedOver((), {}, scan)
     if not set(scan.plan().schema.fields) <= set(request.schema.fields):
-        return HandedOver((), scan)  # columns that files do not have, or parts of such
-    whole = [task for task in tasks if filtered or task.residual == TRUE]
-    paths = {
+        return HandedOver((), {}, scan)  # columns that files do not have, or parts of such
+    whole = [
+        task
+        for task in tasks
+        if (filtered or task.residual == TRUE)
+        and (
+            positions and all(delete.content == CONTENT_POSITION_DELETES for delete in task.deletes)
+            if task.deletes
+            else True
+        )
+    ]
+    found = plain_paths(whole, request.schema, scan.storage)
+    plain = {
         task.data_file.file_path: path
-        for task, path in zip(whole, plain_paths(whole, request.schema, scan.storage), strict=True)
+        for task, path in zip(whole, found, strict=True)
         if path is not None and usable(path)
     }
-    own = [paths[task.data_file.file_path] for task in whole if task.data_file.file_path in paths]
-    others = [task.data_file.file_path for task in tasks if task.data_file.file_path not in paths]
-    if not own:
-        return HandedOver((), scan)
-    return HandedOver(tuple(own), narrowed(scan, only=frozenset(others)) if others else None)
+    if not plain:
+        return HandedOver((), {}, scan)
+    own = [task for task in whole if task.data_file.file_path in plain]
+    others = {task.data_file.file_path for task in tasks} - plain.keys()
+    changed = [(task.data_file, task.deletes) for task in own if task.deletes]
+    gone = deleted_positions(changed, request.metadata, scan.storage)
+    return HandedOver(
+        tuple(plain[task.data_file.file_path] for task in own if not task.deletes),
+        {plain[file.file_path]: rows for (file, _), rows in zip(changed, gone, strict=True)},
+        narrowed(scan, only=frozenset(others)) if others else None,
+    )
 
 
 def duckdb_relation(scan: Scan, connection: Any) -> Any:
     """See `TableScan.to_duckdb`."""
     duckdb = importlib.import_module("duckdb") if connection is None else connection
-    parts = handed_over(scan, usable=lambda path: not _PATTERN & set(path))
-    rest = None if parts.rest is None else duckdb.from_arrow(ScanDataset(parts.rest))
-    if not parts.paths:
-        return rest
+    parts = handed_over(scan, positions=True, usable=lambda path: not _PATTERN & set(path))
     names = (field.name.replace('"', '""') for field in scan.plan().schema.fields)
-    relation = duckdb.read_parquet(list(parts.paths), hive_partitioning=False).project(
-        ", ".join(f'"{name}"' for name in names)
+    columns = ", ".join(f'"{name}"' for name in names)
+    relations = []
+    if parts.paths:
+        files = duckdb.read_parquet(list(parts.paths), hive_partitioning=False)
+        relations.append(files.project(columns))
+    if parts.deleted:
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in parts.deleted)
+        numbered = duckdb.sql(
+            f"select {columns}, file_index, file_row_number "
+            f"from read_parquet([{listed}], hive_partitioning = false)"
+        ).set_alias("live")
+        gone = duckdb.from_arrow(_gone(parts.deleted.values())).set_alias("gone")
+        here = "live.file_index = gone.file and live.file_row_number = gone.row"
+        relations.append(numbered.join(gone, here, how="anti").project(columns))
+    if parts.rest is not None:
+        relations.append(duckdb.from_arrow(ScanDataset(parts.rest)))
+    return reduce(lambda relation, other: relation.union(other), relations)
+
+
+def _gone(positions: Iterable[Positions]) -> pa.Table:
+    """Rows that are deleted, by the number of the file and their own in it."""
+    rows = list(positions)
+    lengths = [len(deleted) for deleted in rows]
+    return pa.table(
+        {
+            "file": np.repeat(np.arange(len(rows), dtype=np.uint64), lengths),
+            "row": np.concatenate(rows).astype(np.int64),
+        }
     )
-    return relation if rest is None else relation.union(rest)
 
 
 def lazyframe(scan: Scan) -> Any:

@@ -267,11 +267,12 @@ class TableScan:
         >>> duckdb.sql("select max(amount) from rows where user_id = 1").fetchall()
         [(30.0,)]
 
-        DuckDB gets the paths of Parquet files on this machine's disks without deletes whose columns
-        are exactly the table's; for all other files the dataset of `to_dataset`. It sees the rows
-        of this scan's snapshot, in no order that is promised. Which files are read is found out
-        here: a filter that should skip files by partition belongs into the scan as well as into the
-        query. Pages that DuckDB reads have their checksums checked by nobody.
+        DuckDB gets the paths of Parquet files on this machine's disks whose columns are exactly the
+        table's, and the positions of deleted rows in them; for all other files, as for those with
+        equality deletes, the dataset of `to_dataset`. It sees the rows of this scan's snapshot, in
+        no order that is promised. Which files there are is found out here: a filter that should
+        skip files by partition belongs into the scan as well as into the query. Pages that DuckDB
+        reads have their checksums checked by nobody.
 
         Args:
             connection: of DuckDB; its default one when None. One without access to files cannot
@@ -289,8 +290,8 @@ class TableScan:
         >>> rows.filter(pl.col("user_id") == 1).select(pl.col("amount").sum()).collect().item()
         40.0
 
-        Polars gets the paths of the same files as DuckDB in `to_duckdb`, for all others the dataset
-        of `to_dataset`.
+        Polars gets the paths of the same files as DuckDB in `to_duckdb`, unless they have deletes;
+        for all others the dataset of `to_dataset`.
         """
         from lakehouse.table.engine_scans import lazyframe  # noqa: PLC0415 - loads pyarrow's
 

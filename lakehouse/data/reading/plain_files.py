@@ -54,9 +54,9 @@ def plain_paths(
 ) -> list[str | None]:
     """For each task the path on this machine's disk of a file that needs no reader of ours.
 
-    It is Parquet, has no deletes, and has exactly the columns of the schema: names, field ids,
-    types and order, as its own footer says; nothing is renamed, promoted or filled in. The task's
-    filter is not looked at.
+    It is Parquet and has exactly the columns of the schema: names, field ids, types and order, as
+    its own footer says; nothing is renamed, promoted or filled in. Filter and deletes of the task
+    are not looked at.
 
     Args:
         tasks: whole files.
@@ -93,7 +93,7 @@ def _alike(kind: IcebergType) -> bool:
 
 def _path(task: FileScanTask, schema: Schema, key: str, storage: Storage) -> str | None:
     file = task.data_file
-    if task.deletes or file.file_format.lower() != "parquet":
+    if file.file_format.lower() != "parquet":
         return None
     path = path_on_disk(storage, file.file_path)
     if path is None:

@@ -80,6 +80,11 @@ def test_files_without_deletes_are_read_by_the_engine(lake, kind):
     clean = {local_path(t.data_file.file_path) for t in tasks if not t.deletes}
     assert set(parts.paths) == clean
     assert (parts.rest is None) == (len(clean) == len(tasks))
+    for_duckdb = handed_over(table.scan(), positions=True)
+    assert (for_duckdb.rest is None) == (kind != "equality deletes")
+    assert sum(len(gone) for gone in for_duckdb.deleted.values()) == (
+        80 - table.scan().count() if kind in ("position deletes", "vectors") else 0
+    )
     assert parts.rest is None or parts.rest.count() + sum(
         t.data_file.record_count for t in tasks if not t.deletes
     ) == table.scan().count() == len(parts.rest.to_arrow()) + sum(
@@ -294,6 +299,12 @@ def test_paths_with_any_letters_are_one_file(lake):
     assert relation.select("id, part").order("id").fetchall() == expected
     assert frame.select("id", "part").sort("id").collect().rows() == expected
     answer = QueryEngine(lake, lake.environment).run("select id, part from a.b order by id")
+    table.set_properties({"write.delete.mode": "merge-on-read"}).append(
+        arrow([{"id": 99, "part": part, "price": 1.0} for part in odd])
+    )
+    table.delete("id = 99")
+    relation = table.scan().to_duckdb()
+    assert relation.select("id, part").order("id").fetchall() == expected
     assert [tuple(row.values()) for row in answer.to_pylist()] == expected
 
 
