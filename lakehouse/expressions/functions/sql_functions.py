@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.expressions.functions.bounding_boxes import bbox_intersects
 from lakehouse.expressions.functions.sql_casts import cast_data
 from lakehouse.expressions.functions.variant_paths import variant_get
 from lakehouse.expressions.transforms.partition_transforms import Datum, constant_of
@@ -521,6 +522,7 @@ FUNCTIONS: Mapping[str, Function] = {
     **{name: Function(part) for name, part in DATE_PARTS.items()},
     "date_trunc": Function(date_trunc, 2, 2),
     "variant_get": Function(variant_get, 3, 3),
+    "bbox_intersects": Function(bbox_intersects, 5, 5),
     "shift": Function(shift, 2, 2, public=False),
 }
 """By name. Those that are not public are what operators and predicates of SQL become."""

@@ -13,7 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    UUIDType,
+)
 
 from lakehouse.expressions.bound_filter import (
     Bound,
@@ -40,7 +47,7 @@ from lakehouse.expressions.transforms.partition_projection import (
     is_of,
     project_leaf,
 )
-from lakehouse.scan.pruning.inner_bounds import variant_bounds, variant_comparison
+from lakehouse.scan.pruning.inner_bounds import box_may_meet, variant_bounds, variant_comparison
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import FieldSummary
 from lakehouse.spec.schema.iceberg_types import FieldTypes, VariantType
@@ -239,6 +246,9 @@ class _InnerPruner:
 
     def may_match(self, part: Computed) -> Mask:
         """False only for entries whose bounds rule the condition out."""
+        meeting = box_may_meet(part, self._table)
+        if meeting is not None:
+            return meeting
         compared = variant_comparison(part)
         if compared is None:
             return np.ones(self._table.num_rows, bool)
@@ -298,7 +308,7 @@ def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:
     for leaf in leaves(where):
         names |= dict.fromkeys(_metric_columns(leaf))
     for column in columns(where):
-        if isinstance(column.type, VariantType):
+        if isinstance(column.type, VariantType | GeometryType | GeographyType):
             names |= dict.fromkeys((f"lower.{column.field_id}", f"upper.{column.field_id}"))
     return list(names)
 

@@ -1,21 +1,30 @@
-"""Bounds of what lies inside values: of the shredded fields of variants (spec: Bounds for Variant).
+"""Bounds of what lies inside values: of the shredded fields of variants, and of coordinates.
 
-A condition that only rows decide may still be one that no row of a file can fulfil.
+A condition that only rows decide may still be one that no row of a file can fulfil (spec: Bounds
+for Variant, Geometry, and Geography).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import GeographyType, GeometryType
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.expressions.bound_filter import Call, Column, Computed, Leaf, Value
+from lakehouse.expressions.bound_filter import Call, Column, Computed, Leaf, Mask, Value
 from lakehouse.expressions.filter_binding import COMPARISONS
+from lakehouse.expressions.functions.bounding_boxes import apart, box_of
 from lakehouse.expressions.functions.variant_paths import TYPES, normalized_path, taken
 from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import physical_type
 from lakehouse.spec.types.variant_values import field_of_serialized
+
+_CORNER_SIZES = (16, 24, 32)  # XY, XYZ, XYM and XYZM
+_HALF_TURN = 180.0
 
 
 def variant_comparison(computed: Computed) -> tuple[Call, Leaf] | None:
@@ -62,6 +71,44 @@ def variant_bounds(entries: pa.Table, call: Call) -> tuple[pa.Array, pa.Array]:
         for side in (0, 1)
     )
     return lower, upper
+
+
+def box_may_meet(computed: Computed, entries: pa.Table) -> Mask | None:
+    """False only where the bounds of a column rule out that `bbox_intersects` is true.
+
+    None for other conditions. The bounds of a geography that cross the antimeridian tell nothing of
+    X: a row is taken for the span of its coordinates, which reaches around the other side.
+    """
+    condition = computed.condition
+    column, *corners = condition.args
+    if condition.name != "bbox_intersects" or not isinstance(column, Column):
+        return None
+    spans = np.hstack(
+        [_corners(entries, f"{side}.{column.field_id}") for side in ("lower", "upper")]
+    )
+    box = box_of([corner.value for corner in corners if isinstance(corner, Value)])
+    unknown = spans[:, 1] > spans[:, 3]
+    inverted = spans[:, 0] > spans[:, 2]
+    if isinstance(column.type, GeographyType):
+        beyond = min(box[0], box[2]) < -_HALF_TURN or max(box[0], box[2]) > _HALF_TURN
+        spans[inverted | beyond, ::2] = np.nan
+    elif isinstance(column.type, GeometryType):
+        unknown |= inverted
+    else:
+        return None
+    spans[unknown] = np.nan
+    return ~apart(spans, box)
+
+
+def _corners(entries: pa.Table, name: str) -> npt.NDArray[np.float64]:
+    """X and Y of the bounds of each entry, NaN where unknown."""
+    found = np.full((entries.num_rows, 2), np.nan)
+    if name in entries.column_names:
+        given = entries[name].combine_chunks()
+        known = np.isin(np.asarray(pc.fill_null(pc.binary_length(given), 0)), _CORNER_SIZES)
+        raw = b"".join(one[:16] for one in given.filter(pa.array(known)).to_pylist())
+        found[known] = np.frombuffer(raw, "<f8").reshape(-1, 2)
+    return found
 
 
 def _pair(lower: bytes | None, upper: bytes | None, path: str, kind: str) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -20,6 +21,7 @@ from pyiceberg.types import (
     TimestamptzNanoType,
 )
 
+from lakehouse.expressions.functions.bounding_boxes import bbox_intersects
 from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.variant_values import decode_variant, encode_variant
 from lakehouse.storage.location import local_path
@@ -105,8 +107,13 @@ class NewTypes:
         return found[0] != found[1]
 
     def filters_differ(self) -> list[str]:
-        """Filters on what is in the variants that find other rows than the model has."""
-        said = []
+        """Filters on what is in variants and geometries that find others than the model has."""
+        corners = self._random.choice(("0, -90, 1, 90", "1e290, -90, 1e300, 9e300", "5, 0, 90, 90"))
+        column = pa.array([row["3"] and bytes.fromhex(row["3"]) for row in self._rows.values()])
+        numbers = [pa.scalar(float(corner)) for corner in corners.split(",")]
+        meeting = bbox_intersects(column.cast(pa.binary()), *numbers).to_pylist()
+        boxed = [rid for rid, meets in zip(self._rows, meeting, strict=True) if meets]
+        said = self._differs(f"bbox_intersects(g, {corners})", boxed, "geometries")
         ids = [rid for rid, row in self._rows.items() if isinstance(_inside(row), dict)]
         shared = [rid for rid in ids if "more" in _inside(self._rows[rid])]
         for rid in self._random.sample(shared, min(3, len(shared))):
@@ -117,13 +124,16 @@ class NewTypes:
                 ),
                 (f"variant_get(v, '$.name', 'string') = 'n{rid}'", [rid]),
             ):
-                scan = self._both.table().scan(where=where, select=["rid"])
-                if sorted(scan.to_arrow()["rid"].to_pylist()) != sorted(wanted):
-                    said.append(f"{where} finds other rows than {wanted}")
-                self._compared["filters"] += 1
-                skipped = scan.plan().report.data_files.skipped_by_metrics
-                self._compared["files skipped by bounds of variants"] += skipped
+                said += self._differs(where, wanted, "variants")
         return said
+
+    def _differs(self, where: str, wanted: list[int], what: str) -> list[str]:
+        scan = self._both.table().scan(where=where, select=["rid"])
+        skipped = scan.plan().report.data_files.skipped_by_metrics
+        self._compared["filters"] += 1
+        self._compared[f"files skipped by bounds of {what}"] += skipped
+        found = sorted(scan.to_arrow()["rid"].to_pylist())
+        return [] if found == sorted(wanted) else [f"{where} finds {found} instead of {wanted}"]
 
     def _step(self) -> str:
         ids = sorted(self._random.sample(sorted(self._rows), min(2, len(self._rows))))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 import random
 import shutil
+import struct
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import GeographyType, GeometryType, LongType, NestedField
 
 import lakehouse as lh
 from lakehouse.expressions.filter_binding import bind
@@ -30,6 +32,8 @@ from lakehouse.storage.location import local_path
 SCHEMA = Schema(
     NestedField(1, "i", LongType(), required=False),
     NestedField(2, "v", VariantType(), required=False),
+    NestedField(3, "g", GeometryType(), required=False),
+    NestedField(4, "h", GeographyType(), required=False),
 )
 DAY, MOMENT = dt.date(1969, 12, 30), dt.datetime(1969, 12, 31, 23, tzinfo=dt.UTC)
 KINDS = {
@@ -60,11 +64,11 @@ def serialized(value):
     return b"".join(encode_variant(value))
 
 
-def file_of(lower, upper):
+def file_of(lower, upper, field_id=2):
     return DataFile(
         file_path="f", partition=(), spec_id=0, record_count=1, file_size_in_bytes=1,
-        lower_bounds={} if lower is None else {2: lower},
-        upper_bounds={} if upper is None else {2: upper},
+        lower_bounds={} if lower is None else {field_id: lower},
+        upper_bounds={} if upper is None else {field_id: upper},
     )  # fmt: skip
 
 
@@ -157,6 +161,42 @@ def test_what_skips_and_what_does_not(where, keeps):
 )
 def test_bounds_that_say_nothing_skip_nothing(lower, upper):
     assert kept([file_of(lower, upper)], "variant_get(v, '$.a', 'int') = 5") == [True]
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "corners", "geometry", "geography"),
+    [
+        ((1, 2), (3, 4), "3, 4, 5, 6", True, True),
+        ((1, 2), (3, 4), "-5, -6, 1, 2", True, True),
+        ((1, 2), (3, 4), "3.5, 2, 5, 6", False, False),
+        ((1, 2), (3, 4), "-5, 2, 0.5, 6", False, False),
+        ((1, 2), (3, 4), "1, 4.5, 5, 6", False, False),
+        ((1, 2), (3, 4), "1, 0, 5, 1.5", False, False),
+        ((1, 2, 7), (3, 4, 8), "4, 4, 5, 6", False, False),
+        ((1, 2, math.nan, 7), (3, 4, math.nan, 8), "4, 4, 5, 6", False, False),
+        # across the antimeridian
+        ((1, 2), (3, 4), "3, 2, -170, 4", True, True),
+        ((1, 2), (3, 4), "3.5, 2, -170, 4", False, False),
+        ((170, 2), (-170, 4), "0, 2, 1, 4", True, True),
+        ((170, 2), (-170, 4), "0, 5, 1, 6", True, False),
+        # a geography of 185 may be one of -175 in the bounds
+        ((-175, 2), (-175, 4), "183, 2, 186, 4", False, True),
+        ((-175, 2), (-175, 4), "183, 5, 186, 6", False, False),
+        # what tells nothing
+        ((1, 2), None, "5, 5, 6, 6", True, True),
+        ((math.nan, 2), (math.nan, 4), "5, 2, 6, 4", True, True),
+        ((math.nan, 2), (math.nan, 4), "5, 5, 6, 6", False, False),
+        ((1, 4), (3, 2), "5, 5, 6, 6", True, True),
+        ((1,), (3,), "5, 5, 6, 6", True, True),
+    ],
+)
+def test_corners_of_geometries(lower, upper, corners, geometry, geography):
+    for name, field_id, keeps in (("g", 3, geometry), ("h", 4, geography)):
+        low, high = (one and struct.pack(f"<{len(one)}d", *one) for one in (lower, upper))
+        file = file_of(low, high, field_id)
+        assert kept([file, file_of(None, None)], f"bbox_intersects({name}, {corners})") == [
+            keeps, True,
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize("columnar", [False, True])
