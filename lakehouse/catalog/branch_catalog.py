@@ -124,10 +124,10 @@ class BranchCatalog(CatalogDecorator):
                 current_snapshot_id=None,
                 snapshot_log=snapshot_log(),
             )
-        made = self.inside.create(identifier, metadata, staged=staged)
+        version = self.inside.create(identifier, metadata, staged=staged)
         if head is not None:
             self._note(identifier)  # again, as after a commit
-        return self._seen(made)
+        return self._seen(version)
 
     def commit(
         self,
@@ -139,8 +139,8 @@ class BranchCatalog(CatalogDecorator):
         """Commit to the branch what was to be committed to `main`."""
         with before_the_swap():
             commit = self._on_branch(TableCommit(identifier, base, requirements, updates))
-        made = self.inside.commit(identifier, commit.base, commit.requirements, commit.updates)
-        return base if made is commit.base else self._noted(commit, made)
+        version = self.inside.commit(identifier, commit.base, commit.requirements, commit.updates)
+        return base if version is commit.base else self._noted(commit, version)
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to the branch of several tables, all or none."""
@@ -230,10 +230,10 @@ class BranchCatalog(CatalogDecorator):
 
     def _check_shared(self, commit: TableCommit, base: TableVersion) -> None:
         """Refuse to change what the branch has no own of, and main would have, or miss, at once."""
-        asked = [update for update in commit.updates if isinstance(update, _SHARED)]
-        if not asked:
+        shared = [update for update in commit.updates if isinstance(update, _SHARED)]
+        if not shared:
             return
-        now, then = base.metadata, next_metadata(base, (), asked, self._environment.now_ms())
+        now, then = base.metadata, next_metadata(base, (), shared, self._environment.now_ms())
         schema, other = now.schema(), then.schema()
         gone = [
             name
@@ -260,11 +260,11 @@ class BranchCatalog(CatalogDecorator):
             ref=self.branch,
         )
 
-    def _noted(self, commit: TableCommit, made: TableVersion) -> SeenVersion:
+    def _noted(self, commit: TableCommit, version: TableVersion) -> SeenVersion:
         """Note a table that got the branch again: who published meanwhile has forgotten it."""
-        if self.branch not in commit.base.metadata.refs and self.branch in made.metadata.refs:
+        if self.branch not in commit.base.metadata.refs and self.branch in version.metadata.refs:
             self._note(commit.identifier)
-        return self._seen(made)
+        return self._seen(version)
 
     def _note(self, identifier: Identifier) -> None:
         OpenBranches(self.inside, self._environment).note(self.branch, [identifier])

@@ -105,7 +105,7 @@ class CreatingCatalog(CatalogDecorator):
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
         try:
-            made = self.inside.create(identifier, new, staged=True)
+            version = self.inside.create(identifier, new, staged=True)
         except _REFUSALS as refused:
             with before_the_swap():
                 if isinstance(refused, TableAlreadyExistsError) and self.load(identifier):
@@ -114,7 +114,7 @@ class CreatingCatalog(CatalogDecorator):
                     ) from refused
                 raise
         self._is_created = True
-        return made
+        return version
 
     def planner(self, identifier: Identifier) -> ServerPlanner | None:
         """Nobody, as long as nobody else knows the table."""

@@ -98,10 +98,10 @@ def import_(
     Example: lakehouse delta import /data/orders raw.orders
     """
     load_module("deltalake", "delta")
-    made = session.lake.import_delta(location, table, version=version)
-    rows = made.scan().count()
-    files = len(made.scan().plan().files)
+    imported = session.lake.import_delta(location, table, version=version)
+    rows = imported.scan().count()
+    files = len(imported.scan().plan().files)
     session.show(
-        {"table": made.name, "files": files, "rows": rows},
-        Text(f"{made.name}: {rows:,} rows in {files:,} files of {location}, which stay there."),
+        {"table": imported.name, "files": files, "rows": rows},
+        Text(f"{imported.name}: {rows:,} rows in {files:,} files of {location}, which stay there."),
     )

@@ -289,8 +289,8 @@ def _filter_keys(
         session.report(plan_key_filters(*place, snapshot_id=snapshot_id))
         session.confirm_dry_run()
         return
-    made = compute_key_filters(*place, snapshot_id=snapshot_id, environment=session.environment)
-    session.show(made.to_dict(), made)
+    filters = compute_key_filters(*place, snapshot_id=snapshot_id, environment=session.environment)
+    session.show(filters.to_dict(), filters)
 
 
 def _count_partitions(
@@ -302,10 +302,10 @@ def _count_partitions(
         )
         session.confirm_dry_run()
         return
-    made = compute_partition_statistics(
+    statistics = compute_partition_statistics(
         table.catalog, table.identifier, snapshot_id=snapshot_id, environment=session.environment
     )
-    session.show(made.to_dict(), made)
+    session.show(statistics.to_dict(), statistics)
 
 
 def scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:

@@ -94,9 +94,9 @@ def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], li
             extent = Extent.TABLE if now.verdict is None else now.verdict.extent
             by, verdict = "evidence", seen.run_evidence(statement, extent)
         if verdict is not None and (by == "evidence" or not seen.is_current(statement)):
-            made = seen.verification(statement, verdict, by)
-            verifications.append(made)
-            seen.keep(made)
+            verification = seen.verification(statement, verdict, by)
+            verifications.append(verification)
+            seen.keep(verification)
             now = seen.standing(statement)
         results.append(Checked(statement, seen.draft(statement), now, by))
     return results, verifications

@@ -338,8 +338,8 @@ def rows_at(
         source = replace(source, rescue=None)
 
     def transform(rows: DataFrame) -> DataFrame:
-        made = apply_transform(source, rows)
-        return made.where(f"{QUARANTINE_REASON} is null").drop(QUARANTINE_REASON)
+        transformed = apply_transform(source, rows)
+        return transformed.where(f"{QUARANTINE_REASON} is null").drop(QUARANTINE_REASON)
 
     rows = distinct_rows(work.spark, work.reader(source), plan.tasks, columns, transform)
     return rows.select(*(f"`{name}`" for name in schema.column_names if name in rows.columns))

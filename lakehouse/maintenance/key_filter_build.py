@@ -91,8 +91,8 @@ class KeyFilterResult(KeyFilterPlan):
     bytes: int
 
     def to_dict(self) -> dict[str, object]:
-        made = {"statistics_file": self.location, "bytes": self.bytes}
-        return {**KeyFilterPlan.to_dict(self), **made}
+        document = {"statistics_file": self.location, "bytes": self.bytes}
+        return {**KeyFilterPlan.to_dict(self), **document}
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "snapshot", str(self.snapshot_id)

@@ -338,7 +338,7 @@ class MaterializedView:
         storage = self._storage()
         metadata = None if storage is None else storage.metadata
         line = () if metadata is None else metadata.ancestors(metadata.current_snapshot_id)
-        written = next((made for made in line if REFRESH_STATE in made.summary), None)
+        written = next((snapshot for snapshot in line if REFRESH_STATE in snapshot.summary), None)
         if written is None:
             raise NotFoundError(f"{self.name} has no rows yet: it was never refreshed")
         state = RefreshState.from_json(written.summary[REFRESH_STATE])

@@ -324,9 +324,9 @@ class _Foreign:
 
         yield from _described(dataset, draft)
         # where what is made of columns is unique, they are
-        made = [self._sql(name, column) for column in dataset.get("primary_key") or ()]
+        keys = [self._sql(name, column) for column in dataset.get("primary_key") or ()]
         key = list(
-            dict.fromkeys(c.name for tree in made for c in tree.find_all(exp.Column, bfs=False))
+            dict.fromkeys(c.name for tree in keys for c in tree.find_all(exp.Column, bfs=False))
         )
         if key:
             evidence = {"check": "unique", "columns": key}

@@ -225,9 +225,9 @@ class GroupedAppends:
             self._meters.lost_race()
         self._tables.keep(done.version)
         body = self._tables.document(done.version, APPENDED)
-        made = {snapshot.snapshot_id: snapshot for snapshot in done.snapshots}
+        by_id = {snapshot.snapshot_id: snapshot for snapshot in done.snapshots}
         for member in group:
-            member.made = AppendedBody(made[snapshot_ids[member.append.append_id]], body)
+            member.made = AppendedBody(by_id[snapshot_ids[member.append.append_id]], body)
 
 
 def _operations(

@@ -130,7 +130,7 @@ class TableCommits:
                 for base, change in zip(bases, requested, strict=True)
             ]
             try:
-                made = self._swap(commits)
+                versions = self._swap(commits)
             except CommitConflictError:
                 # a race that was lost is run again; what does not fit is refused
                 with before_the_swap():
@@ -142,9 +142,9 @@ class TableCommits:
                     raise
                 self._meters.lost_race()
             else:
-                for version in made:
+                for version in versions:
                     self._tables.keep(version)
-                return made
+                return versions
         names = ", ".join(str(commit.identifier) for commit in requested)
         raise CommitConflictError(f"{names}: others committed first, {_ATTEMPTS} times. Try again.")
 

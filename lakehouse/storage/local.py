@@ -527,15 +527,15 @@ class LocalStorage:
                 self._durable_folders.put(path, inode, bytes_of(path, inode))
 
     def _make_folder(self, path: str) -> None:
-        there = self._inode(path) is not None
-        if not there:
+        exists = self._inode(path) is not None
+        if not exists:
             with contextlib.suppress(FileExistsError):
                 self._disk.mkdir(path)
         try:
             self._disk.fsync_folder(_folder(path) or "/")
         except OSError as error:
             # the parents of a warehouse may be closed to us
-            if not there or error.errno not in _CANNOT_SYNC:
+            if not exists or error.errno not in _CANNOT_SYNC:
                 raise
 
     def _is_known(self, folder: str) -> bool:

@@ -335,12 +335,12 @@ class RestCatalog(BaseCatalog):
             raise self._commit_refused([base], answer)
         with _perhaps_committed(str(identifier)):
             document = body_of(answer, str(identifier))
-            made = self._tables.keep(identifier, answer, document, committed=True)
+            version = self._tables.keep(identifier, answer, document, committed=True)
         for update in updates:
             if isinstance(update, AddSnapshot):
                 took_ms = self._environment.now_ms() - began_ms
                 self.report(identifier, commit_report(update.snapshot, took_ms))
-        return made
+        return version
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none, each to the version that it was decided on."""

@@ -177,7 +177,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none."""
-        made: list[TableVersion] = []
+        versions: list[TableVersion] = []
         with before_the_swap():
             check_distinct(commits)
             for commit in commits:
@@ -185,11 +185,11 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                     commit.base, commit.requirements, commit.updates, self._environment.now_ms()
                 )
                 if new is commit.base.metadata:
-                    made.append(commit.base)
+                    versions.append(commit.base)
                     continue
                 check_locations(new, allowed_roots(self._warehouse, self._properties))
                 location = self._new_metadata_location(new, commit.base.metadata_location)
-                made.append(TableVersion(commit.identifier, new, location))
+                versions.append(TableVersion(commit.identifier, new, location))
         moves = [
             PointerMove(
                 commit.identifier,
@@ -197,16 +197,18 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                 version.metadata_location,
                 version.metadata.location,
             )
-            for commit, version in zip(commits, made, strict=True)
+            for commit, version in zip(commits, versions, strict=True)
         ]
         if any(part.moves for part in moves):
-            self._write_and_move(moves, made)
-            for commit, version in zip(commits, made, strict=True):
+            self._write_and_move(moves, versions)
+            for commit, version in zip(commits, versions, strict=True):
                 self._tidy(commit.base, version)
-        return made
+        return versions
 
-    def _write_and_move(self, moves: Sequence[PointerMove], made: Sequence[TableVersion]) -> None:
-        new = {version.metadata_location: version.metadata for version in made}
+    def _write_and_move(
+        self, moves: Sequence[PointerMove], versions: Sequence[TableVersion]
+    ) -> None:
+        new = {version.metadata_location: version.metadata for version in versions}
         written: list[str] = []
         try:
             with before_the_swap():

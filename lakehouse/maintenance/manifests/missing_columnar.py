@@ -129,9 +129,9 @@ def execute_columnar(
             .snapshot
         )
     report("columnar manifests", len(plan.missing), len(plan.missing))
-    made = 0 if committed is None else int(committed.summary["manifests-created"])
+    count = 0 if committed is None else int(committed.summary["manifests-created"])
     return ColumnarResult(
         identifier=plan.identifier,
         snapshot_id=None if committed is None else committed.snapshot_id,
-        written=made,
+        written=count,
     )

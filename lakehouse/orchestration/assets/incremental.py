@@ -161,11 +161,11 @@ class ResultDelta:
     more: tuple[pa.Table, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
 
-    def rows(self, there: pa.Table) -> pa.Table:
+    def rows(self, present: pa.Table) -> pa.Table:
         """The rows that take the place of those that there are of the keys."""
         if self.computed is None or not self.more:
             return self.come
-        kept = _without_keys(there, self.computed)
+        kept = _without_keys(present, self.computed)
         for part in self.more:
             kept = put_together(kept, part, self.merged)
         return pa.concat_tables([self.come, kept])
@@ -261,12 +261,12 @@ class Follower:
         if why:
             raise NotFollowedError(why, rows, most)
         delta = self._delta(names)
-        refresh, there = replace(delta.refresh, rows=rows), _count(self._target)
+        refresh, table_rows = replace(delta.refresh, rows=rows), _count(self._target)
         of, keys = f"{refresh.changed:,} rows of the inputs changed, of {rows:,}", refresh.keys
         if keys is not None:
             of = f"{of}; they touch {keys:,} keys"
-            if history is not None and keys > _FEW and keys >= there * _MUCH:
-                why = f"{of}, of {there:,} rows of the table"
+            if history is not None and keys > _FEW and keys >= table_rows * _MUCH:
+                why = f"{of}, of {table_rows:,} rows of the table"
                 raise NotFollowedError(why, rows, refresh.changed)
         return replace(delta, refresh=replace(refresh, reason=of))
 
@@ -300,8 +300,8 @@ class Follower:
                 else []
             )
             if since is not None and since not in line:
-                there = metadata.snapshot_or_none(since) is not None
-                why = "is no ancestor of it any more" if there else "has expired"
+                is_kept = metadata.snapshot_or_none(since) is not None
+                why = "is no ancestor of it any more" if is_kept else "has expired"
                 raise NotFollowedError(f"snapshot {since} of {name}, which was read then, {why}")
             then = self._then[name].schema()
             read = self._plan.columns.get(self._query.views[name], frozenset())
@@ -384,8 +384,8 @@ class Follower:
             having(name, keys[name], target.schema(), self._engine.listed)
             for name in keys.column_names
         )
-        there = target.scan(where).to_arrow().cast(went.schema)
-        return taken_apart(there, went, came, merged, self._plan.counted, alone=alone)
+        present = target.scan(where).to_arrow().cast(went.schema)
+        return taken_apart(present, went, came, merged, self._plan.counted, alone=alone)
 
     def _view(self, name: str) -> str:
         return self._query.views[name]
@@ -699,26 +699,26 @@ def _met(left: pa.Table, right: pa.Table, names: Sequence[str], how: Any) -> Any
     return rows.join(others, on=list(names), how=how, nulls_equal=True)
 
 
-def put_together(there: pa.Table, more: pa.Table, merged: Mapping[str, str]) -> pa.Table:
+def put_together(present: pa.Table, more: pa.Table, merged: Mapping[str, str]) -> pa.Table:
     """Rows of both, one a key; the other columns are the key.
 
     Args:
-        there: one row a key.
+        present: one row a key.
         more: one row a key.
         merged: how columns of two rows are put together; see `DeltaPlan`.
 
     Raises:
         NotFollowedError: a sum has no place in its type.
     """
-    names = [name for name in there.column_names if name not in merged]
-    pairs = _met(more, there, names, "left")
+    names = [name for name in present.column_names if name not in merged]
+    pairs = _met(more, present, names, "left")
     new = more.take(pairs["row of the left"].to_arrow())
-    old = there.take(pairs["row of the right"].to_arrow())
+    old = present.take(pairs["row of the right"].to_arrow())
     columns = {name: new[name] for name in names}
     for name, how in merged.items():
         columns[name] = _both(new[name], old[name], how, name)
-    put_rows = pa.table({name: columns[name] for name in there.column_names}, there.schema)
-    return pa.concat_tables([put_rows, _without_keys(there, more.select(names))])
+    put_rows = pa.table({name: columns[name] for name in present.column_names}, present.schema)
+    return pa.concat_tables([put_rows, _without_keys(present, more.select(names))])
 
 
 def _both(mine: pa.ChunkedArray, other: pa.ChunkedArray, how: str, name: str) -> pa.ChunkedArray:
@@ -748,7 +748,7 @@ def _or_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def taken_apart(
-    there: pa.Table,
+    present: pa.Table,
     went: pa.Table,
     came: pa.Table,
     merged: Mapping[str, str],
@@ -759,7 +759,7 @@ def taken_apart(
     """What becomes of rows whose keys lost rows of the inputs, where that follows from these alone.
 
     Args:
-        there: rows of the result, one a key.
+        present: rows of the result, one a key.
         went: what the query gives for the rows that went, one a key.
         came: what it gives for those that came.
         merged: see `DeltaPlan`.
@@ -775,9 +775,9 @@ def taken_apart(
     names = [name for name in went.column_names if name not in merged]
     at = [
         _met(went, side, names, "left").sort("row of the left")["row of the right"].to_arrow()
-        for side in (there, came)
+        for side in (present, came)
     ]
-    old, new = there.take(at[0]), came.take(at[1])
+    old, new = present.take(at[0]), came.take(at[1])
     comes = pc.and_(pc.is_valid(at[1]), alone)
     columns = {name: went[name] for name in names}
     met = pc.is_valid(at[0])

@@ -125,13 +125,13 @@ class Windows:
         instants = getattr(values.type, "tz", None) is not None
         numbers = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)), safe=False)
         numbers = np.asarray(numbers.cast(pa.int64()).fill_null(0))
-        there, starts, keys, position = np.unique(numbers), [], [], 0
-        while position < len(there):
-            at = int(there[position])
+        distinct, starts, keys, position = np.unique(numbers), [], [], 0
+        while position < len(distinct):
+            at = int(distinct[position])
             start, end, key = self._at(at, instants=instants)
             starts.append(start)
             keys.append(key if start <= at else None)
-            position = int(np.searchsorted(there, end if start <= at else start))
+            position = int(np.searchsorted(distinct, end if start <= at else start))
             if start > at:
                 starts[-1] = at
         places = np.searchsorted(np.array(starts, np.int64), numbers, side="right") - 1

@@ -354,9 +354,9 @@ def _replace(node: exp.Expr, by: exp.Expr, kind: str) -> None:
         whole = window.copy()
         whole.set("this", by)
         node, by = window, whole
-    made = exp.cast(by, kind, dialect="spark")
-    made.type = exp.DataType.build(kind, dialect="spark")
-    node.replace(made)
+    converted = exp.cast(by, kind, dialect="spark")
+    converted.type = exp.DataType.build(kind, dialect="spark")
+    node.replace(converted)
 
 
 def _outermost(tree: exp.Expr) -> list[exp.Select]:

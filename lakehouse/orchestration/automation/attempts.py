@@ -199,22 +199,22 @@ def decide(waiting: Mapping[Work, str], last: Ended | None, now_ms: int) -> Deci
 
 def _after(last: Ended, waiting: Mapping[Work, str]) -> tuple[dict[Work, Attempts], int]:
     """Failed attempts at what still waits, and how many requests failed one after the other."""
-    asked = last.request.works
+    works = last.request.works
     attempts = {
         work: attempt
         for work, attempt in last.request.attempts.items()
-        if work in waiting and work not in asked
+        if work in waiting and work not in works
     }
     left = [
         work
-        for work, cause in asked.items()
+        for work, cause in works.items()
         if work in waiting and not (last.succeeded and waiting[work] != cause)
     ]
     for work in left:
         before = last.request.attempts.get(work)
         alone = (before.alone if before else 0) + (len(left) == 1)
-        attempts[work] = Attempts(alone, len(left), last.ended_ms, asked[work])
-    done = len(left) < len(asked)
+        attempts[work] = Attempts(alone, len(left), last.ended_ms, works[work])
+    done = len(left) < len(works)
     return attempts, 0 if last.succeeded and done else last.request.failures + 1
 
 

@@ -326,13 +326,13 @@ class Known:
         checks = {_check_name(key) for key in repository.asset_graph.asset_check_keys}
         sources = {f"source {name.removeprefix(index_job_name(''))}" for name in jobs}
         for name, trouble in self.troubles.items():
-            there = {
+            present = {
                 unit
                 for unit in trouble.failing
                 if not unit[0] or unit[0] in assets or unit[0].partition(":")[0] in jobs
             }
             known = name in jobs | assets | checks | sources
-            trouble.keep(there if known else set(), trouble.run_id)
+            trouble.keep(present if known else set(), trouble.run_id)
 
 
 @dataclass(frozen=True)
@@ -362,8 +362,8 @@ class RanRun:
             event = entry.get_dagster_event()
             step = (f"{run.job_name}:{event.step_key}", part)
             if event.event_type == EventType.ASSET_MATERIALIZATION:
-                made = event.step_materialization_data.materialization
-                done.add((made.asset_key.to_user_string(), made.partition or ""))
+                written = event.step_materialization_data.materialization
+                done.add((written.asset_key.to_user_string(), written.partition or ""))
             elif event.event_type == EventType.STEP_SUCCESS:
                 done.add(step)
             elif event.event_type == EventType.STEP_FAILURE:

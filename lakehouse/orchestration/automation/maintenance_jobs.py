@@ -298,18 +298,18 @@ def _choice(job: str, tables: Sequence[str]) -> dg.OpDefinition:
         with explained():
             Request.of(context.run_tags)
             chosen = chosen_tables(tables, context.run_tags)
-            there = [name for name in chosen if lake.table_exists(name)]
-            missing = sorted(set(chosen) - set(there))
+            existing = [name for name in chosen if lake.table_exists(name)]
+            missing = sorted(set(chosen) - set(existing))
             if missing and TABLES_TAG in context.run_tags:
                 raise NoSuchTableError(
                     f"Tag {TABLES_TAG} names {', '.join(missing)}, which nothing has created yet: "
                     "materialize it first, or leave it out"
                 )
         context.log.info(
-            f"{len(there)} of {len(tables)} tables: {', '.join(there) or 'none'}"
+            f"{len(existing)} of {len(tables)} tables: {', '.join(existing) or 'none'}"
             + (f"; not created yet: {', '.join(missing)}" if missing else "")
         )
-        for name in there:
+        for name in existing:
             yield dg.Output(None, output_name=_op(name))
 
     return choose
@@ -377,14 +377,14 @@ def event_metadata(
         **{f"{key}_before": value for key, value in before.items() if key.startswith("lakehouse/")},
     }
     snapshot_ids = report.to_dict().get("snapshot_ids") or [report.to_dict().get("snapshot_id")]
-    made = (
+    written = (
         [str(snapshot_id) for snapshot_id in snapshot_ids if snapshot_id is not None]
         if isinstance(snapshot_ids, list)
         else []
     )
     return {
         "lakehouse/maintenance": dg.MetadataValue.text(action),
-        **({SNAPSHOT_ID: dg.MetadataValue.text(made[-1])} if made else {}),
+        **({SNAPSHOT_ID: dg.MetadataValue.text(written[-1])} if written else {}),
         **{key: dg.MetadataValue.int(value) for key, value in numbers.items()},
         **{label: dg.MetadataValue.text(str(value)) for label, value in report.facts()},
     }

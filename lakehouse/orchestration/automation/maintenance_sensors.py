@@ -193,7 +193,7 @@ def _sensor(
         lake = lakehouse.lake()
         seen: dict[str, str] = orjson.loads(context.cursor) if context.cursor else {}
         skipped: list[str] = []
-        asked = 0
+        requested = 0
         for name in filter(lake.table_exists, tables):
             try:
                 table = lake.load_table(name)
@@ -215,12 +215,12 @@ def _sensor(
                     skipped.append(f"{table.name} is being worked on")
                     continue
                 seen[table.name] = state
-                asked += 1
+                requested += 1
                 yield dg.RunRequest(
                     run_key=f"{job}:{table.name}:{state}", tags=_tags(table.name, action)
                 )
         context.update_cursor(orjson.dumps(seen, option=orjson.OPT_SORT_KEYS).decode())
-        if not asked:
+        if not requested:
             yield dg.SkipReason("; ".join(skipped) or "nothing to do")
 
     return watch

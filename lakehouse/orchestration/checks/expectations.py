@@ -137,9 +137,9 @@ def _suspects(
         day: BadDay(
             sum(unexpected for _, _, unexpected in doubt),
             "; ".join(
-                f"{_called(expectation.type, expectation.arguments)}: {unexpected:,} of {there:,} "
+                f"{_called(expectation.type, expectation.arguments)}: {unexpected:,} of {count:,} "
                 "unexpected"
-                for expectation, there, unexpected in doubt
+                for expectation, count, unexpected in doubt
             )[:1000],
         )
         for day, doubt in doubts.items()

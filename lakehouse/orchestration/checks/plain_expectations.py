@@ -58,9 +58,9 @@ class DayProofs:
         counts = self.counts.get(day, ())
         pairs = zip(self.proofs, counts[::2], counts[1::2], strict=False)
         return [
-            (expectation, there, there - good)
-            for (expectation, enough), there, good in pairs
-            if not enough(there, good)
+            (expectation, count, count - good)
+            for (expectation, enough), count, good in pairs
+            if not enough(count, good)
         ]
 
 

@@ -359,20 +359,20 @@ class _Following:
             model = Model(query, tables, definition.name, self.session)
             try:
                 kept = _nothing(table, snapshot).schema
-                made = model.rows_made_of(
+                values = model.rows_made_of(
                     {n: rows for n, rows in known.items() if rows is not None}, kept, chosen
                 )
             except UntracedError as error:
                 notes.append(f"{error} is not followed: {may}")
             else:
-                if made is not None:
+                if values is not None:
                     wheres += [
-                        having(column_name, made[column_name], schema)
-                        for column_name in made.column_names
+                        having(column_name, values[column_name], schema)
+                        for column_name in values.column_names
                     ]
                 scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
                 rows = scan.to_arrow()
-                rows = rows if made is None or not rows.num_rows else with_keys(rows, made)
+                rows = rows if values is None or not rows.num_rows else with_keys(rows, values)
                 reached = replace(reached, rows=rows)
         return replace(reached, inputs=(*known, *unknown), notes=tuple(notes))
 

@@ -117,9 +117,9 @@ def materialized_tables(instance: dg.DagsterInstance, run_id: str) -> dict[dg.As
     tables: dict[dg.AssetKey, str] = {}
     for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
         event = entry.dagster_event
-        made = None if event is None else event.step_materialization_data.materialization
-        if made is not None and SNAPSHOT_ID in made.metadata:
-            tables[made.asset_key] = str(made.metadata["dagster/table_name"].value)
+        record = None if event is None else event.step_materialization_data.materialization
+        if record is not None and SNAPSHOT_ID in record.metadata:
+            tables[record.asset_key] = str(record.metadata["dagster/table_name"].value)
     return tables
 
 

@@ -528,8 +528,8 @@ class _Explaining:
         """Rows by the snapshots that they were computed from, with their partitions."""
         partitioning = definition.partitioning
         keys = None if partitioning is None else partitioning.keys_of(rows)
-        asked = [] if keys is None else keys.unique().to_pylist()
-        for inputs, partitions in states(definition, table, snapshot, asked):
+        distinct = [] if keys is None else keys.unique().to_pylist()
+        for inputs, partitions in states(definition, table, snapshot, distinct):
             if keys is None or partitions is None:
                 yield inputs, None, rows
             else:
@@ -620,11 +620,11 @@ def states(
     if not recorded or definition.partitioning is None:
         yield recorded[0].inputs if recorded else {}, None
         return
-    asked: dict[int, list[str]] = {}
+    by_state: dict[int, list[str]] = {}
     for key in keys:
         at = next((n for n, state in enumerate(recorded) if key not in state.behind), 0)
-        asked.setdefault(at, []).append(key)
-    for at, partitions in asked.items():
+        by_state.setdefault(at, []).append(key)
+    for at, partitions in by_state.items():
         yield recorded[at].inputs, partitions
 
 
@@ -726,8 +726,8 @@ class Model:
         read = {view: table.drop_columns(ROW) for view, table in self.read(certain, None).items()}
         counts = []
         for mine in (views, {view: table.slice(0, 0) for view, table in views.items()}):
-            made = self.run(self.query, read | mine).select(rows.column_names).cast(rows.schema)
-            counts.append(Counter(comparable(row.values()) for row in made.to_pylist()))
+            result = self.run(self.query, read | mine).select(rows.column_names).cast(rows.schema)
+            counts.append(Counter(comparable(row.values()) for row in result.to_pylist()))
         with_them, without = counts
         return with_them - without
 

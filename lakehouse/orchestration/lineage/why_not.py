@@ -284,11 +284,11 @@ class _Asking:
             if loss.input is not None:
                 read, at = tables[loss.input]
                 try:
-                    there = read.scan(loss.where, snapshot_id=at.snapshot_id).count()
+                    count = read.scan(loss.where, snapshot_id=at.snapshot_id).count()
                 except LakehouseError:
                     self.reasons.append(f"{loss.input} cannot be asked for {loss.where}")
                     continue
-                if not there:
+                if not count:
                     self.table(read, at, loss.where)
 
     def _since(
@@ -694,13 +694,13 @@ class _Staged:
         self, node: exp.Select, number: int, known: Sequence[exp.Expr], term: exp.Expr
     ) -> list[exp.Expr]:
         """A few values of a term before a join."""
-        made = exp.Select(
+        select = exp.Select(
             expressions=[exp.alias_(term.copy(), "v", quoted=True)],
             from_=node.args["from_"].copy(),
             joins=[join.copy() for join in node.args["joins"][: number - 1]],
             distinct=exp.Distinct(),
         ).where(*[condition.copy() for condition in known])
-        values = self.model.run(made, self.rows)["v"].to_pylist()
+        values = self.model.run(select, self.rows)["v"].to_pylist()
         return [exp.convert(value) for value in values if value is not None][:100]
 
     def _step(self, what: str, before: exp.Select, known: Sequence[exp.Expr]) -> int:
@@ -809,10 +809,10 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
     """Branches and tags that have the row, and the snapshot that removed it, or was taken back."""
     for name, ref in table.refs().items():
         try:
-            there = ref.snapshot_id != snapshot.snapshot_id and table.scan(where, ref=name).count()
+            count = ref.snapshot_id != snapshot.snapshot_id and table.scan(where, ref=name).count()
         except LakehouseError:
             continue  # it has not the columns
-        if there:
+        if count:
             died = ": it was not published, since a check failed or the run died"
             own = name.startswith((AUDIT_BRANCH, RUN_BRANCH))
             yield f"{ref.type} {name} of {table.name} has it{died if own else ''}"
@@ -838,10 +838,10 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
             after = ancestor  # it removed nothing
             continue
         try:
-            there = table.scan(where, snapshot_id=ancestor.snapshot_id).count()
+            count = table.scan(where, snapshot_id=ancestor.snapshot_id).count()
         except LakehouseError:
             return
-        if there:
+        if count:
             at = datetime.fromtimestamp(after.timestamp_ms / 1000, UTC)
             run = after.summary.get(RUN_ID)
             by = "" if run is None else f" by run {run}"

@@ -181,11 +181,11 @@ class FileAccess:
             return session
         policy = session_policy([metadata.location], writes=writes, partition=rules.partition)
         session_name = _NOT_OF_NAMES.sub("-", f"lakehouse-{caller.name or 'anyone'}")[:_NAME_MAX]
-        made = self._keys.session(
+        keys = self._keys.session(
             rules.role, policy, rules.seconds, session_name, rules.sts_endpoint
         )
-        self._sessions.put(key, made, bytes_of(key, made.config))
-        return made
+        self._sessions.put(key, keys, bytes_of(key, keys.config))
+        return keys
 
 
 def _may_write(caller: Caller, name: Identifier) -> bool:

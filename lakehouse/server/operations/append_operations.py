@@ -86,9 +86,9 @@ def _check_files(
             )
 
 
-def _answer(made: AppendedBody) -> Answer:
-    snapshot = orjson.dumps(made.snapshot.to_json())
-    return Answer(200, b'%b,"snapshot":%b}' % (made.body[:-1], snapshot))
+def _answer(appended: AppendedBody) -> Answer:
+    snapshot = orjson.dumps(appended.snapshot.to_json())
+    return Answer(200, b'%b,"snapshot":%b}' % (appended.body[:-1], snapshot))
 
 
 APPEND_OPERATIONS = (

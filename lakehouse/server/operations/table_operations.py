@@ -119,9 +119,9 @@ def create_table(served: Served, call: Call) -> Answer:
         body = b'{"metadata":%b,"config":{}}' % serialize(metadata)
         access = _offered(served, call, identifier, metadata)
         return Answer(200, body if access is None else access.spliced(body))
-    made = served.catalog.create(identifier, metadata)
-    served.tables.keep(made)
-    return _table_answer(served, call, made)
+    version = served.catalog.create(identifier, metadata)
+    served.tables.keep(version)
+    return _table_answer(served, call, version)
 
 
 def _first_metadata(served: Served, document: Mapping[str, Any], location: str) -> TableMetadata:
@@ -300,9 +300,9 @@ def register_table(served: Served, call: Call) -> Answer:
     )
     with before_the_swap():
         _check_metadata_file(catalog.storage(location), location)
-    made = catalog.register(Identifier(call.namespace(), name), location)
-    served.tables.keep(made)
-    return _table_answer(served, call, made)
+    version = catalog.register(Identifier(call.namespace(), name), location)
+    served.tables.keep(version)
+    return _table_answer(served, call, version)
 
 
 def _check_metadata_file(storage: Storage, location: str) -> None:

@@ -186,10 +186,10 @@ def register_view(served: Served, call: Call) -> Answer:
         "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
     )
     try:
-        made = catalog.views.register(_named(call), location)
+        view = catalog.views.register(_named(call), location)
     except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
         raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
-    return _answer(made)
+    return _answer(view)
 
 
 def named_view_is_there(served: Served, call: Call) -> Answer:

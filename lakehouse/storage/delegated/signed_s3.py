@@ -65,21 +65,21 @@ class SignedS3Storage:
 
     def read(self, location: str) -> bytes:
         """The whole file."""
-        asked = _at(location)
-        return self._ask("read", location, lambda: _content(self._client.get_object(**asked)))
+        arguments = _at(location)
+        return self._ask("read", location, lambda: _content(self._client.get_object(**arguments)))
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Bytes [offset, offset+length), fewer only at the end of the file."""
         if length <= 0:
             return b""
-        asked = {**_at(location), "Range": f"bytes={offset}-{offset + length - 1}"}
-        return self._ask("read", location, lambda: _content(self._client.get_object(**asked)))
+        arguments = {**_at(location), "Range": f"bytes={offset}-{offset + length - 1}"}
+        return self._ask("read", location, lambda: _content(self._client.get_object(**arguments)))
 
     # A PUT is durable.
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         """Create or replace a file."""
-        asked = {**_at(location), "Body": bytes(data)}
-        self._ask("write", location, lambda: self._client.put_object(**asked))
+        arguments = {**_at(location), "Body": bytes(data)}
+        self._ask("write", location, lambda: self._client.put_object(**arguments))
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
         """Write new files under names that nobody refers to yet. Several at a time."""
@@ -94,7 +94,7 @@ class SignedS3Storage:
     def create(self, location: str, data: bytes) -> None:
         """Create if absent; an attempt that finds our own object is a success."""
         writer = uuid.uuid4().hex
-        asked = {
+        arguments = {
             **_at(location),
             "Body": bytes(data),
             "IfNoneMatch": "*",
@@ -105,7 +105,7 @@ class SignedS3Storage:
         def attempt() -> None:
             nonlocal outcome
             try:
-                self._client.put_object(**asked)
+                self._client.put_object(**arguments)
             except self._errors.ClientError as error:
                 if _status(error) in _THERE and self._writer_of(location) == writer:
                     return
@@ -192,12 +192,12 @@ class SignedS3Storage:
             parsed = parse(location)
             by_bucket.setdefault(parsed.authority, {})[parsed.path] = location
         for bucket, spelled in by_bucket.items():
-            asked = {"Bucket": bucket, "Delete": {"Objects": [{"Key": key} for key in spelled]}}
+            arguments = {"Bucket": bucket, "Delete": {"Objects": [{"Key": key} for key in spelled]}}
             try:
                 done = self._ask(
                     "delete",
                     next(iter(spelled.values())),
-                    partial(self._client.delete_objects, **asked),
+                    partial(self._client.delete_objects, **arguments),
                 )
             except LakehouseError as error:
                 failed |= dict.fromkeys(spelled.values(), error.message)
@@ -209,13 +209,13 @@ class SignedS3Storage:
     def _pages(self, prefix: str, more: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         parsed = parse(prefix)
         root = parsed.path.rstrip("/")
-        asked = {"Bucket": parsed.authority, "Prefix": f"{root}/" if root else "", **more}
+        arguments = {"Bucket": parsed.authority, "Prefix": f"{root}/" if root else "", **more}
         while True:
-            page = self._ask("list", prefix, lambda: self._client.list_objects_v2(**asked))
+            page = self._ask("list", prefix, lambda: self._client.list_objects_v2(**arguments))
             yield page
             if not page.get("IsTruncated"):
                 return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def _writer_of(self, location: str) -> str | None:
         try:
@@ -294,16 +294,16 @@ class SignedOutput(WriteOnlyStream):
             if self._upload is None:
                 self._upload = str(self._ask("create_multipart_upload")["UploadId"])
             number = len(self._parts) + 1
-            made = self._ask("upload_part", UploadId=self._upload, PartNumber=number, Body=data)
+            part = self._ask("upload_part", UploadId=self._upload, PartNumber=number, Body=data)
         except LakehouseError:
             self.abort()
             raise
-        self._parts.append({"ETag": made["ETag"], "PartNumber": number})
+        self._parts.append({"ETag": part["ETag"], "PartNumber": number})
 
     def _ask(self, operation: str, **more: Any) -> Any:
         request = getattr(self._storage._client, operation)  # noqa: SLF001 - its own stream
-        asked = {**_at(self._location), **more}
-        return self._storage._ask("write", self._location, lambda: request(**asked))  # noqa: SLF001
+        arguments = {**_at(self._location), **more}
+        return self._storage._ask("write", self._location, lambda: request(**arguments))  # noqa: SLF001
 
 
 _making = threading.Lock()

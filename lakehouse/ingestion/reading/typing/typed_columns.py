@@ -287,10 +287,10 @@ def convert(value: object, column_type: str) -> object:
     if column_type in ("double", "float") and type(value) is int and not exact_in_double(value):
         raise ValueError(f"{value} is not exact as a double")
     change = _CONVERT.get(column_type)
-    made = pa.scalar(change(value) if change else value, type=arrow_type(column_type)).as_py()
-    if column_type == "float" and math.isinf(made) and not math.isinf(float(str(value))):
+    converted = pa.scalar(change(value) if change else value, type=arrow_type(column_type)).as_py()
+    if column_type == "float" and math.isinf(converted) and not math.isinf(float(str(value))):
         raise ValueError(f"{value} does not fit float")
-    return made
+    return converted
 
 
 def _nanoseconds(value: object, column_type: str) -> int:
