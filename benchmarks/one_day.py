@@ -76,7 +76,7 @@ def main() -> int:
 
 def keep(seconds: dict[str, float], repeat: int) -> None:
     """Write the medians to benchmarks/results."""
-    archived = archive_of(java_runtime(newest=newest_java(pyspark.__version__))).found()
+    archived = archive_of(java_runtime(newest=newest_java(pyspark.__version__))).file()
     results = {
         "what": "one day of flights in `dagster dev`, from the click to the end of its run",
         "versions": {name: version(name) for name in ("dagster", "pyspark")},

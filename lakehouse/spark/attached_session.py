@@ -84,22 +84,22 @@ class LakehouseSession:
                 f"{name}: give ref, snapshot_id or as_of, not two of them", table=name
             )
         *namespace, last = split_name(name)
-        found = find_table(self.lake, namespace, last)
-        if found is None:
+        named = find_table(self.lake, namespace, last)
+        if named is None:
             raise NoSuchTableError(f"There is no table {name!r} in {self.lake!r}.", table=name)
         if (snapshot_id, as_of, ref) != (None, None, None):
-            found = NamedTable(
-                found.table,
-                found.shown,
-                found.metadata_table,
+            named = NamedTable(
+                named.table,
+                named.shown,
+                named.metadata_table,
                 snapshot_id=snapshot_id,
                 as_of_ms=None if as_of is None else to_ms(as_of),
                 ref=ref,
             )
-        table, request = found.table, found.scan().request
-        if found.metadata_table is None:
+        table, request = named.table, named.scan().request
+        if named.metadata_table is None:
             return read(self.spark, table.name, request, table.storage, table.listeners)
-        inspected = table.inspect.table(found.metadata_table, request.snapshot_id)
+        inspected = table.inspect.table(named.metadata_table, request.snapshot_id)
         return self.spark.createDataFrame(as_text(inspected))
 
 

@@ -216,7 +216,7 @@ class LakehouseReader(ds.DataSourceReader):
         return [GroupPartition(group) for group in plan.splits()]
 
     def read(self, partition: GroupPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The rows of one group, columns in the order of the schema that Spark was told."""
+        """The rows of one group, columns in the order of the schema that Spark has."""
         metadata = self._request.metadata
         request = ReadRequest.of(metadata, self._schema, table_schema=self._schema, threads=1)
         target = arrow_schema(self._shown)

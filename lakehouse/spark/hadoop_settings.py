@@ -30,8 +30,8 @@ def hadoop_settings(
         environ: where the endpoint and the region may be.
 
     Example:
-        >>> told = hadoop_settings("s3://lake/a", {"s3.endpoint": "http://s3:7070"}, {})
-        >>> told["fs.s3a.bucket.lake.path.style.access"]
+        >>> settings = hadoop_settings("s3://lake/a", {"s3.endpoint": "http://s3:7070"}, {})
+        >>> settings["fs.s3a.bucket.lake.path.style.access"]
         'true'
     """
     parsed = parse(location)
@@ -47,48 +47,48 @@ def hadoop_settings(
 
 
 def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     endpoint = s3_endpoint(properties, environ)
     region = s3_region(properties, environ)
     if endpoint:
-        found["endpoint"] = endpoint
+        settings["endpoint"] = endpoint
         virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
-        found["path.style.access"] = "false" if virtual else "true"
+        settings["path.style.access"] = "false" if virtual else "true"
     if region:
-        found["endpoint.region"] = region
+        settings["endpoint.region"] = region
     if properties.get("s3.anonymous", "false").lower() == "true":
-        return found | {"aws.credentials.provider": f"{_AWS}.AnonymousAWSCredentialsProvider"}
+        return settings | {"aws.credentials.provider": f"{_AWS}.AnonymousAWSCredentialsProvider"}
     if "s3.access-key-id" in properties:
-        found["access.key"] = properties["s3.access-key-id"]
-        found["secret.key"] = properties.get("s3.secret-access-key", "")
+        settings["access.key"] = properties["s3.access-key-id"]
+        settings["secret.key"] = properties.get("s3.secret-access-key", "")
         kind = "Simple"
         if "s3.session-token" in properties:
-            found["session.token"] = properties["s3.session-token"]
+            settings["session.token"] = properties["s3.session-token"]
             kind = "Temporary"
-        found["aws.credentials.provider"] = f"{_AWS}.{kind}AWSCredentialsProvider"
-    return found
+        settings["aws.credentials.provider"] = f"{_AWS}.{kind}AWSCredentialsProvider"
+    return settings
 
 
 def _google(location: str, properties: Mapping[str, str]) -> dict[str, str]:
     _refuse(location, properties, ("gcs.oauth2.token", "gcs.service-account-key"))
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if "gcs.service.host" in properties:
-        found["fs.gs.storage.root.url"] = properties["gcs.service.host"]
+        settings["fs.gs.storage.root.url"] = properties["gcs.service.host"]
     if properties.get("gcs.no-auth", "false").lower() == "true":
-        found["fs.gs.auth.type"] = "UNAUTHENTICATED"
+        settings["fs.gs.auth.type"] = "UNAUTHENTICATED"
     elif "gcs.service-account-path" in properties:
-        found["fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
+        settings["fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
         path = properties["gcs.service-account-path"]
-        found["fs.gs.auth.service.account.json.keyfile"] = path
-    return found
+        settings["fs.gs.auth.service.account.json.keyfile"] = path
+    return settings
 
 
 def _refuse(location: str, properties: Mapping[str, str], names: tuple[str, ...]) -> None:
     """What Hadoop takes by a class of Java alone, which this project does not have."""
-    found = [name for name in names if name in properties]
-    if found:
+    known = [name for name in names if name in properties]
+    if known:
         raise UnsupportedFeatureError(
-            f"{location}: Spark's file system takes no {found[0]}. Give gcs.service-account-path, "
+            f"{location}: Spark's file system takes no {known[0]}. Give gcs.service-account-path, "
             "adls.account-key, adls.sas-token or adls.client-secret."
         )
 

@@ -78,8 +78,8 @@ def check_settings(given: Mapping[str, str]) -> None:
 
 def properties_of_session(spark: SparkSession) -> dict[str, str]:
     """Table properties, as the session's settings have them."""
-    found = {name: spark.conf.get(setting, None) for setting, name in AS_PROPERTIES.items()}
-    return {name: text for name, text in found.items() if text is not None}
+    texts = {name: spark.conf.get(setting, None) for setting, name in AS_PROPERTIES.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _refusal(name: str, text: str, why: str) -> InvalidInputError:

@@ -1,4 +1,4 @@
-"""Values between Iceberg's types and those that Spark is told: uuids and nanoseconds are text."""
+"""Values between Iceberg's types and those that Spark sees: uuids and nanoseconds are text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakehouse.spark.spark_types import NANOSECONDS
 
 
 def shown_array(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Values as a type that Spark was told, which has uuids and nanoseconds as text."""
+    """Values as a type that Spark sees, which has uuids and nanoseconds as text."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         if isinstance(kind, pa.UuidType) and pa.types.is_string(target):

@@ -231,15 +231,15 @@ def _arrow_type(kind: sp.DataType, path: str) -> pa.DataType:
         return pa.map_(key, pa.field("value", value, nullable=kind.valueContainsNull))
     if isinstance(kind, sp.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
-    found = _TO_ARROW.get(type(kind))
-    if found is None:
+    arrow_type = _TO_ARROW.get(type(kind))
+    if arrow_type is None:
         raise UnsupportedTypeError(
             f"column {path!r} is of Spark type {kind.simpleString()}, which does not cross to "
             "Python workers",
             column=path,
             type=kind.simpleString(),
         )
-    return found
+    return arrow_type
 
 
 def _shown_field(field: ice.NestedField) -> sp.StructField:
@@ -300,14 +300,14 @@ def _spark_type(
         )
     if isinstance(kind, ice.DecimalType):
         return sp.DecimalType(kind.precision, kind.scale)
-    found = types.get(type(kind))
-    if found is None:
+    spark_type = types.get(type(kind))
+    if spark_type is None:
         raise UnsupportedTypeError(
             f"column {path!r} is of type {kind}, which cannot be read: select other columns",
             column=path,
             type=str(kind),
         )
-    return found
+    return spark_type
 
 
 def _iceberg_fields(
@@ -344,15 +344,15 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.Icebe
         )
     if isinstance(kind, sp.DecimalType):
         return ice.DecimalType(kind.precision, kind.scale)
-    found = _TO_ICEBERG.get(type(kind))
-    if found is None:
+    iceberg_type = _TO_ICEBERG.get(type(kind))
+    if iceberg_type is None:
         raise UnsupportedTypeError(
             f"column {path!r} is of Spark type {kind.simpleString()}, which an Iceberg table "
             "cannot hold: cast it first",
             column=path,
             type=kind.simpleString(),
         )
-    return found
+    return iceberg_type
 
 
 def sql_literal(kind: ice.IcebergType, value: Any) -> str:

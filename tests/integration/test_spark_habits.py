@@ -160,7 +160,7 @@ def test_changelog_views_compute_updates(spark, lake, session):
     for arguments, message in {
         "compute_updates => true": "identifier_columns",
         "identifier_columns => array('nobody')": "nobody",
-        "identifier_columns => array('part')": "not told apart by part",
+        "identifier_columns => array('part')": "not unique by part",
         "identifier_columns => array('id'), net_changes => true": "leave one out",
     }.items():
         with pytest.raises(IllegalArgumentException, match=message):

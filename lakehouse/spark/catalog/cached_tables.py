@@ -46,7 +46,7 @@ def refresh_cached(spark: SparkSession, table_uuid: str) -> None:
 
 
 def refreshing(catalog: Catalog, spark: SparkSession) -> Catalog:
-    """The catalog, whose commits a session is told of from now on: this one, and no other."""
+    """The catalog, whose commits refresh what a session cached: this one, and no other."""
     inside = catalog.inside if isinstance(catalog, RefreshingCatalog) else catalog
     return RefreshingCatalog(inside, spark)
 
@@ -65,7 +65,7 @@ class RefreshingCatalog(CatalogDecorator):
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """What the catalog does; the session is told also where nobody knows the outcome."""
+        """What the catalog does; the session refreshes also where nobody knows the outcome."""
         try:
             return self.inside.commit(identifier, base, requirements, updates)
         finally:
@@ -86,9 +86,9 @@ class RefreshingCatalog(CatalogDecorator):
         return version
 
     def appender(self, identifier: Identifier) -> ServerAppender | None:
-        """Who commits appends; the session is told of each."""
-        found = self.inside.appender(identifier)
-        return None if found is None else _RefreshingAppender(found, self._changed)
+        """Who commits appends; the session refreshes after each."""
+        appender = self.inside.appender(identifier)
+        return None if appender is None else _RefreshingAppender(appender, self._changed)
 
     def _changed(self, version: TableVersion) -> None:
         spark = self._spark() or SparkSession._instantiatedSession

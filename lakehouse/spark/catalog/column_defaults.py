@@ -15,31 +15,31 @@ from lakehouse.spec.schema.schema_json import default_from_json
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time
 
 
-def with_defaults(schema: Schema, told: Mapping[str, Mapping[str, Any]]) -> Schema:
+def with_defaults(schema: Schema, defaults: Mapping[str, Mapping[str, Any]]) -> Schema:
     """A new table's schema; top-level defaults become initial and write defaults."""
-    if not told:
+    if not defaults:
         return schema
     fields = []
     for field in schema.fields:
-        if field.name not in told:
+        if field.name not in defaults:
             fields.append(field)
             continue
         value = default_from_json(
-            field.field_type, default_as_json(field.field_type, told[field.name])
+            field.field_type, default_as_json(field.field_type, defaults[field.name])
         )
         fields.append(field.model_copy(update={"initial_default": value, "write_default": value}))
     return Schema(*fields, schema_id=schema.schema_id)
 
 
-def default_as_json(kind: ice.IcebergType, told: Mapping[str, Any] | None) -> Any:
+def default_as_json(kind: ice.IcebergType, literal: Mapping[str, Any] | None) -> Any:
     """A literal of Spark (`FilterJson.java`) as Iceberg's JSON single value (spec: Appendix D).
 
     Raises:
         UnsupportedTypeError: a type without a literal.
     """
-    if told is None or told["value"] is None:
+    if literal is None or literal["value"] is None:
         return None
-    value = told["value"]
+    value = literal["value"]
     if isinstance(kind, ice.BooleanType):
         return str(value) == "true"
     if isinstance(kind, ice.IntegerType | ice.LongType):

@@ -101,36 +101,36 @@ class LakeAnswers(Answers):
 
     # Namespaces
 
-    def namespaces(self, told: Arguments, _thing: object) -> list[list[str]]:
+    def namespaces(self, args: Arguments, _thing: object) -> list[list[str]]:
         """Directly below a namespace."""
         return [
-            list(namespace) for namespace in self._catalog.list_namespaces(tuple(told["namespace"]))
+            list(namespace) for namespace in self._catalog.list_namespaces(tuple(args["namespace"]))
         ]
 
-    def namespace_exists(self, told: Arguments, _thing: object) -> bool:
+    def namespace_exists(self, args: Arguments, _thing: object) -> bool:
         """Whether the namespace exists."""
-        return self._catalog.namespace_exists(tuple(told["namespace"]))
+        return self._catalog.namespace_exists(tuple(args["namespace"]))
 
-    def namespace_properties(self, told: Arguments, _thing: object) -> Mapping[str, str]:
+    def namespace_properties(self, args: Arguments, _thing: object) -> Mapping[str, str]:
         """All properties of the namespace."""
-        return dict(self._catalog.namespace_properties(tuple(told["namespace"])))
+        return dict(self._catalog.namespace_properties(tuple(args["namespace"])))
 
-    def create_namespace(self, told: Arguments, _thing: object) -> None:
+    def create_namespace(self, args: Arguments, _thing: object) -> None:
         """Create a namespace with `properties`."""
-        properties = {key: value for key, value in told["properties"].items() if key != "owner"}
-        self._catalog.create_namespace(tuple(told["namespace"]), properties)
+        properties = {key: value for key, value in args["properties"].items() if key != "owner"}
+        self._catalog.create_namespace(tuple(args["namespace"]), properties)
 
-    def alter_namespace(self, told: Arguments, _thing: object) -> None:
+    def alter_namespace(self, args: Arguments, _thing: object) -> None:
         """`set` and `removed` properties."""
         self._catalog.update_namespace_properties(
-            tuple(told["namespace"]), told["set"], told["removed"]
+            tuple(args["namespace"]), args["set"], args["removed"]
         )
 
-    def drop_namespace(self, told: Arguments, _thing: object) -> bool:
+    def drop_namespace(self, args: Arguments, _thing: object) -> bool:
         """Whether it is gone: False when it holds something and `cascade` was not asked for."""
-        namespace = tuple(told["namespace"])
+        namespace = tuple(args["namespace"])
         dropped = [namespace]
-        if told["cascade"]:
+        if args["cascade"]:
             dropped = list(walk_namespaces(self._catalog, namespace))[::-1]
             for name in dropped:
                 for table in self._catalog.list_tables(name):
@@ -146,54 +146,54 @@ class LakeAnswers(Answers):
 
     # Tables
 
-    def tables(self, told: Arguments, _thing: object) -> list[str]:
+    def tables(self, args: Arguments, _thing: object) -> list[str]:
         """Names in a namespace, without those of tables that pipelines keep their state in."""
-        tables = self._catalog.list_tables(tuple(told["namespace"]))
+        tables = self._catalog.list_tables(tuple(args["namespace"]))
         return [table.name for table in tables if not holds_state(table.name)]
 
-    def table_exists(self, told: Arguments, _thing: object) -> bool:
+    def table_exists(self, args: Arguments, _thing: object) -> bool:
         """Whether `load` finds it."""
-        return self._find(told) is not None or self._pipelines.has_new_table(told)
+        return self._find(args) is not None or self._pipelines.has_new_table(args)
 
-    def load(self, told: Arguments, _thing: object) -> Answers | None:
+    def load(self, args: Arguments, _thing: object) -> Answers | None:
         """A table, at `version` or `as_of_us` where one is said; None when there is none.
 
         `inserts` says that the statement adds rows and changes none.
         """
-        found = self._find(told)
-        if found is None:
-            new = self._pipelines.new_table(told)
+        named = self._find(args)
+        if named is None:
+            new = self._pipelines.new_table(args)
             if new is None:
                 return None
-            found = NamedTable(new, new.name)
-        meant = found.at(told.get("version"), told.get("as_of_us"))
-        return self._answers(meant, told)
+            named = NamedTable(new, new.name)
+        meant = named.at(args.get("version"), args.get("as_of_us"))
+        return self._answers(meant, args)
 
-    def load_relation(self, told: Arguments, thing: object) -> Answers | dict[str, Any] | None:
+    def load_relation(self, args: Arguments, thing: object) -> Answers | dict[str, Any] | None:
         """A table, or what Spark has to know of a view; None when there is neither."""
-        return self.load(told, thing) or self._views.load_view(told, thing)
+        return self.load(args, thing) or self._views.load_view(args, thing)
 
-    def create_table(self, told: Arguments, _thing: object) -> Answers:
+    def create_table(self, args: Arguments, _thing: object) -> Answers:
         """By `schema`, `partition_by` and `properties`."""
-        waits = self._pipelines.makes(told)
+        waits = self._pipelines.makes(args)
         table = self._lake.create_table(
-            _identifier(told),
-            _schema(told),
-            partition_by=_terms(told),
-            properties=table_properties(told["properties"]),
-            location=told["properties"].get("location"),
+            _identifier(args),
+            _schema(args),
+            partition_by=_terms(args),
+            properties=table_properties(args["properties"]),
+            location=args["properties"].get("location"),
             staged=waits,
         )
         if waits:
             self._pipelines.made(table)
-        elif told.get("by_stream"):
+        elif args.get("by_stream"):
             self._of_streams.add(table.metadata_location)
         return self._answers(NamedTable(table, table.name))
 
-    def stage(self, told: Arguments, _thing: object) -> Answers:
+    def stage(self, args: Arguments, _thing: object) -> Answers:
         """A staged table: it appears with its first rows, and may replace an existing one."""
-        identifier, partition_by = _identifier(told), _terms(told)
-        schema, properties = _schema(told), table_properties(told["properties"])
+        identifier, partition_by = _identifier(args), _terms(args)
+        schema, properties = _schema(args), table_properties(args["properties"])
         staged: Staged
         if self._lake.table_exists(identifier):
             before = self._lake.load_table(identifier)
@@ -204,30 +204,30 @@ class LakeAnswers(Answers):
                 schema,
                 partition_by=partition_by,
                 properties=properties,
-                location=told["properties"].get("location"),
+                location=args["properties"].get("location"),
                 staged=True,
             )
             staged = NewTable(made)
         by_workers = not hadoop_reads(self._session(), staged.table.location, staged.table.storage)
         return StagedTableAnswers(self._session, staged, by_workers=by_workers)
 
-    def alter_table(self, told: Arguments, _thing: object) -> Answers:
+    def alter_table(self, args: Arguments, _thing: object) -> Answers:
         """Apply `changes` in one commit; those of a branch's columns are the table's."""
-        found = self._find(told)
-        if found is None or found.branch is None:
+        named = self._find(args)
+        if named is None or named.branch is None:
             raise InvalidInputError(
-                f"{dotted((*told['namespace'], told['name']))} is no table: alter the one that "
+                f"{dotted((*args['namespace'], args['name']))} is no table: alter the one that "
                 "it is a part of"
             )
-        if not self._pipelines.alter(told, found.table):
-            alter_table(found.table, told["changes"], self._session())
-        return self._answers(found)
+        if not self._pipelines.alter(args, named.table):
+            alter_table(named.table, args["changes"], self._session())
+        return self._answers(named)
 
-    def drop_table(self, told: Arguments, _thing: object) -> bool:
+    def drop_table(self, args: Arguments, _thing: object) -> bool:
         """Whether there was one; with `purge` its files go too."""
-        identifier = _identifier(told)
+        identifier = _identifier(args)
         if not self._lake.table_exists(identifier):
-            part = self._find(told)
+            part = self._find(args)
             if part is None:
                 return False
             raise InvalidInputError(
@@ -235,49 +235,49 @@ class LakeAnswers(Answers):
                 f"CALL {self._name}.system.drop_branch and drop_tag drop branches and tags",
                 table=part.table.name,
             )
-        self._lake.drop_table(identifier, purge=told["purge"])
+        self._lake.drop_table(identifier, purge=args["purge"])
         return True
 
-    def rename_table(self, told: Arguments, _thing: object) -> None:
+    def rename_table(self, args: Arguments, _thing: object) -> None:
         """To `to_namespace` and `to_name`."""
-        to = Identifier(tuple(told["to_namespace"]), told["to_name"])
-        self._catalog.rename(_identifier(told), to)
+        to = Identifier(tuple(args["to_namespace"]), args["to_name"])
+        self._catalog.rename(_identifier(args), to)
 
     # Settings
 
-    def settings(self, told: Arguments, _thing: object) -> None:
+    def settings(self, args: Arguments, _thing: object) -> None:
         """Those of the session that Iceberg's runtime has."""
-        check_settings(told)
+        check_settings(args)
 
-    def catalog_options(self, told: Arguments, _thing: object) -> None:
+    def catalog_options(self, args: Arguments, _thing: object) -> None:
         """Options of the catalog in the session (`spark.sql.catalog.<name>.*`), by `names`."""
         logger.warning(
             "catalog %s: nothing honours %s: the options of a lakehouse are those of load_catalog",
             self._name,
-            ", ".join(f"spark.sql.catalog.{self._name}.{name}" for name in sorted(told["names"])),
+            ", ".join(f"spark.sql.catalog.{self._name}.{name}" for name in sorted(args["names"])),
         )
 
     # Procedures
 
-    def procedures(self, _told: Arguments, _thing: object) -> list[str]:
+    def procedures(self, _args: Arguments, _thing: object) -> list[str]:
         """Names of the procedures."""
         return sorted(PROCEDURES)
 
-    def procedure(self, told: Arguments, _thing: object) -> dict[str, Any]:
+    def procedure(self, args: Arguments, _thing: object) -> dict[str, Any]:
         """What one takes and returns. Raises InvalidInputError."""
-        found = PROCEDURES.get(told["name"])
-        if found is None or [part.lower() for part in told["namespace"]] != ["system"]:
+        procedure = PROCEDURES.get(args["name"])
+        if procedure is None or [part.lower() for part in args["namespace"]] != ["system"]:
             raise InvalidInputError(
-                f"there is no procedure {dotted((*told['namespace'], told['name']))}; CALL "
+                f"there is no procedure {dotted((*args['namespace'], args['name']))}; CALL "
                 f"{self._name}.system. knows {', '.join(sorted(PROCEDURES))}"
             )
-        return found.told()
+        return procedure.facts()
 
-    def call(self, told: Arguments, _thing: object) -> dict[str, Any]:
+    def call(self, args: Arguments, _thing: object) -> dict[str, Any]:
         """The rows that a procedure gives."""
-        given = {name: value for name, value in told["arguments"].items() if value is not None}
+        given = {name: value for name, value in args["arguments"].items() if value is not None}
         call = Call(self._lake, self._session(), self._name, given)
-        return {"rows": PROCEDURES[told["name"]].rows(call)}
+        return {"rows": PROCEDURES[args["name"]].rows(call)}
 
     def _read_branch(self, table: Table, branch: str) -> None:
         """What was cached by the table's name is of the branch that the session read before."""
@@ -286,43 +286,43 @@ class LakeAnswers(Answers):
             self._branches[table_uuid] = branch
             refresh_cached(self._session(), table_uuid)
 
-    def _find(self, told: Arguments) -> NamedTable | None:
-        return find_table(self._lake, told["namespace"], told["name"])
+    def _find(self, args: Arguments) -> NamedTable | None:
+        return find_table(self._lake, args["namespace"], args["name"])
 
-    def _answers(self, found: NamedTable, told: Arguments = MappingProxyType({})) -> Answers:
-        table, spark = found.table, self._session()
-        if found.metadata_table == CHANGES:
-            if found.snapshot_id is not None or found.as_of_ms is not None or found.ref:
-                raise InvalidInputError(f"{found.shown} has no versions: they are its rows")
-            return ChangesAnswers(self._session, found.shown, table)
-        if found.metadata_table is not None:
-            return MetadataTableAnswers(spark, found)
+    def _answers(self, named: NamedTable, args: Arguments = MappingProxyType({})) -> Answers:
+        table, spark = named.table, self._session()
+        if named.metadata_table == CHANGES:
+            if named.snapshot_id is not None or named.as_of_ms is not None or named.ref:
+                raise InvalidInputError(f"{named.shown} has no versions: they are its rows")
+            return ChangesAnswers(self._session, named.shown, table)
+        if named.metadata_table is not None:
+            return MetadataTableAnswers(spark, named)
         by_workers = not hadoop_reads(spark, table.location, table.storage)
-        made_for_it = "pipeline" in told and table.metadata_location in self._of_streams
+        made_for_it = "pipeline" in args and table.metadata_location in self._of_streams
         if made_for_it:
             self._of_streams.remove(table.metadata_location)
-        if found.branch is not None:
-            branch = found.branch
-            if not found.ref:
+        if named.branch is not None:
+            branch = named.branch
+            if not named.ref:
                 branch = wap_branch(spark, table) or branch
                 self._read_branch(table, branch)
-                asked = self._pipelines.answers(told, table, branch, by_workers=by_workers)
+                asked = self._pipelines.answers(args, table, branch, by_workers=by_workers)
                 if asked is not None:
                     return asked
             return WritableTableAnswers(
                 self._session,
-                found.shown,
+                named.shown,
                 table,
                 branch,
                 by_workers=by_workers,
-                ref=branch if found.ref or branch in table.refs() else "main",
-                inserts=told.get("inserts", False),
+                ref=branch if named.ref or branch in table.refs() else "main",
+                inserts=args.get("inserts", False),
                 made_for_it=made_for_it,
             )
         return TableAnswers(
             self._session,
-            found.shown,
-            found.scan().request,
+            named.shown,
+            named.scan().request,
             table.storage,
             table.listeners,
             by_workers=by_workers,
@@ -347,30 +347,30 @@ def table_properties(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _schema(told: Arguments) -> Schema:
+def _schema(args: Arguments) -> Schema:
     """Columns of CREATE TABLE, with their defaults."""
-    shown = StructType.fromJson(json.loads(told["schema"]))
-    return with_defaults(to_iceberg_schema(shown), told["defaults"])
+    shown = StructType.fromJson(json.loads(args["schema"]))
+    return with_defaults(to_iceberg_schema(shown), args["defaults"])
 
 
-def _terms(told: Arguments) -> list[str]:
+def _terms(args: Arguments) -> list[str]:
     """What CREATE TABLE partitions by, or the table property `lakehouse.partition-by`."""
-    terms = [iceberg_term(term) for term in told["partition_by"]]
+    terms = [iceberg_term(term) for term in args["partition_by"]]
     if any(term.startswith("cluster_by(") for term in terms):
         raise UnsupportedFeatureError(
-            f"{_identifier(told)}: Iceberg tables have no clustering columns: partition by the "
+            f"{_identifier(args)}: Iceberg tables have no clustering columns: partition by the "
             f"table property {TableProperties.partition_by.name}, and order rows by CALL "
             "system.write_ordered_by"
         )
-    by_property = TableProperties(told["properties"]).partition_by
+    by_property = TableProperties(args["properties"]).partition_by
     if terms and by_property:
         raise InvalidInputError(
-            f"{_identifier(told)}: partition columns ({', '.join(terms)}) and the table property "
+            f"{_identifier(args)}: partition columns ({', '.join(terms)}) and the table property "
             f"{TableProperties.partition_by.name} ({', '.join(by_property)}) are two partitionings:"
             " leave one out, a column is also a term"
         )
     return terms or list(by_property)
 
 
-def _identifier(told: Arguments) -> Identifier:
-    return Identifier(tuple(told["namespace"]), told["name"])
+def _identifier(args: Arguments) -> Identifier:
+    return Identifier(tuple(args["namespace"]), args["name"])

@@ -104,7 +104,7 @@ def _rewrite_data_files(call: Call) -> Rows:
 
 def _compaction(call: Call) -> CompactionOptions:
     options: dict[str, Any] = {"where": call.where(), "branch": call.get("branch") or "main"}
-    options |= _told(call, "rewrite_data_files", _OPTIONS, _WITHOUT_MEANING)
+    options |= _parsed_options(call, "rewrite_data_files", _OPTIONS, _WITHOUT_MEANING)
     strategy, order = (call.get("strategy") or "").lower(), call.get("sort_order")
     if strategy not in ("", "binpack", "sort"):
         raise InvalidInputError(
@@ -117,7 +117,7 @@ def _compaction(call: Call) -> CompactionOptions:
     return CompactionOptions(**options)
 
 
-def _told(
+def _parsed_options(
     call: Call, procedure: str, known: Mapping[str, tuple[str, Any]], taken: frozenset[str]
 ) -> dict[str, Any]:
     options = {}
@@ -160,14 +160,12 @@ def _sort_terms(call: Call) -> list[str]:
 
 def _rewrite_position_delete_files(call: Call) -> Rows:
     """Rewrite files that have deletes, without their deleted rows."""
-    told = _told(
-        call,
-        "rewrite_position_delete_files",
-        _OF_DELETE_FILES,
-        _WITHOUT_MEANING | _DELETE_FILES_CHOSEN,
-    )
+    name = "rewrite_position_delete_files"
     options = CompactionOptions(
-        where=call.where(), delete_ratio_threshold=1e-9, min_input_files=2**31 - 1, **told
+        where=call.where(),
+        delete_ratio_threshold=1e-9,
+        min_input_files=2**31 - 1,
+        **_parsed_options(call, name, _OF_DELETE_FILES, _WITHOUT_MEANING | _DELETE_FILES_CHOSEN),
     )
     result = call.table().compact(options, spark=call.spark)
     return [(result.removed_delete_files, 0, result.rewritten_bytes, result.added_bytes)]
@@ -181,7 +179,7 @@ def _rewrite_manifests(call: Call) -> Rows:
 
 def _expire_snapshots(call: Call) -> Rows:
     """Forget old snapshots and remove exactly the files that only they reached."""
-    found = call.table().expire_snapshots(
+    result = call.table().expire_snapshots(
         older_than=call.time("older_than"),
         retain_last=call.get("retain_last"),
         snapshot_ids=call.get("snapshot_ids") or (),
@@ -194,7 +192,7 @@ def _expire_snapshots(call: Call) -> Rows:
         FileKind.MANIFEST_LIST,
         FileKind.STATISTICS,
     )
-    return [tuple(0 if kind is None else found.deleted_files.get(kind, 0) for kind in kinds)]
+    return [tuple(0 if kind is None else result.deleted_files.get(kind, 0) for kind in kinds)]
 
 
 def _remove_orphan_files(call: Call) -> Rows:
@@ -227,7 +225,7 @@ def _remove_orphan_files(call: Call) -> Rows:
 def _aliases(call: Call, location: str) -> dict[str, str]:
     """`equal_schemes` and `equal_authorities` as `OrphanOptions.aliases` has them."""
     scheme = location.partition("://")[0]
-    told = {
+    aliases = {
         **dict(call.get("equal_schemes") or {}),
         **{
             ",".join(
@@ -236,7 +234,7 @@ def _aliases(call: Call, location: str) -> dict[str, str]:
             for names, same in dict(call.get("equal_authorities") or {}).items()
         },
     }
-    return {alias.strip(): same for names, same in told.items() for alias in names.split(",")}
+    return {alias.strip(): same for names, same in aliases.items() for alias in names.split(",")}
 
 
 def _compute_table_stats(call: Call) -> Rows:

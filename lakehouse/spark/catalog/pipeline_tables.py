@@ -3,8 +3,8 @@
 A pipeline truncates a view, alters it, and only then runs the query that fills it, as it does with
 every format. Here the first two wait for the rows: the query's commit replaces all rows, columns
 and properties at once, and a query that fails changes nothing. A new table, be it a view or what a
-stream writes to, is there with its first commit. Who asks is told by `PipelineCaller.java`, so a
-TRUNCATE of anybody else is one.
+stream writes to, is there with its first commit. `PipelineCaller.java` says who asks, so a TRUNCATE
+of anybody else is one.
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ class PipelineTables:
         self._spark = spark
         self._waiting: dict[Identifier, _Waiting] = {}
 
-    def makes(self, told: Arguments) -> bool:
+    def makes(self, args: Arguments) -> bool:
         """Whether a table that is created waits for its first rows."""
-        return told.get("pipeline") == _MANAGER and not holds_state(told["name"])
+        return args.get("pipeline") == _MANAGER and not holds_state(args["name"])
 
     def made(self, table: Table) -> None:
         """A table that waits."""
         self._waiting[table.identifier] = _Waiting(new=table)
 
-    def has_new_table(self, told: Arguments) -> bool:
+    def has_new_table(self, args: Arguments) -> bool:
         """Whether a query of a pipeline writes to a table that nobody else sees yet."""
-        waiting = self._waiting.get(Identifier(tuple(told["namespace"]), told["name"]))
-        caller = told.get("pipeline")
+        waiting = self._waiting.get(Identifier(tuple(args["namespace"]), args["name"]))
+        caller = args.get("pipeline")
         return caller not in (None, _MANAGER) and waiting is not None and waiting.new is not None
 
-    def new_table(self, told: Arguments) -> Table | None:
+    def new_table(self, args: Arguments) -> Table | None:
         """The table that a pipeline asks for and that nobody else sees, if there is one."""
-        identifier = Identifier(tuple(told["namespace"]), told["name"])
-        caller, waiting = told.get("pipeline"), self._waiting.get(identifier)
+        identifier = Identifier(tuple(args["namespace"]), args["name"])
+        caller, waiting = args.get("pipeline"), self._waiting.get(identifier)
         if caller is None or waiting is None or waiting.new is None:
             return None
         if caller == _MANAGER:
@@ -99,13 +99,13 @@ class PipelineTables:
         return Table(new.catalog, new.version, new.environment, new.listeners)
 
     def answers(
-        self, told: Arguments, table: Table, branch: str, *, by_workers: bool
+        self, args: Arguments, table: Table, branch: str, *, by_workers: bool
     ) -> WritableTableAnswers | None:
         """What a pipeline is answered about the rows of a table; None: what everybody is."""
-        caller = told.get("pipeline")
+        caller = args.get("pipeline")
         if caller == _MANAGER:
             return _ManagedTableAnswers(self, self._spark, table, branch, by_workers=by_workers)
-        if caller == _VIEW_WRITE and told.get("inserts"):
+        if caller == _VIEW_WRITE and args.get("inserts"):
             waiting = self._waiting.get(table.identifier, _Waiting())
             return _ViewAnswers(
                 self, self._spark, table, branch, waiting.changes, by_workers=by_workers
@@ -124,13 +124,13 @@ class PipelineTables:
         self._waiting[table.identifier] = _Waiting(truncated=True)
         return True
 
-    def alter(self, told: Arguments, table: Table) -> bool:
+    def alter(self, args: Arguments, table: Table) -> bool:
         """Whether changes of a table wait for its rows. Raises what applying them would."""
         waiting = self._waiting.get(table.identifier)
-        if told.get("pipeline") != _MANAGER or waiting is None or not waiting.truncated:
+        if args.get("pipeline") != _MANAGER or waiting is None or not waiting.truncated:
             return False
-        altered(table, told["changes"], self._spark())
-        waiting.changes = told["changes"]
+        altered(table, args["changes"], self._spark())
+        waiting.changes = args["changes"]
         return True
 
     def committed(self, identifier: Identifier) -> None:
@@ -162,16 +162,16 @@ class _ManagedTableAnswers(WritableTableAnswers):
         super().__init__(spark, table.name, table, branch, by_workers=by_workers)
         self._pipelines = pipelines
 
-    def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
+    def facts(self, args: Arguments, thing: object) -> dict[str, Any]:
         """A pipeline compares the partitioning with the columns it declares, and no terms."""
-        facts = super().facts(told, thing)
+        facts = super().facts(args, thing)
         hidden = TableProperties(self._table.properties).partition_by
         return {**facts, "partitioning": []} if hidden else facts
 
-    def delete_where(self, told: Arguments, thing: object) -> None:
+    def delete_where(self, args: Arguments, thing: object) -> None:
         """TRUNCATE."""
         if not self._pipelines.truncate(self._table):
-            super().delete_where(told, thing)
+            super().delete_where(args, thing)
 
 
 class _ViewAnswers(WritableTableAnswers):
@@ -205,10 +205,10 @@ class _ViewAnswers(WritableTableAnswers):
             if isinstance(operation, MetadataChange)
         )
 
-    def write(self, told: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, args: Arguments, _thing: object) -> WriteAnswers:
         """The rows of the query."""
-        target = self._target(told["options"])
-        options = write_options(self._spark(), self._table, "overwrite", told["options"])
+        target = self._target(args["options"])
+        options = write_options(self._spark(), self._table, "overwrite", args["options"])
         request = options.request(self._table.write_request())
 
         def replace_all(files: Sequence[DataFile], inputs: Mapping[str, str | None]) -> None:
@@ -232,7 +232,7 @@ class _RefreshAnswers(WriteAnswers):
 
     Args:
         request: how files are written.
-        replace_all: makes files all rows of the view; it is told what the query read.
+        replace_all: makes files all rows of the view; it takes what the query read, too.
         table: whose storage keeps them.
     """
 
@@ -247,5 +247,5 @@ class _RefreshAnswers(WriteAnswers):
         super().__init__(name, spark, request, lambda _files: None, table)
         self._replace_all = replace_all
 
-    def commit(self, told: Arguments, _thing: object) -> None:
-        self._replace_all(self._files.data_files(told["files"]), told["inputs"])
+    def commit(self, args: Arguments, _thing: object) -> None:
+        self._replace_all(self._files.data_files(args["files"]), args["inputs"])

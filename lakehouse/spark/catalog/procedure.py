@@ -109,7 +109,7 @@ class Procedure:
         """The first line of what `run` says of itself."""
         return (self.run.__doc__ or "").strip().splitlines()[0]
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """For `LakeProcedure.java`."""
         parameters = [
             {"name": name, "type": kind, "required": given is self.required}

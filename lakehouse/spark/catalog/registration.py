@@ -24,7 +24,7 @@ _lock = threading.Lock()
 def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
     """Make a lakehouse the catalog `name` of a running session, replacing one of that name.
 
-    From then on the session is told of commits to tables that are loaded through the lakehouse.
+    From then on the session follows commits to tables that are loaded through the lakehouse.
 
     Raises:
         InvalidInputError: a name that is none, or belongs to Spark, or to a catalog of another

@@ -130,7 +130,7 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
         )
     bounds: list[int | None] = []
     for bound in ("start", "end"):
-        found: int | str | None = options.get(f"{bound}-snapshot-id")
+        id_: int | str | None = options.get(f"{bound}-snapshot-id")
         if (at := options.get(f"{bound}-timestamp")) is not None:
             latest = number_of(f"{bound}-timestamp", at)
             until = (
@@ -138,14 +138,14 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
                 for ancestor in _ancestors(table, table.metadata.current_snapshot_id)
                 if ancestor.timestamp_ms <= latest
             )
-            found = next(until, None)
-            if found is None and bound == "end":
+            id_ = next(until, None)
+            if id_ is None and bound == "end":
                 raise InvalidInputError(
                     f"CALL system.create_changelog_view: {table.name} has no snapshot at or before "
                     f"{bound}-timestamp {at}",
                     table=table.name,
                 )
-        bounds.append(None if found is None else number_of(f"{bound}-snapshot-id", str(found)))
+        bounds.append(None if id_ is None else number_of(f"{bound}-snapshot-id", str(id_)))
     return bounds
 
 
@@ -179,14 +179,14 @@ def _with_updates(frame: DataFrame, rows: pa.Table, keys: Sequence[str], name: s
     )
     if (pc.max(counted["count_all"]).as_py() or 0) > 1:
         raise InvalidInputError(
-            f"CALL system.create_changelog_view: rows of {name} are not told apart by "
+            f"CALL system.create_changelog_view: rows of {name} are not unique by "
             f"{', '.join(keys)}: several of the same came or went in one snapshot",
             table=name,
         )
     same = Window.partitionBy(*(F.col(quoted(key)) for key in keys), F.col("_change_ordinal"))
     what = F.col("_change_type")
-    told = F.when(what == "DELETE", "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
-    updated = F.when(F.count(F.lit(1)).over(same) == 2, told).otherwise(what)
+    half = F.when(what == "DELETE", "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
+    updated = F.when(F.count(F.lit(1)).over(same) == 2, half).otherwise(what)
     return frame.withColumn("_change_type", updated)
 
 

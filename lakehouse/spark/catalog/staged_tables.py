@@ -166,10 +166,10 @@ class StagedTableAnswers(WritableTableAnswers):
             "abandon": self.abandon,
         }
 
-    def write(self, told: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, args: Arguments, _thing: object) -> WriteAnswers:
         """A write of the table's first rows."""
         table = self._staged.table
-        target = self._target(told["options"])
+        target = self._target(args["options"])
         if target.unpublished or wap_branch(self._spark(), table):
             raise UnsupportedFeatureError(
                 f"{self.name}: write.wap.enabled is true and the session has spark.wap.id or "
@@ -178,20 +178,20 @@ class StagedTableAnswers(WritableTableAnswers):
                 table=self.name,
             )
         self._summary = target.summary
-        options = write_options(self._spark(), table, "append", told["options"])
+        options = write_options(self._spark(), table, "append", args["options"])
         request = options.request(table.write_request())
         return WriteAnswers(
             f"write to {self.name}", self._spark, request, self._files.extend, table
         )
 
-    def publish(self, _told: Arguments, _thing: object) -> None:
+    def publish(self, _args: Arguments, _thing: object) -> None:
         """Make the table visible."""
         self._staged.publish(self._files, self._summary)
 
-    def abandon(self, _told: Arguments, _thing: object) -> None:
+    def abandon(self, _args: Arguments, _thing: object) -> None:
         """The statement failed: its files go."""
         self.storage.delete([file.file_path for file in self._files])
 
-    def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
+    def facts(self, args: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON. Nothing is to be read."""
-        return {**super().facts(told, thing), "staged": True, "bytes": 0, "rows": 0}
+        return {**super().facts(args, thing), "staged": True, "bytes": 0, "rows": 0}

@@ -62,9 +62,8 @@ class NamedTable:
 def find_table(lake: Lakehouse, namespace: Sequence[str], name: str) -> NamedTable | None:
     """The table that a name means; None when there is none.
 
-    A table is found by its own name; behind that may stand a metadata table (`raw.events.files`),
-    or a point in its history: `branch_audit`, `tag_first`, `snapshot_id_8124`,
-    `at_timestamp_1780272000000`.
+    Behind the table's own name may stand a metadata table (`raw.events.files`), or a point in its
+    history: `branch_audit`, `tag_first`, `snapshot_id_8124`, `at_timestamp_1780272000000`.
     """
     shown = dotted((*namespace, name))
     table = _load(lake, namespace, name)
@@ -84,10 +83,10 @@ def _part(table: Table, shown: str, name: str) -> NamedTable | None:
         return NamedTable(table, shown, branch=branch, ref=branch)
     if name.startswith(TAG):
         return NamedTable(table, shown, branch=None, ref=name.removeprefix(TAG))
-    _, found, number = name.rpartition("_")
-    if found and number.isdecimal() and name == f"{SNAPSHOT}{number}":
+    _, separator, number = name.rpartition("_")
+    if separator and number.isdecimal() and name == f"{SNAPSHOT}{number}":
         return NamedTable(table, shown, branch=None, snapshot_id=int(number))
-    if found and number.isdecimal() and name == f"{TIME}{number}":
+    if separator and number.isdecimal() and name == f"{TIME}{number}":
         return NamedTable(table, shown, branch=None, as_of_ms=int(number))
     return None
 

@@ -165,8 +165,8 @@ def _source(call: Call) -> Source:
 
 def _folder(name: str) -> str | None:
     """Of `parquet.`folder``; None for the name of a table."""
-    kind, found, path = name.partition(".")
-    return path.strip("`") if found and kind.strip("`").lower() == "parquet" else None
+    kind, dot, path = name.partition(".")
+    return path.strip("`") if dot and kind.strip("`").lower() == "parquet" else None
 
 
 def _place(call: Call, name: str) -> str:

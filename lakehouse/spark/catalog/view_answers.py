@@ -61,28 +61,28 @@ class ViewAnswers:
             "rename_view": self.rename_view,
         }
 
-    def views(self, told: Arguments, _thing: object) -> list[str]:
+    def views(self, args: Arguments, _thing: object) -> list[str]:
         """Names in a namespace."""
-        return [name.name for name in self._lake.catalog.views.names(tuple(told["namespace"]))]
+        return [name.name for name in self._lake.catalog.views.names(tuple(args["namespace"]))]
 
-    def view_exists(self, told: Arguments, _thing: object) -> bool:
+    def view_exists(self, args: Arguments, _thing: object) -> bool:
         """Whether there is one."""
-        return self._lake.view_exists(_identifier(told))
+        return self._lake.view_exists(_identifier(args))
 
-    def load_view(self, told: Arguments, _thing: object) -> dict[str, Any] | None:
+    def load_view(self, args: Arguments, _thing: object) -> dict[str, Any] | None:
         """What Spark has to know of a view; None where there is none."""
-        found = self._find(told)
-        return None if found is None else self._shown(found)
+        view = self._find(args)
+        return None if view is None else self._shown(view)
 
-    def create_view(self, told: Arguments, _thing: object) -> bool:
+    def create_view(self, args: Arguments, _thing: object) -> bool:
         """Whether the name was free."""
-        identifier, environment = _identifier(told), self._lake.environment
+        identifier, environment = _identifier(args), self._lake.environment
         metadata = new_view_metadata(
             view_uuid=str(environment.new_uuid()),
             location=self._lake.catalog.default_location(identifier),
-            schema=to_iceberg_schema(StructType.fromJson(json.loads(told["schema"]))),
-            version=self._version(told),
-            properties=_kept_properties(told),
+            schema=to_iceberg_schema(StructType.fromJson(json.loads(args["schema"]))),
+            version=self._version(args),
+            properties=_kept_properties(args),
             now_ms=environment.now_ms(),
         )
         try:
@@ -91,72 +91,72 @@ class ViewAnswers:
             return False
         return True
 
-    def replace_view(self, told: Arguments, _thing: object) -> bool:
+    def replace_view(self, args: Arguments, _thing: object) -> bool:
         """Whether there was one."""
-        found = self._find(told)
-        if found is None:
+        view = self._find(args)
+        if view is None:
             return False
-        wanted = _kept_properties(told)
-        gone = [key for key in found.properties if key not in wanted]
+        wanted = _kept_properties(args)
+        gone = [key for key in view.properties if key not in wanted]
         updates: list[ViewUpdate] = [SetProperties(wanted), RemoveProperties(tuple(gone))]
-        shown, asked = self._shown(found), {**told, "namespace": told["default_namespace"]}
+        shown, asked = self._shown(view), {**args, "namespace": args["default_namespace"]}
         if any(shown[key] != asked[key] for key in _DEFINITION):
-            schema = to_iceberg_schema(StructType.fromJson(json.loads(told["schema"])))
-            updates += version_updates(schema, self._version(told))
+            schema = to_iceberg_schema(StructType.fromJson(json.loads(args["schema"])))
+            updates += version_updates(schema, self._version(args))
         try:
-            found.change(updates)
+            view.change(updates)
         except NoSuchViewError:
             return False
         return True
 
-    def create_or_replace_view(self, told: Arguments, thing: object) -> bool:
+    def create_or_replace_view(self, args: Arguments, thing: object) -> bool:
         """Whether it is there now; False where a table has the name."""
-        while not self.replace_view(told, thing):
-            if self.create_view(told, thing):
+        while not self.replace_view(args, thing):
+            if self.create_view(args, thing):
                 return True
-            if self._lake.table_exists(_identifier(told)):
+            if self._lake.table_exists(_identifier(args)):
                 return False
         return True
 
-    def drop_view(self, told: Arguments, _thing: object) -> bool:
+    def drop_view(self, args: Arguments, _thing: object) -> bool:
         """Whether there was one."""
         try:
-            self._lake.drop_view(_identifier(told))
+            self._lake.drop_view(_identifier(args))
         except NoSuchViewError:
             return False
         return True
 
-    def rename_view(self, told: Arguments, _thing: object) -> None:
+    def rename_view(self, args: Arguments, _thing: object) -> None:
         """To `to_namespace` and `to_name`."""
-        to = Identifier(tuple(told["to_namespace"]), told["to_name"])
-        self._lake.catalog.views.rename(_identifier(told), to)
+        to = Identifier(tuple(args["to_namespace"]), args["to_name"])
+        self._lake.catalog.views.rename(_identifier(args), to)
 
-    def _find(self, told: Arguments) -> View | None:
+    def _find(self, args: Arguments) -> View | None:
         try:
-            return self._lake.load_view(_identifier(told))
+            return self._lake.load_view(_identifier(args))
         except NoSuchViewError:
             return None
 
-    def _version(self, told: Arguments) -> ViewVersion:
-        if told["properties"].get("table_type", "VIEW") != "VIEW":
+    def _version(self, args: Arguments) -> ViewVersion:
+        if args["properties"].get("table_type", "VIEW") != "VIEW":
             raise UnsupportedFeatureError(
-                f"{dotted((*told['namespace'], told['name']))}: views of a lakehouse are plain "
-                f"ones, not {told['properties']['table_type']}."
+                f"{dotted((*args['namespace'], args['name']))}: views of a lakehouse are plain "
+                f"ones, not {args['properties']['table_type']}."
             )
         summary = {"engine-name": "Spark", "engine-version": pyspark.__version__}
         summary[CATALOG_NAME] = self._name
-        summary[CONFIGS] = json.dumps(told["configs"], sort_keys=True)
-        if told["schema_mode"] is not None:
-            summary[SCHEMA_MODE] = told["schema_mode"]
-        own = told["catalog"] == self._name
+        summary[CONFIGS] = json.dumps(args["configs"], sort_keys=True)
+        if args["schema_mode"] is not None:
+            summary[SCHEMA_MODE] = args["schema_mode"]
+        own = args["catalog"] == self._name
         return ViewVersion(
             version_id=1,
             schema_id=0,
             timestamp_ms=self._lake.environment.now_ms(),
-            representations=(SqlRepresentation(told["sql"], SPARK),),
-            default_namespace=tuple(told["default_namespace"]),
+            representations=(SqlRepresentation(args["sql"], SPARK),),
+            default_namespace=tuple(args["default_namespace"]),
             # a catalog may be attached under another name next time
-            default_catalog=None if own else told["catalog"],
+            default_catalog=None if own else args["catalog"],
             summary=summary,
         )
 
@@ -184,8 +184,8 @@ def _with_column_names(view: View) -> str:
     nobody kept.
     """
     sql, names = view.sql(SPARK), [field.name for field in view.schema().fields]
-    found = output_names(sql, SPARK)
-    if found is not None and [column.lower() for column in found] == [
+    selected = output_names(sql, SPARK)
+    if selected is not None and [column.lower() for column in selected] == [
         name.lower() for name in names
     ]:
         return sql
@@ -193,12 +193,12 @@ def _with_column_names(view: View) -> str:
     return f"SELECT * FROM ({sql}) AS v ({aliases})"
 
 
-def _kept_properties(told: Arguments) -> dict[str, str]:
-    kept = {key: value for key, value in told["properties"].items() if key not in _RESERVED}
-    if told["query_columns"]:
-        kept[QUERY_COLUMNS] = ",".join(told["query_columns"])
+def _kept_properties(args: Arguments) -> dict[str, str]:
+    kept = {key: value for key, value in args["properties"].items() if key not in _RESERVED}
+    if args["query_columns"]:
+        kept[QUERY_COLUMNS] = ",".join(args["query_columns"])
     return kept
 
 
-def _identifier(told: Arguments) -> Identifier:
-    return Identifier(tuple(told["namespace"]), told["name"])
+def _identifier(args: Arguments) -> Identifier:
+    return Identifier(tuple(args["namespace"]), args["name"])

@@ -58,23 +58,23 @@ def deletes_of(
     """
     if snapshot is None or snapshot.summary.get("total-delete-files") == "0":
         return SnapshotDeletes()
-    found: list[DataFile] = []
+    files: list[DataFile] = []
     manifests = [
         manifest
         for manifest in load_manifests(storage, snapshot)
         if manifest.content != CONTENT_DATA_MANIFEST
     ]
     for entries in ManifestReader.of(storage, metadata).entries_of_all(manifests):
-        found += [
+        files += [
             entry.data_file
             for entry in entries.to_manifest_entries()
             if entry.status != STATUS_DELETED
         ]
-    equality = tuple(file for file in found if file.content == CONTENT_EQUALITY_DELETES)
-    vectors = tuple(file for file in found if file.is_deletion_vector)
+    equality = tuple(file for file in files if file.content == CONTENT_EQUALITY_DELETES)
+    vectors = tuple(file for file in files if file.is_deletion_vector)
     positions = tuple(
         file
-        for file in found
+        for file in files
         if file.content != CONTENT_EQUALITY_DELETES and not file.is_deletion_vector
     )
     for position in positions:

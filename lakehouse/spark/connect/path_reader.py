@@ -42,7 +42,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def ready(spark: SparkSession) -> None:
-    """Set in the session what reading needs: Parquet columns are found by field id.
+    """Set in the session what reading needs: Parquet columns are resolved by field id.
 
     Nested column pruning goes off: it takes the field id from the top of a pruned path, and then a
     struct that was renamed is looked for by its new name in files that have the old one, and read

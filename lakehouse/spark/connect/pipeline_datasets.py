@@ -68,7 +68,7 @@ class _Registry(GraphElementRegistry):
     """Keeps what a project defines."""
 
     def __init__(self, spark: SparkSession, spec: PipelineSpec, graph: str) -> None:
-        self.found: dict[str, Dataset] = {}
+        self.by_name: dict[str, Dataset] = {}
         self.inputs: dict[str, set[str]] = {}
         self._spark = spark
         self._client: Any = spark.client
@@ -79,7 +79,7 @@ class _Registry(GraphElementRegistry):
         kind = _KINDS.get(type(output), _VIEW)
         name = self._full(output.name)
         source = output.source_code_location.filename if output.source_code_location else ""
-        self.found[name] = Dataset(name, kind, output.comment or "", source)
+        self.by_name[name] = Dataset(name, kind, output.comment or "", source)
 
     def register_flow(self, flow: Flow) -> None:
         with add_pipeline_analysis_context(self._spark, self._graph, flow.name):
@@ -102,18 +102,18 @@ class _Registry(GraphElementRegistry):
                     (kind for node, kind in _SQL_KINDS.items() if statement.find(node)), _VIEW
                 )
                 name = self._full(target)
-                self.found[name] = Dataset(name, kind, source=str(file_path))
+                self.by_name[name] = Dataset(name, kind, source=str(file_path))
 
     def datasets(self) -> list[Dataset]:
         """All, by name; what a temporary view reads is read by whoever reads the view."""
-        for name, dataset in self.found.items():
+        for name, dataset in self.by_name.items():
             dataset.inputs = sorted(self._read_by(name, set()) - {name})
-        return [self.found[name] for name in sorted(self.found)]
+        return [self.by_name[name] for name in sorted(self.by_name)]
 
     def _read_by(self, name: str, seen: set[str]) -> set[str]:
         out = set()
         for read in self.inputs.get(name, set()) - seen:
-            known = self.found.get(read)
+            known = self.by_name.get(read)
             if known is not None and known.kind == _VIEW:
                 out |= self._read_by(read, {*seen, read})
             else:
@@ -168,10 +168,10 @@ def main(spec_path: str) -> None:
         )
         registry = _Registry(spark, spec, graph)
         register_definitions(path, registry, spec, spark, graph)
-        found = [asdict(dataset) for dataset in registry.datasets()]
+        datasets = [asdict(dataset) for dataset in registry.datasets()]
     finally:
         spark.stop()
-    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    sys.stdout.write("\n" + json.dumps(datasets) + "\n")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Answers:
     """Answers questions by verb (`java.util.function.BiFunction`, called by the JVM).
 
     A verb gives a value for JSON, `Raw` text, an object of the JVM, or other `Answers`. An
-    exception must not cross as one, because py4j would lose what it says: it is told as a failure.
+    exception must not cross as one, because py4j would lose what it says: it is a failure in JSON.
 
     Args:
         name: what answers, for the log.
@@ -53,7 +53,7 @@ class Answers:
         except Exception as error:
             if not isinstance(error, LakehouseError):
                 logger.exception("%s: %s failed", self._name, verb)
-            return "E" + json.dumps(_told(error))
+            return "E" + json.dumps(_failure(error))
         if isinstance(answer, Raw):
             return f"O{answer}"
         if isinstance(answer, Answers) or hasattr(answer, "_get_object_id"):
@@ -66,7 +66,7 @@ class Answers:
         implements = ("java.util.function.BiFunction",)
 
 
-def _told(error: Exception) -> dict[str, str]:
+def _failure(error: Exception) -> dict[str, str]:
     kind = "runtime"
     if isinstance(error, UnsupportedFeatureError):
         kind = "unsupported"

@@ -46,7 +46,7 @@ class ClassArchive:
     name: str
     is_aot: bool
 
-    def found(self) -> Path | None:
+    def file(self) -> Path | None:
         """Its file. One that is not as long as it was is none: Java would crash over it."""
         named = self.folder.glob(f"{self.name}-*")
         return next(
@@ -59,7 +59,7 @@ class ClassArchive:
 
     def using(self) -> Sequence[str]:
         """Options of a JVM that starts with it; none where there is no archive."""
-        path = self.found()
+        path = self.file()
         if path is None:
             return ()
         named = "AOTCache" if self.is_aot else "SharedArchiveFile"
@@ -92,8 +92,8 @@ def archive_of(
         (jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in folder.glob("*.jar")
     )
     program = java.home / "bin" / "java"
-    told = [str(program.resolve()), java.version, str(folder.resolve()), files]
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    facts = [str(program.resolve()), java.version, str(folder.resolve()), files]
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     name = f"spark-{pyspark.__version__}-java-{java.major}-{digest}"
     return ClassArchive(cache_directory(env), name, java.major >= _AOT_SINCE)
 
@@ -123,7 +123,7 @@ def make_archive(*, again: bool = False) -> tuple[Path, bool]:
         NotFoundError: there is no Java for Spark.
     """
     archive = archive_of(java_runtime(newest=newest_java(pyspark.__version__)))
-    before = archive.found()
+    before = archive.file()
     if before is not None and not again:
         return before, False
     archive.folder.mkdir(parents=True, exist_ok=True)

@@ -141,13 +141,13 @@ def _java() -> str:
 
 def main() -> None:
     """Make the JARs."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise SystemExit("The Java of lakehouse is compiled by Spark: pip install 'pyspark==4.3.*'")
     digest = _digest()
     _JARS.mkdir(exist_ok=True)
     for version, left_out in LEFT_OUT.items():
-        classes = compiled(Path(found.origin).parent / "jars", left_out)
+        classes = compiled(Path(spec.origin).parent / "jars", left_out)
         _write(classes, _JARS / f"lakehouse-spark-{version}.jar", digest)
 
 

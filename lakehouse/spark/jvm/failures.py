@@ -28,10 +28,10 @@ def marked(error: LakehouseError) -> str:
 
 def failure_of(text: str) -> LakehouseError | None:
     """The error that `marked` put into a text; None when it holds none."""
-    found = _FAILURE.search(text)
-    if found is None:
+    match = _FAILURE.search(text)
+    if match is None:
         return None
-    facts = json.loads(base64.b64decode(found.group(1)))
+    facts = json.loads(base64.b64decode(match.group(1)))
     kind = getattr(errors, facts["type"], LakehouseError)
     if issubclass(kind, StorageError):
         return kind(facts["message"], retryable=facts["retryable"])

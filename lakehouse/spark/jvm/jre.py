@@ -40,7 +40,7 @@ _MAJOR = re.compile(r"(?:1\.)?(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that was found and starts.
+    """A Java that starts.
 
     Attributes:
         home: the folder whose `bin/java` it is.
@@ -55,8 +55,8 @@ class JavaRuntime:
     @property
     def major(self) -> int:
         """Feature version, such as 17."""
-        found = _MAJOR.match(self.version)
-        return int(found[1]) if found else 0
+        match = _MAJOR.match(self.version)
+        return int(match[1]) if match else 0
 
 
 def java_runtime(
@@ -194,5 +194,5 @@ def _version_of(command: list[str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.debug("%s: %s", command[0], error)
         return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    return found[1] if done.returncode == 0 and found else None
+    match = _VERSION.search(done.stderr + done.stdout)
+    return match[1] if done.returncode == 0 and match else None

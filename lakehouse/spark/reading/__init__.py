@@ -1,1 +1,1 @@
-"""What Spark is told of a table that it reads: columns, sizes, files."""
+"""What Spark gets of a table that it reads: columns, sizes, files."""

@@ -105,7 +105,7 @@ def translate_filters(filters: str, schema: Schema) -> BooleanExpression:
     Args:
         filters: JSON list of Catalyst expressions as `PlannedFiles.java` writes them; all must
             hold.
-        schema: the schema that the relation shows; columns are found in it by field id.
+        schema: the schema that the relation shows; field ids resolve columns in it.
 
     Returns:
         An unbound expression over the schema's column names, true of every row for which all
@@ -116,8 +116,8 @@ def translate_filters(filters: str, schema: Schema) -> BooleanExpression:
 
 def files_condition(filters: str, schema: Schema) -> BooleanExpression | None:
     """As `translate_filters`; None where a part of the filters chooses no files."""
-    found, understood = _translated(filters, schema)
-    return found if understood else None
+    condition, understood = _translated(filters, schema)
+    return condition if understood else None
 
 
 def _translated(filters: str, schema: Schema) -> tuple[BooleanExpression, bool]:
@@ -162,9 +162,9 @@ class _Translator:
             return (
                 AlwaysTrue() if node["value"] == ("true" if wanted else "false") else AlwaysFalse()
             )
-        found = self._leaf(node, wanted=wanted)
-        self.understood &= found != AlwaysTrue()
-        return found
+        condition = self._leaf(node, wanted=wanted)
+        self.understood &= condition != AlwaysTrue()
+        return condition
 
     def _leaf(self, node: Node, *, wanted: bool) -> BooleanExpression:
         op = node["op"]

@@ -127,5 +127,5 @@ def _literal(node: Node, kind: IcebergType) -> Literal[Any] | None:
     spark_type = str(node.get("type"))
     if isinstance(kind, FloatType | DoubleType) or spark_type not in spark_names(kind):
         return None
-    found = parse_literal(spark_type, node.get("value"))
-    return None if found is None else iceberg_literal(kind, found)
+    value = parse_literal(spark_type, node.get("value"))
+    return None if value is None else iceberg_literal(kind, value)

@@ -47,7 +47,7 @@ def file_answer(plan: ScanPlan, columns: Collection[str], metadata: TableMetadat
     details = [_details(task, specs, types, wanted=wanted) for task in tasks]
     deletes = [delete for task in tasks for delete in task.deletes]
     files = sized([task.data_file for task in tasks])
-    told = {
+    facts = {
         "deletes": bool(deletes),
         "delete_files": any(
             delete.content != CONTENT_EQUALITY_DELETES and not delete.is_deletion_vector
@@ -56,14 +56,14 @@ def file_answer(plan: ScanPlan, columns: Collection[str], metadata: TableMetadat
         "for_workers": any(delete.content == CONTENT_EQUALITY_DELETES for delete in deletes)
         or may_lack_ids(files.column(0), metadata),
     }
-    return _text(files, details, told)
+    return _text(files, details, facts)
 
 
 def may_lack_ids(locations: pa.ChunkedArray, metadata: TableMetadata) -> bool:
     """Whether some file may be without field ids, which Spark's Parquet reader cannot read.
 
-    Such files are taken in as other writers made them, and found by the table's name mapping. Those
-    that Iceberg's writers make, this one among them, have ids, and names that tell it.
+    Such files are taken in as other writers made them; the table's name mapping resolves their
+    columns. Those of Iceberg's writers, this one among them, have ids, and names that say so.
     """
     if NAME_MAPPING not in metadata.properties:
         return False
@@ -72,10 +72,10 @@ def may_lack_ids(locations: pa.ChunkedArray, metadata: TableMetadata) -> bool:
     return not pc.all(pc.match_substring_regex(locations, own)).as_py()
 
 
-def _text(files: pa.Table, details: Sequence[str] | None, told: Mapping[str, bool]) -> str:
+def _text(files: pa.Table, details: Sequence[str] | None, facts: Mapping[str, bool]) -> str:
     """Implements `file_answer`; `files` has file_path, file_size_in_bytes, record_count."""
     head: dict[str, Any] = {"deletes": False, "delete_files": False, "for_workers": False}
-    head |= {"rows": 0, "prefix": "", **told}
+    head |= {"rows": 0, "prefix": "", **facts}
     if not files.num_rows:
         return json.dumps(head) + "\0"
     paths = files.column(0).combine_chunks()
@@ -122,13 +122,13 @@ def _details(
     *,
     wanted: bool,
 ) -> str:
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if task.deletes:
-        told["deletes"] = [_delete(delete) for delete in task.deletes]
+        details["deletes"] = [_delete(delete) for delete in task.deletes]
     if wanted:
         file = task.data_file
         values = zip(specs[file.spec_id].fields, file.partition, strict=True)
-        told |= {
+        details |= {
             "spec": file.spec_id,
             "partition": {
                 field.name: plain_value(value, types.get(field.source_id), field.transform)
@@ -137,7 +137,7 @@ def _details(
             "first_row": file.first_row_id,
             "sequence": None if file.first_row_id is None else task.sequence_number,
         }
-    return json.dumps(told) if told else ""
+    return json.dumps(details) if details else ""
 
 
 def _delete(file: DataFile) -> dict[str, Any]:

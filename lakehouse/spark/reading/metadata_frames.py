@@ -21,9 +21,9 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 class MetadataTableAnswers(Answers):
     """Answers for a metadata table of one version; its rows are made when loaded."""
 
-    def __init__(self, spark: SparkSession, found: NamedTable) -> None:
+    def __init__(self, spark: SparkSession, named: NamedTable) -> None:
         super().__init__(
-            found.shown,
+            named.shown,
             {
                 "facts": self.facts,
                 "rows": self.rows,
@@ -31,34 +31,34 @@ class MetadataTableAnswers(Answers):
                 "options": self.options,
             },
         )
-        self._found = found
-        request = found.scan().request
-        inspected = found.table.inspect.table(found.metadata_table or "", request.snapshot_id)
+        self._named = named
+        request = named.scan().request
+        inspected = named.table.inspect.table(named.metadata_table or "", request.snapshot_id)
         self._frame = spark.createDataFrame(as_text(inspected))
         self._bytes = inspected.nbytes
 
-    def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
         """For `LakehouseTable.java`."""
         facts = unpruned_facts(
-            self._found.shown, self._found.metadata_table or "", self._found.table.metadata
+            self._named.shown, self._named.metadata_table or "", self._named.table.metadata
         )
         return {**facts, "schema": self._frame.schema.json(), "bytes": self._bytes}
 
-    def rows(self, told: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _thing: object) -> Any:
         """The frame with these `columns`."""
-        return self._frame.select(*(F.col(quoted(name)) for name in told["columns"]))._jdf
+        return self._frame.select(*(F.col(quoted(name)) for name in args["columns"]))._jdf
 
-    def at(self, told: Arguments, _thing: object) -> Answers:
+    def at(self, args: Arguments, _thing: object) -> Answers:
         """Metadata tables are read at a point that a statement says."""
         raise InvalidInputError(
-            f"{self._found.shown} is read without the option {', '.join(sorted(told))}: SELECT ... "
+            f"{self._named.shown} is read without the option {', '.join(sorted(args))}: SELECT ... "
             "VERSION AS OF a snapshot, branch or tag, or TIMESTAMP AS OF",
-            table=self._found.shown,
+            table=self._named.shown,
         )
 
-    def options(self, told: Arguments, _thing: object) -> dict[str, int]:
+    def options(self, args: Arguments, _thing: object) -> dict[str, int]:
         """Options of a read, of which none matters: a metadata table is made in one piece."""
-        return read_options(self._found.shown, told)
+        return read_options(self._named.shown, args)
 
 
 def unpruned_facts(name: str, part: str, metadata: TableMetadata) -> dict[str, Any]:

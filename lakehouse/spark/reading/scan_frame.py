@@ -31,8 +31,8 @@ def read(
 ) -> DataFrame:
     """A scan's rows; each query over the frame is planned again, with its own filters.
 
-    The version and snapshot are those of the request, whatever is committed later; `listeners` are
-    told of every plan.
+    The version and snapshot are those of the request, whatever is committed later; `listeners` get
+    a report of every plan.
 
     Raises:
         NoSuchSnapshotError: the snapshot does not exist.
@@ -42,13 +42,13 @@ def read(
         UnsupportedFeatureError: a location that Spark cannot reach, or what a
             Spark Connect session cannot read (see `connect.remote_frame`).
     """
-    told = listeners or Listeners()
+    listeners = listeners or Listeners()
     schema = request.schema
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     refuse_metadata_columns(where, "a frame of Spark")
     needed = needed_columns(schema, request, where)
     if is_remote(spark):
-        frame = read_remotely(spark, name, request, needed, storage, told)
+        frame = read_remotely(spark, name, request, needed, storage, listeners)
     else:
         shown_schema(needed)  # what cannot be read is refused before a query asks for it
         answers = TableAnswers(
@@ -56,7 +56,7 @@ def read(
             name,
             request,
             storage,
-            told,
+            listeners,
             by_workers=not hadoop_reads(spark, request.metadata.location, storage),
             schema=needed,
         )

@@ -33,19 +33,19 @@ def stated_condition(spark: SparkSession, table: Table, text: str) -> BooleanExp
         condition is true of; it may be true of more (a session's time zone moves a day).
 
     Raises:
-        InvalidInputError: Spark cannot read it, or no file can be told from another by a part of
-            it; the message names the table, the part and what is possible.
+        InvalidInputError: Spark cannot read it, or a part of it cannot choose files; the message
+            names the table, the part and what is possible.
     """
     schema = _of_spark(table.schema())
     where = f"where => {text!r} of {table.name}"
     try:
-        told = java_object(spark, "PythonSide").condition(
+        parts = java_object(spark, "PythonSide").condition(
             spark._jsparkSession, shown_schema(schema).json(), table.identifier.name, text
         )
     except (PySparkException, Py4JJavaError) as error:
         raise InvalidInputError(f"{where}: {_reason(error)}", table=table.name) from error
     result: BooleanExpression = AlwaysTrue()
-    for part in json.loads(told):
+    for part in json.loads(parts):
         condition = files_condition(part["filters"], schema)
         if condition is None:
             raise InvalidInputError(

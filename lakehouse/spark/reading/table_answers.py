@@ -49,7 +49,7 @@ class TableAnswers(Answers):
         name: the table, for messages.
         request: version, snapshot and filter; every query narrows its filter.
         storage: where the files are.
-        listeners: told of every plan.
+        listeners: get a report of every plan.
         by_workers: whether Python workers read the files, because Spark cannot.
         schema: the columns to show; all by default.
     """
@@ -86,30 +86,30 @@ class TableAnswers(Answers):
             "options": self.options,
         }
 
-    def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
         return table_facts(self.name, self.request, self.schema, by_workers=self.by_workers)
 
-    def answer_plan(self, told: Arguments, _thing: object) -> Raw:
+    def answer_plan(self, args: Arguments, _thing: object) -> Raw:
         """Which files, with these `filters` of a query (`FilterJson.java`), for these `columns`?
 
-        Of those the ones that may have rows `among` which a query found others to join.
+        Of those the ones that may have rows that meet `among`, which a query makes while it runs.
         """
-        plan = self.plan(told["filters"], told.get("among", "[]"))
+        plan = self.plan(args["filters"], args.get("among", "[]"))
         parquet_only(self.name, plan)
-        return Raw(file_answer(plan, told["columns"], self.request.metadata))
+        return Raw(file_answer(plan, args["columns"], self.request.metadata))
 
-    def aggregates(self, told: Arguments, _thing: object) -> list[int | None] | None:
+    def aggregates(self, args: Arguments, _thing: object) -> list[int | None] | None:
         """What are these `asked` (`AnsweredScan.java`)? None: read and see.
 
         Over all rows, or those of the files that `filters` choose, if these are whole files.
         """
         fields = {field.name: field for field in self.schema.fields}
-        asked = [Aggregate(function, fields.get(name)) for function, name in told["asked"]]
+        asked = [Aggregate(function, fields.get(name)) for function, name in args["asked"]]
         if self.condition("[]") != TRUE or not all(aggregate.in_entries for aggregate in asked):
             return None
         metrics = any(aggregate.column is not None for aggregate in asked)
-        where = self.condition(told["filters"])
+        where = self.condition(args["filters"])
         plan = plan_scan(replace(self.request, where=where, include_metrics=metrics), self.storage)
         try:
             return plan.aggregates(asked)
@@ -117,23 +117,23 @@ class TableAnswers(Answers):
             logger.debug("%s: the rows are read for %s: %s", self.name, asked, unknown)
             return None
 
-    def whole_files(self, told: Arguments, _thing: object) -> bool:
+    def whole_files(self, args: Arguments, _thing: object) -> bool:
         """Whether all rows of the files that `filters` choose meet the same as `predicates`."""
-        exact = exact_condition(told["predicates"], self.schema)
+        exact = exact_condition(args["predicates"], self.schema)
         if exact is None or self.condition("[]") != TRUE:
             return False
         chosen = self._planned(exact)
         types = types_of(self.request.metadata)
         if not all(chosen.all_rows_match(exact, types)):
             return False
-        read = self._planned(self.condition(told["filters"]))
+        read = self._planned(self.condition(args["filters"]))
         return len(read.files) == len(chosen.files)
 
-    def rows(self, told: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of the planned files, read by Python workers."""
-        plan = self.plan(told["filters"])
-        splits = replace(plan.split_options, **told["splits"])
-        return self.frame(list(combine(plan.tasks, splits)), told["columns"])._jdf
+        plan = self.plan(args["filters"])
+        splits = replace(plan.split_options, **args["splits"])
+        return self.frame(list(combine(plan.tasks, splits)), args["columns"])._jdf
 
     def frame(self, groups: Sequence[TaskGroup], columns: Sequence[str]) -> DataFrame:
         """A frame of these columns of the groups' rows, read by Python workers."""
@@ -143,17 +143,17 @@ class TableAnswers(Answers):
         frame = read_on_workers(self._spark(), groups, self.request, self.storage, schema, shown)
         return frame.select(*(_shown(name) for name in columns))
 
-    def at(self, told: Arguments, _thing: object) -> Answers:
+    def at(self, args: Arguments, _thing: object) -> Answers:
         """The same columns at the point that options of a read say."""
         raise InvalidInputError(
             f"{self.name} is one point of a table's history already: leave the option "
-            f"{', '.join(sorted(told))} out",
+            f"{', '.join(sorted(args))} out",
             table=self.name,
         )
 
-    def options(self, told: Arguments, _thing: object) -> dict[str, int]:
+    def options(self, args: Arguments, _thing: object) -> dict[str, int]:
         """What options of a read that say no point in time say of splits."""
-        return read_options(self.name, told)
+        return read_options(self.name, args)
 
     def condition(self, filters: str) -> Bound:
         """What is true of every row that the filters of a query leave, and perhaps of more."""
@@ -162,10 +162,10 @@ class TableAnswers(Answers):
         return conjunction((own, bind(translate_filters(filters, self.schema), self.schema)))
 
     def plan(self, filters: str, among: str = "[]") -> ScanPlan:
-        """Plan with the filters of a query, and those that it found while it ran."""
+        """Plan with the filters of a query, and those that it made while it ran."""
         asked = (json.dumps([condition]) for condition in json.loads(among))
-        found = (exact_condition(condition, self.schema) for condition in asked)
-        known = [condition for condition in found if condition is not None]
+        exact = (exact_condition(condition, self.schema) for condition in asked)
+        known = [condition for condition in exact if condition is not None]
         plan = self._planned(conjunction((self.condition(filters), *known)))
         self._ahead = None
         logger.debug("planned %s for Spark: %s", self.name, plan.report)
@@ -182,7 +182,7 @@ class TableAnswers(Answers):
 
 
 def _shown(name: str) -> Column:
-    """A column of what workers read; a file is told by the number that `FileHash.java` makes."""
+    """A column of what workers read; the number that `FileHash.java` makes stands for a file."""
     if name == FILE_HASH:
         return F.xxhash64(F.col("_file")).alias(name)
     return F.col(quoted(name))

@@ -1,4 +1,4 @@
-"""What Spark is told of a version of a table when it loads it (`LakehouseTable.java`)."""
+"""What Spark gets of a version of a table when it loads it (`LakehouseTable.java`)."""
 
 from __future__ import annotations
 
@@ -225,18 +225,18 @@ def _distinct(metadata: TableMetadata, snapshot: Snapshot | None, schema: Schema
 
 
 def _metadata_columns(metadata: TableMetadata, *, by_workers: bool) -> list[dict[str, Any]]:
-    found = [
+    columns = [
         _metadata_column(
             column.name, shown_type(column.field_type, column.name), required=column.required
         )
         for column in METADATA_COLUMNS.values()
         if metadata.format_version >= 3 or column.name not in (ROW_ID, LAST_UPDATED)
     ]
-    found.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
+    columns.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
     if not by_workers:
-        found.append(_metadata_column(PARTITION, partition_type(metadata), required=False))
-        found.append(_metadata_column(FILE_METADATA, _FILE_FIELDS, required=True))
-    return found
+        columns.append(_metadata_column(PARTITION, partition_type(metadata), required=False))
+        columns.append(_metadata_column(FILE_METADATA, _FILE_FIELDS, required=True))
+    return columns
 
 
 def _metadata_column(name: str, kind: sp.DataType, *, required: bool) -> dict[str, Any]:

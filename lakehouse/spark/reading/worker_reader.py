@@ -83,7 +83,7 @@ def _rows_of_tasks(group: Any, read: ReadRequest, storage: Storage) -> Iterable[
 
 
 def shown_batch(rows: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """A batch of the reader as the types that Spark was told."""
+    """A batch of the reader in the types of the relation's schema."""
     columns = [
         shown_array(column, field.type) for column, field in zip(rows.columns, target, strict=True)
     ]

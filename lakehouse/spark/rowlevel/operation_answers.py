@@ -84,7 +84,7 @@ class OperationAnswers(Answers):
         self._files = TaskFiles(spark, replace(self._request, schema=lineage), table.storage)
         self._splits: SplitOptions
 
-    def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
         """The way rows are changed, and the metadata columns that go with it."""
         lineage = [ROW_ID, LAST_UPDATED] if self._lineage else []
         return {
@@ -92,25 +92,25 @@ class OperationAnswers(Answers):
             "metadata": lineage if self._mode == MERGE_ON_READ else [FILE_HASH, *lineage],
         }
 
-    def plan(self, told: Arguments, _thing: object) -> Raw:
+    def plan(self, args: Arguments, _thing: object) -> Raw:
         """The files in which rows may change."""
-        plan = self._reading.plan(told["filters"])
+        plan = self._reading.plan(args["filters"])
         if not self._reading.by_workers:
             parquet_only(self._table.name, plan)
-        self._where = disjunction((self._where, self._reading.condition(told["filters"])))
+        self._where = disjunction((self._where, self._reading.condition(args["filters"])))
         self._tasks |= {task.data_file.file_path: task for task in plan.tasks}
         self._splits = plan.split_options
-        return Raw(file_answer(plan, told["columns"], self._table.metadata))
+        return Raw(file_answer(plan, args["columns"], self._table.metadata))
 
-    def rows(self, told: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of planned `files`, read by Python workers.
 
         All their rows: those that a filter leaves out are written again with the others.
         """
-        tasks = (replace(self._tasks[file], residual=TRUE) for file in told["files"])
-        return self._reading.frame(list(combine(tasks, self._splits)), told["columns"])._jdf
+        tasks = (replace(self._tasks[file], residual=TRUE) for file in args["files"])
+        return self._reading.frame(list(combine(tasks, self._splits)), args["columns"])._jdf
 
-    def write_plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+    def write_plan(self, _args: Arguments, _thing: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
         mode = self._distribution
         if mode is None and self._command != "merge" and self._mode != MERGE_ON_READ:
@@ -122,35 +122,35 @@ class OperationAnswers(Answers):
             order = row_order(self._request, mode)
         return self._files.plan(order, lineage=self._lineage)
 
-    def by_workers(self, _told: Arguments, rows: Any) -> Any:
+    def by_workers(self, _args: Arguments, rows: Any) -> Any:
         """The frame of files that Python workers make of a frame of rows."""
         return self._files.by_workers(rows)
 
-    def commit(self, told: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _thing: object) -> None:
         """Publish `files` in place of the `removed` ones, or beside `deletes` by position."""
-        added = self._files.data_files(told["files"])
+        added = self._files.data_files(args["files"])
         with self._target.row_write(self._table) as write:
             write.files += added
             with write.writer(self._command) as writer:
                 writer.take(added)
                 if self._mode == MERGE_ON_READ:
-                    for number, (path, positions) in enumerate(told["deletes"].items()):
+                    for number, (path, positions) in enumerate(args["deletes"].items()):
                         writer.remove(self._tasks[path], _positions(positions), number)
                 else:
-                    for path in told["removed"]:
+                    for path in args["removed"]:
                         writer.drop(self._tasks[path])
                 change = writer.change(self._where, deleted=None)
             if change:
                 write.commit_change(change)
 
-    def discard(self, told: Arguments, _thing: object) -> None:
+    def discard(self, args: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""
-        self._files.discard(told["files"])
+        self._files.discard(args["files"])
 
 
-def _positions(told: Sequence[str]) -> npt.NDArray[np.int64]:
+def _positions(bitmaps: Sequence[str]) -> npt.NDArray[np.int64]:
     """Deleted positions of a file, as each task tells them: a 64-bit Roaring bitmap in base64."""
     bitmap = BitMap64()
-    for bitmap_text in told:
+    for bitmap_text in bitmaps:
         bitmap |= BitMap64.deserialize(base64.b64decode(bitmap_text))
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)

@@ -107,8 +107,8 @@ def transform_column(transform: t.Transform[Any, Any], schema: Schema, source_id
     if isinstance(transform, t.IdentityTransform):
         return column
     native = _NATIVE.get(type(transform))
-    found = native(transform, column, kind) if native is not None else None
-    return found if found is not None else _arrow_transform(transform, kind)(column)
+    computed = native(transform, column, kind) if native is not None else None
+    return computed if computed is not None else _arrow_transform(transform, kind)(column)
 
 
 def bucket_hash(column: Column, kind: ice.IcebergType) -> Column | None:

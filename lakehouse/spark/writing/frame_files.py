@@ -81,7 +81,7 @@ def stored_batches(batches: Batches, request: WriteRequest) -> Batches:
         for position, name in enumerate(batch.schema.names):
             if name in fields:
                 try:
-                    found = stored_array(batch.column(position), fields[name].field_type)
+                    stored = stored_array(batch.column(position), fields[name].field_type)
                 except pa.ArrowInvalid as error:
                     raise InvalidSchemaError(
                         f"column {name!r} of table {request.table}: {error}. Write nanoseconds as "
@@ -89,7 +89,7 @@ def stored_batches(batches: Batches, request: WriteRequest) -> Batches:
                         table=request.table,
                         column=name,
                     ) from error
-                batch = batch.set_column(position, name, found)
+                batch = batch.set_column(position, name, stored)
         yield batch
 
 

@@ -80,7 +80,7 @@ def _leaf(fields: sp.DataType, column: str) -> sp.DataType | None:
 
 
 def given_columns(
-    table: Table, told: sp.StructType, options: Mapping[str, str], spark: SparkSession
+    table: Table, given: sp.StructType, options: Mapping[str, str], spark: SparkSession
 ) -> GivenColumns:
     """The columns of a write with these options.
 
@@ -94,11 +94,11 @@ def given_columns(
     asked = {key.lower(): value for key, value in options.items()}
     wanted = next((asked[key] for key in _OPTIONS if key in asked), None)
     if (wanted or spark.conf.get(MERGE_SCHEMA, None) or "").lower() != "true":
-        return GivenColumns(table, told, Changes())
+        return GivenColumns(table, given, Changes())
     update = UpdateSchema(table.metadata)
     folds = spark.conf.get("spark.sql.caseSensitive") != "true"
-    _Merge(update, folds=folds).fields([], shown_schema(table.schema()), told)
-    return GivenColumns(table, told, update.changes())
+    _Merge(update, folds=folds).fields([], shown_schema(table.schema()), given)
+    return GivenColumns(table, given, update.changes())
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ class _Merge:
     def fields(self, path: list[str], there: sp.StructType, given: sp.StructType) -> None:
         known = {self._name(field.name): field for field in there.fields}
         for field in given.fields:
-            found = known.get(self._name(field.name))
-            if found is None:
+            present = known.get(self._name(field.name))
+            if present is None:
                 column = to_iceberg_schema(sp.StructType([_optional(field)])).fields[0]
                 self.update.add_column([*path, field.name], column.field_type, doc=column.doc)
             else:
-                self.types([*path, found.name], found.dataType, field.dataType)
+                self.types([*path, present.name], present.dataType, field.dataType)
 
     def types(self, path: list[str], there: sp.DataType, given: sp.DataType) -> None:
         if isinstance(there, sp.StructType) and isinstance(given, sp.StructType):

@@ -19,13 +19,13 @@ from pyspark.sql import types as sp
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spark.spark_types import default_literal, quoted, shown_schema
+from lakehouse.spark.writing.described_files import DescribedFiles
 from lakehouse.spark.writing.distribution import (
     distribute,
     sort_columns,
     transform_column,
     usable_fields,
 )
-from lakehouse.spark.writing.told_files import ToldFiles
 from lakehouse.spark.writing.write_order import obstacle, write_order
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.table_properties import TableProperties
@@ -97,8 +97,8 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
     ]
     order = write_order(request, nullable=nullable, grouped=bool(request.sort_order.fields))
     written = java.write(rows._jdf, json.dumps(order))
-    told = ToldFiles(request)
-    return [told.data_file(file) for file in written]
+    files = DescribedFiles(request)
+    return [files.data_file(file) for file in written]
 
 
 def _field_obstacle(
@@ -110,43 +110,43 @@ def _field_obstacle(
             if not field.field_type.is_primitive and field.write_default is not None
             else None
         )
-    found = given[field.name].dataType
-    if _same(found, target.dataType) or _widens(found, target.dataType):
+    source = given[field.name].dataType
+    if _same(source, target.dataType) or _widens(source, target.dataType):
         return None
     return (
-        f"is {found.simpleString()} in the frame and {target.dataType.simpleString()} in the table"
+        f"is {source.simpleString()} in the frame and {target.dataType.simpleString()} in the table"
     )
 
 
-def _same(found: sp.DataType, target: sp.DataType) -> bool:
+def _same(source: sp.DataType, target: sp.DataType) -> bool:
     """Equal types, where the target may allow more nulls than there are."""
-    if isinstance(found, sp.StructType) and isinstance(target, sp.StructType):
-        return found.names == target.names and all(
+    if isinstance(source, sp.StructType) and isinstance(target, sp.StructType):
+        return source.names == target.names and all(
             _same(field.dataType, other.dataType) and (other.nullable or not field.nullable)
-            for field, other in zip(found.fields, target.fields, strict=True)
+            for field, other in zip(source.fields, target.fields, strict=True)
         )
-    if isinstance(found, sp.ArrayType) and isinstance(target, sp.ArrayType):
-        return _same(found.elementType, target.elementType) and (
-            target.containsNull or not found.containsNull
+    if isinstance(source, sp.ArrayType) and isinstance(target, sp.ArrayType):
+        return _same(source.elementType, target.elementType) and (
+            target.containsNull or not source.containsNull
         )
-    if isinstance(found, sp.MapType) and isinstance(target, sp.MapType):
+    if isinstance(source, sp.MapType) and isinstance(target, sp.MapType):
         return (
-            _same(found.keyType, target.keyType)
-            and _same(found.valueType, target.valueType)
-            and (target.valueContainsNull or not found.valueContainsNull)
+            _same(source.keyType, target.keyType)
+            and _same(source.valueType, target.valueType)
+            and (target.valueContainsNull or not source.valueContainsNull)
         )
-    return found == target
+    return source == target
 
 
-def _widens(found: sp.DataType, target: sp.DataType) -> bool:
-    if isinstance(found, sp.DecimalType) and isinstance(target, sp.DecimalType):
-        return found.scale == target.scale and found.precision <= target.precision
-    return type(found) in _WIDENED.get(type(target), ())
+def _widens(source: sp.DataType, target: sp.DataType) -> bool:
+    if isinstance(source, sp.DecimalType) and isinstance(target, sp.DecimalType):
+        return source.scale == target.scale and source.precision <= target.precision
+    return type(source) in _WIDENED.get(type(target), ())
 
 
 def _columns(frame: DataFrame, request: WriteRequest) -> list[Column]:
     """The table's columns out of the frame, in the table's order."""
-    found = []
+    columns = []
     for field, target in zip(
         request.schema.fields, shown_schema(request.schema).fields, strict=True
     ):
@@ -156,5 +156,5 @@ def _columns(frame: DataFrame, request: WriteRequest) -> list[Column]:
             column = F.col(quoted(field.name))
             if not _same(frame.schema[field.name].dataType, target.dataType):
                 column = column.cast(target.dataType)
-        found.append(column.alias(field.name))
-    return found
+        columns.append(column.alias(field.name))
+    return columns

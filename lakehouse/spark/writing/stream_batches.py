@@ -75,10 +75,10 @@ class StreamAnswers(WriteAnswers):
         self._table = table
         self._tail = tail
 
-    def commit(self, told: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _thing: object) -> None:
         """Publish `files` of all tasks, unless the `batch` is in the table already."""
-        files = self._files.data_files(told["files"])
-        self._commit_batch(told["batch"])(files)
+        files = self._files.data_files(args["files"])
+        self._commit_batch(args["batch"])(files)
         table = self._table
         self._tail.grew(table.catalog, table.version, files, table.environment)
 
@@ -88,9 +88,9 @@ class StreamTail(Tail):
 
     _stream = ""
 
-    def of(self, table: Table, query_id: str, told: Arguments) -> StreamTail:
+    def of(self, table: Table, query_id: str, args: Arguments) -> StreamTail:
         """With the options of a stream. Raises InvalidInputError."""
-        options = {key.lower(): text for key, text in told["options"].items()}
+        options = {key.lower(): text for key, text in args["options"].items()}
         text = options.get(_TAIL_FILES, "8")
         if not text.isdecimal() or int(text) == 1:
             raise InvalidInputError(
@@ -98,7 +98,7 @@ class StreamTail(Tail):
                 "partition are joined: 2 or more, 0 for never",
                 table=table.name,
             )
-        self._stream, self.width = query_id, 0 if told["mode"] != "append" else int(text)
+        self._stream, self.width = query_id, 0 if args["mode"] != "append" else int(text)
         return self
 
     def summary(self, metadata: TableMetadata, joined: int) -> dict[str, str]:
@@ -122,7 +122,7 @@ class StreamTail(Tail):
 
 
 def stream_write(
-    spark: SparkSession, loaded: Table, branch: str, tail: StreamTail, told: Arguments
+    spark: SparkSession, loaded: Table, branch: str, tail: StreamTail, args: Arguments
 ) -> StreamAnswers:
     """A write of the next batch of a stream to the newest version of the table that it began with.
 
@@ -134,9 +134,9 @@ def stream_write(
         NoSuchTableError: another table has the name.
     """
     table = _newest(loaded)
-    query_id, output_mode = told["stream"]["query"], told["stream"]["output_mode"]
-    given = {key: text for key, text in told["options"].items() if key.lower() not in _OF_STREAMS}
-    keys = _keys(table, told, updates=output_mode == "Update")
+    query_id, output_mode = args["stream"]["query"], args["stream"]["output_mode"]
+    given = {key: text for key, text in args["options"].items() if key.lower() not in _OF_STREAMS}
+    keys = _keys(table, args, updates=output_mode == "Update")
     target = write_target(spark, table, branch, given)
     if target.unpublished:
         raise InvalidInputError(
@@ -144,18 +144,18 @@ def stream_write(
             f"on a branch: RESET spark.wap.id, or write to {table.name}.branch_<name>",
             table=table.name,
         )
-    options = write_options(spark, table, told["mode"], given)
-    columns = given_columns(table, StructType.fromJson(json.loads(told["columns"])), given, spark)
+    options = write_options(spark, table, args["mode"], given)
+    columns = given_columns(table, StructType.fromJson(json.loads(args["columns"])), given, spark)
 
     def commit_batch(batch: int) -> Commit:
         named = replace(target, commit_id=StreamBatch(query_id, batch))
         commit = (
             _upsert(table, named, keys, columns)
             if keys
-            else table_commit(table, named, told["mode"], TRUE, columns, options)
+            else table_commit(table, named, args["mode"], TRUE, columns, options)
         )
         # a batch without rows changes nothing, and nothing is lost if it is repeated
-        return lambda files: commit(files) if files or told["mode"] != "append" else None
+        return lambda files: commit(files) if files or args["mode"] != "append" else None
 
     return StreamAnswers(
         f"stream {query_id} to {table.name}",
@@ -164,13 +164,13 @@ def stream_write(
         commit_batch,
         table,
         columns,
-        tail.of(table, query_id, told),
+        tail.of(table, query_id, args),
     )
 
 
-def _keys(table: Table, told: Arguments, *, updates: bool) -> Sequence[str]:
+def _keys(table: Table, args: Arguments, *, updates: bool) -> Sequence[str]:
     """The columns by which rows of update mode replace others; none in other modes."""
-    asked = next((text for key, text in told["options"].items() if key.lower() == _KEYS), None)
+    asked = next((text for key, text in args["options"].items() if key.lower() == _KEYS), None)
     if not updates:
         if asked is not None:
             raise InvalidInputError(
@@ -190,7 +190,7 @@ def _keys(table: Table, told: Arguments, *, updates: bool) -> Sequence[str]:
             "the output mode append or complete",
             table=table.name,
         )
-    given = {column["name"] for column in json.loads(told["columns"])["fields"]}
+    given = {column["name"] for column in json.loads(args["columns"])["fields"]}
     for key in keys:
         if key not in given or all(field.name != key for field in schema.fields):
             raise InvalidInputError(

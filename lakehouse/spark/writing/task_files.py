@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.spark_types import shown_schema
+from lakehouse.spark.writing.described_files import DescribedFiles
 from lakehouse.spark.writing.frame_files import file_records
 from lakehouse.spark.writing.row_order import is_sorted
-from lakehouse.spark.writing.told_files import ToldFiles
 from lakehouse.spark.writing.write_order import obstacle, write_order
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.storage.storage_protocol import Storage
@@ -53,17 +53,17 @@ class TaskFiles:
         """The frame of files that Python workers make of a frame of rows (JVM objects, both)."""
         return file_records(DataFrame(rows, self._spark()), self._request, self._storage)._jdf
 
-    def data_files(self, told: Sequence[str]) -> list[DataFile]:
-        """The files that tasks tell of."""
+    def data_files(self, texts: Sequence[str]) -> list[DataFile]:
+        """The files that tasks describe."""
         if self._native:
-            files = ToldFiles(self._request)
-            return [files.data_file(file) for file in told]
-        return [DataFile.from_record(orjson.loads(record)) for record in told]
+            files = DescribedFiles(self._request)
+            return [files.data_file(file) for file in texts]
+        return [DataFile.from_record(orjson.loads(record)) for record in texts]
 
-    def discard(self, told: Sequence[str]) -> None:
+    def discard(self, texts: Sequence[str]) -> None:
         """Delete files of tasks of a job that failed."""
         if self._native:
-            files = ToldFiles(self._request)
-            self._storage.delete([files.location(json.loads(file)) for file in told])
+            files = DescribedFiles(self._request)
+            self._storage.delete([files.location(json.loads(file)) for file in texts])
         else:
-            self._storage.delete([file.file_path for file in self.data_files(told)])
+            self._storage.delete([file.file_path for file in self.data_files(texts)])

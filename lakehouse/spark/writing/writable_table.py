@@ -89,21 +89,21 @@ class WritableTableAnswers(TableAnswers):
             "stream": self.stream,
         }
 
-    def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
-        facts = super().facts(told, thing)
+    def facts(self, args: Arguments, thing: object) -> dict[str, Any]:
+        facts = super().facts(args, thing)
         return {**facts, "writable": True, "streams": True, "accepts_any": self._accepts_any}
 
-    def at(self, told: Arguments, thing: object) -> Answers:
+    def at(self, args: Arguments, thing: object) -> Answers:
         """The same columns at the snapshot, time (milliseconds), branch or tag of an option."""
         if self._ref != "main":
-            return super().at(told, thing)
-        if len(told) > 1 or not told.keys() <= _POINTS.keys():
+            return super().at(args, thing)
+        if len(args) > 1 or not args.keys() <= _POINTS.keys():
             raise InvalidInputError(
                 f"{self.name}: a read takes one option of {', '.join(_POINTS)}; rows that came and "
                 "went between snapshots are in the view of CALL system.create_changelog_view",
                 table=self.name,
             )
-        [(option, value)] = told.items()
+        [(option, value)] = args.items()
         argument, parse = _POINTS[option]
         try:
             point = {argument: parse(value)}
@@ -122,39 +122,39 @@ class WritableTableAnswers(TableAnswers):
             schema=self.schema,
         )
 
-    def stream(self, told: Arguments, _thing: object) -> RowStreamAnswers:
+    def stream(self, args: Arguments, _thing: object) -> RowStreamAnswers:
         """A stream of the rows that come, with the options of the read."""
-        facts = (self._spark, self.name, self._table, self._ref, self.schema, told)
+        facts = (self._spark, self.name, self._table, self._ref, self.schema, args)
         return RowStreamAnswers(*facts, changes=False)
 
-    def write(self, told: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, args: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`; of batches of `stream`."""
-        if "stream" in told:
+        if "stream" in args:
             try:
-                return stream_write(self._spark(), self._table, self._branch, self._tail, told)
+                return stream_write(self._spark(), self._table, self._branch, self._tail, args)
             except LakehouseError:
                 if self._made_for_it:
                     self._unmake()
                 raise
-        condition = exact_condition(told["filters"], self.schema)
+        condition = exact_condition(args["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
                 f"{self.name}: rows are replaced by conditions that compare columns with literals "
                 "of their types; for anything else DELETE and INSERT, or MERGE",
                 table=self.name,
             )
-        table, columns = self._table, self._columns(told)
+        table, columns = self._table, self._columns(args)
         target = write_target(
-            self._spark(), table, self._branch, told["options"], takes_branch=True
+            self._spark(), table, self._branch, args["options"], takes_branch=True
         )
-        options = write_options(self._spark(), table, told["mode"], told["options"])
-        commit = table_commit(table, target, told["mode"], condition, columns, options)
+        options = write_options(self._spark(), table, args["mode"], args["options"])
+        commit = table_commit(table, target, args["mode"], condition, columns, options)
         request = options.request(table.write_request() if columns is None else columns.request())
         return WriteAnswers(f"write to {self.name}", self._spark, request, commit, table, columns)
 
-    def drops_whole_files(self, told: Arguments, _thing: object) -> bool:
+    def drops_whole_files(self, args: Arguments, _thing: object) -> bool:
         """Whether the condition of `filters` is true of all rows of each file that has one."""
-        condition = exact_condition(told["filters"], self.schema)
+        condition = exact_condition(args["filters"], self.schema)
         if condition is None:
             return False
         head = head_of_branch(self._table, self._branch)
@@ -168,9 +168,9 @@ class WritableTableAnswers(TableAnswers):
         )
         return all(task.residual == TRUE for task in plan_scan(request, self.storage).tasks)
 
-    def delete_where(self, told: Arguments, _thing: object) -> None:
+    def delete_where(self, args: Arguments, _thing: object) -> None:
         """Remove the rows of a condition, which are whole files."""
-        condition = exact_condition(told["filters"], self.schema)
+        condition = exact_condition(args["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(f"{self.name}: the condition is none of Iceberg's")
         target = self._target()
@@ -179,15 +179,15 @@ class WritableTableAnswers(TableAnswers):
         else:
             self._table.delete(condition, branch=target.branch, summary=target.summary)
 
-    def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
+    def operation(self, args: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
-        return OperationAnswers(self._spark, self, self._table, self._target(), told["command"])
+        return OperationAnswers(self._spark, self, self._table, self._target(), args["command"])
 
-    def can_change(self, told: Arguments, _thing: object) -> bool:
+    def can_change(self, args: Arguments, _thing: object) -> bool:
         """Whether a column may be added, or get another type, for rows that come."""
         update = UpdateSchema(self._table.metadata)
         try:
-            for change in told["changes"]:
+            for change in args["changes"]:
                 kind = to_iceberg_type(change["type"])
                 if change["change"] == "UpdateColumnType":
                     update.update_column(list(change["column"]), kind)
@@ -202,11 +202,11 @@ class WritableTableAnswers(TableAnswers):
         if catalog.refresh(version).metadata_location == version.metadata_location:
             catalog.drop(version.identifier)
 
-    def _columns(self, told: Arguments) -> GivenColumns | None:
+    def _columns(self, args: Arguments) -> GivenColumns | None:
         if not self._accepts_any:
             return None
-        schema = StructType.fromJson(json.loads(told["columns"]))
-        return given_columns(self._table, schema, told["options"], self._spark())
+        schema = StructType.fromJson(json.loads(args["columns"]))
+        return given_columns(self._table, schema, args["options"], self._spark())
 
     def _target(self, options: Mapping[str, str] = MappingProxyType({})) -> WriteTarget:
         return write_target(self._spark(), self._table, self._branch, options)

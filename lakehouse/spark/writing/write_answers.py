@@ -64,21 +64,21 @@ class WriteAnswers(Answers):
         self._columns = columns
         self._files = TaskFiles(spark, request, table.storage)
 
-    def plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+    def plan(self, _args: Arguments, _thing: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
         if self._columns is None:
             return self._files.plan(row_order(self._request))
         return self._files.plan(self._columns.plan(self._request))
 
-    def commit(self, told: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _thing: object) -> None:
         """Publish `files` of all tasks."""
-        self._commit(self._files.data_files(told["files"]))
+        self._commit(self._files.data_files(args["files"]))
 
-    def discard(self, told: Arguments, _thing: object) -> None:
+    def discard(self, args: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""
-        self._files.discard(told["files"])
+        self._files.discard(args["files"])
 
-    def by_workers(self, _told: Arguments, rows: Any) -> Any:
+    def by_workers(self, _args: Arguments, rows: Any) -> Any:
         """The frame of files that Python workers make of a frame of rows."""
         return self._files.by_workers(rows)
 
@@ -178,11 +178,11 @@ def check_unchanged_since(
     before, now = files(since), files(head)
     gone = [path for path, deletes in before.items() if now.get(path) != deletes]
     added = now.keys() - before.keys() if options.isolation == "serializable" else set()
-    found = sorted({*gone, *added})
-    if found:
+    changed = sorted({*gone, *added})
+    if changed:
         raise ValidationConflictError(
-            f"{rows.table}: others changed {len(found)} files of the rows to replace since "
-            f"snapshot {since}, among them {found[0]}: read again and decide again",
+            f"{rows.table}: others changed {len(changed)} files of the rows to replace since "
+            f"snapshot {since}, among them {changed[0]}: read again and decide again",
             table=rows.table,
         )
 

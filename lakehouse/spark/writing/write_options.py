@@ -125,12 +125,12 @@ def _validate_from(table: Table, options: Mapping[str, str]) -> int | None:
     if "isolation-level" not in options:
         raise _refusal(table, name, text, "needs the option isolation-level beside it")
     try:
-        found = int(text)
+        snapshot_id = int(text)
     except ValueError as error:
         raise _refusal(table, name, text, "is the id of a snapshot") from error
-    if all(snapshot.snapshot_id != found for snapshot in table.metadata.snapshots):
+    if all(snapshot.snapshot_id != snapshot_id for snapshot in table.metadata.snapshots):
         raise _refusal(table, name, text, "is the id of a snapshot that the table has")
-    return found
+    return snapshot_id
 
 
 def _warn(table: Table, given: Mapping[str, str]) -> None:

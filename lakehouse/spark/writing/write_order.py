@@ -178,19 +178,19 @@ def _key(field: PartitionField, schema: Schema) -> dict[str, Any]:
     if names is None or isinstance(field.transform, t.VoidTransform):
         return {"name": field.name, "path": [], "type": "int", "transform": "void"}
     kind = schema.find_type(field.source_id)
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "name": field.name,
         "path": _ordinals(schema.as_struct(), names),
         "type": _TYPES[type(kind)],
         "transform": _UNITS.get(type(field.transform), "identity"),
     }
     if isinstance(kind, ice.DecimalType):
-        told |= {"precision": kind.precision, "scale": kind.scale}
+        entry |= {"precision": kind.precision, "scale": kind.scale}
     if isinstance(field.transform, t.BucketTransform):
-        told |= {"transform": "bucket", "width": field.transform.num_buckets}
+        entry |= {"transform": "bucket", "width": field.transform.num_buckets}
     elif isinstance(field.transform, t.TruncateTransform):
-        told |= {"transform": "truncate", "width": field.transform.width}
-    return told
+        entry |= {"transform": "truncate", "width": field.transform.width}
+    return entry
 
 
 def _ordinals(struct: ice.StructType, names: Sequence[str]) -> list[int]:

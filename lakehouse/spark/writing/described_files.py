@@ -1,4 +1,4 @@
-"""What a task in the JVM tells of a file that it wrote, as a data file of the table."""
+"""A file as the task in the JVM that wrote it describes it, as a data file of the table."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.types.arrow_types import leaf_field_ids
 
 
-class ToldFiles:
+class DescribedFiles:
     """Data files of one write.
 
     Args:
-        request: what the tasks were told to write.
+        request: what the tasks wrote.
     """
 
     def __init__(self, request: WriteRequest) -> None:
@@ -48,50 +48,50 @@ class ToldFiles:
         self._location = request.location.rstrip("/")
 
     def data_file(self, text: str) -> DataFile:
-        """The file that the JSON text of a task tells of."""
-        told = json.loads(text)
-        footer = pq.read_metadata(BytesIO(as_metadata_file(base64.b64decode(told["footer"]))))
-        measured = list(zip(self._floating, told["floating"], strict=True))
-        nans = {field.field_id: found[0] for field, found in measured}
+        """The file that the JSON text of a task describes."""
+        described = json.loads(text)
+        footer = pq.read_metadata(BytesIO(as_metadata_file(base64.b64decode(described["footer"]))))
+        measured = list(zip(self._floating, described["floating"], strict=True))
+        nans = {field.field_id: counts[0] for field, counts in measured}
         metrics = footer_metrics(
             footer, leaf_field_ids(footer), self._request.schema, self._modes, nans
         )
-        for field, found in measured:
-            self._bound(metrics, field, found)
+        for field, counts in measured:
+            self._bound(metrics, field, counts)
         return metrics.data_file(
-            file_path=self.location(told),
+            file_path=self.location(described),
             partition=tuple(
                 None if value is None else _value(kind, base64.b64decode(value))
-                for kind, value in zip(self._keys, told["keys"], strict=True)
+                for kind, value in zip(self._keys, described["keys"], strict=True)
             ),
             spec_id=self._request.spec.spec_id,
-            file_size_in_bytes=told["size"],
+            file_size_in_bytes=described["size"],
             sort_order_id=self._request.sort_order.order_id,
         )
 
-    def location(self, told: dict[str, Any]) -> str:
+    def location(self, described: dict[str, Any]) -> str:
         """Where the file lies, as the table's metadata spells it."""
-        path = base64.b64decode(told["path"]).decode()
+        path = base64.b64decode(described["path"]).decode()
         return self._location + path.removeprefix(self._root)
 
-    def _bound(self, metrics: FileMetrics, field: ice.NestedField, found: Sequence[Any]) -> None:
+    def _bound(self, metrics: FileMetrics, field: ice.NestedField, ends: Sequence[Any]) -> None:
         """Bounds without NaN: Spark's Parquet has none for a row group with a NaN."""
         metrics.lower_bounds.pop(field.field_id, None)
         metrics.upper_bounds.pop(field.field_id, None)
         kind = field.field_type
-        known = len(found) == 3 and isinstance(kind, ice.FloatType | ice.DoubleType)
+        known = len(ends) == 3 and isinstance(kind, ice.FloatType | ice.DoubleType)
         if known and isinstance(kind, ice.PrimitiveType) and self._modes[field.field_id].bounds:
             # as in Parquet's statistics, so that a zero of either sign lies within
-            metrics.lower_bounds[field.field_id] = lower_bound(float(found[1]) or -0.0, kind, None)
-            metrics.upper_bounds[field.field_id] = lower_bound(float(found[2]) or 0.0, kind, None)
+            metrics.lower_bounds[field.field_id] = lower_bound(float(ends[1]) or -0.0, kind, None)
+            metrics.upper_bounds[field.field_id] = lower_bound(float(ends[2]) or 0.0, kind, None)
 
 
-def _value(kind: str, told: bytes) -> Any:
+def _value(kind: str, stored: bytes) -> Any:
     if kind in ("binary", "fixed"):
-        return told
+        return stored
     if kind == "uuid":
-        return UUID(bytes=told)
-    text = told.decode()
+        return UUID(bytes=stored)
+    text = stored.decode()
     if kind == "string":
         return text
     if kind == "boolean":
