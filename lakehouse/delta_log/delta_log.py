@@ -700,7 +700,7 @@ def follow(catalog: Catalog, version: TableVersion) -> Head | None:
 
     Args:
         catalog: has the table. A branch of the lake, which shows its rows as main, is passed over.
-        version: one of its versions; the newest is asked for.
+        version: one of its versions; the newest is loaded.
 
     Returns:
         The head of the log.

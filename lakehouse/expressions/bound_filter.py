@@ -99,7 +99,7 @@ class Op(enum.Enum):
     NOT_STARTS_WITH = "not starts with"
 
     __hash__ = object.__hash__
-    """There is one of each; Python's own hashes the name, anew each time."""
+    """There is one of each; Python's own hashes the name each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def leaves(bound: Bound) -> Iterator[Leaf]:
 
 
 def columns(bound: Bound) -> Iterator[Column]:
-    """Every column that rows are asked for, left to right."""
+    """Every column that the filter reads, left to right."""
     if isinstance(bound, Leaf):
         yield Column(bound.field_id, bound.path, bound.type)
     elif isinstance(bound, Computed):

@@ -119,7 +119,7 @@ class ManifestCache:
     def fetch(self, storage: Storage, location: str) -> bytes:
         """A manifest, a columnar manifest, or a manifest list.
 
-        An object store is asked for it once, as long as there is room; disks and memory every time.
+        An object store is read once, as long as there is room; disks and memory every time.
         It is kept by the properties of the storage, too, which say who fetched it from where.
 
         Raises as `Storage.read` does.

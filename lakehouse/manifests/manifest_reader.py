@@ -209,12 +209,11 @@ class ManifestReader:
             return None
 
     def open(self, manifest: ManifestFile, columns: Collection[str] | None = None) -> OpenManifest:
-        """A manifest whose columns are read when they are asked for.
+        """A manifest whose columns are read on demand.
 
         Args:
             manifest: the row of the manifest list.
-            columns: every column that will be asked for, so that Avro is decoded once; None is all
-                columns.
+            columns: every column that will be read, so that Avro is decoded once; None is all.
 
         Raises:
             CorruptMetadataError: its partition spec is not in the table.

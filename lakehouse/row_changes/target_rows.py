@@ -89,7 +89,7 @@ class TargetRows:
         return plan_scan(request, self.storage)
 
     def tasks(self, where: Bound) -> Iterator[FileScanTask]:
-        """The files that may hold rows that pass; planned when the first is asked for."""
+        """The files that may hold rows that pass; planned when the first is taken."""
         plan = self.plan(where)
         yield from () if plan is None else plan.tasks
 
@@ -245,7 +245,7 @@ def top_level(schema: Schema, field_ids: Iterable[int]) -> Schema:
 def target_of(rows: PairedRows) -> pa.Table:
     """The target's side of rows that have one."""
     if rows.target is None:
-        raise AssertionError("rows of the target are asked for where there are none")
+        raise AssertionError("a term reads the target where it has no rows")
     return rows.target
 
 

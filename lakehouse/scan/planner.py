@@ -100,7 +100,7 @@ class ScanRequest:
 
     @property
     def schema(self) -> Schema:
-        """The snapshot's schema if it was asked for by id, else the table's current schema.
+        """The snapshot's schema if its id selects it, else the table's current schema.
 
         Raises NoSuchSnapshotError.
         """
@@ -366,7 +366,7 @@ def _plan(
         delete_entries = [entry for part in deletes.parts for entry in part.to_manifest_entries()]
         index = DeleteIndex(delete_entries, search.reader.specs)
     of_partitions = {} if request.whole_residuals else _residuals(search)
-    # what is kept of the plan outlives what asked for it
+    # what is kept of the plan outlives its request
     files, tasks = _lazy(data.parts, search.where, of_partitions, index, request.include_metrics)
     return ScanPlan(snapshot.snapshot_id, projected, report, files, tasks, options)
 

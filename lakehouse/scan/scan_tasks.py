@@ -21,7 +21,7 @@ class FileScanTask:
     """A byte range of one data file; picklable.
 
     Attributes:
-        data_file: the file; its metrics are left out unless the scan asked for them.
+        data_file: the file, without its metrics unless the scan includes them.
         deletes: delete files and deletion vectors to apply, oldest first.
         residual: the part of the filter that the file's partition does not already guarantee.
         start: first byte of the range; a row group belongs to the range that holds its first byte.

@@ -102,7 +102,7 @@ class JointTransaction:
 
         Raises:
             CommitConflictError: certainly not committed: somebody committed to one of the tables
-                since it was first asked for. Run the block again.
+                since the block first loaded it. Run the block again.
             CommitStateUnknownError: perhaps committed, to all or to none.
         """
         if kind is None:

@@ -100,7 +100,7 @@ def arrow_rows(data: object, table: str, columns: Collection[str] = ()) -> Arrow
 
 
 class RowsAgain:
-    """Rows that are asked for as often as a merge is planned or executed.
+    """Rows that each planning and each execution of a merge reads.
 
     Args:
         data: see `arrow_rows`, which raises for what are no rows.

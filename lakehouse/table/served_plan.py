@@ -106,7 +106,7 @@ def plan_at_server(
 
     Raises:
         InvalidExpressionError | InvalidSchemaError | NoSuchSnapshotError: see `plan_scan`.
-        UnsupportedFeatureError: columns are asked for that servers' plans do not have.
+        UnsupportedFeatureError: a selected column is none of servers' plans.
         CorruptMetadataError: the server's answer makes no sense. StorageError: there is none.
     """
     snapshot = request.snapshot

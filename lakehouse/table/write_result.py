@@ -133,7 +133,7 @@ class ApplyResult(MergeResult):
         superseded: of these, how many a later change of the same key in the batch made pointless.
         ignored: how many of the others are older than what the table holds of their key, or than
             a delete that is remembered.
-        columns_changed: columns that were added or widened.
+        columns_changed: columns that were added or promoted.
     """
 
     changes: int = 0

@@ -131,7 +131,7 @@ def commit(change: TableChange, catalog: Catalog, environment: Environment) -> C
 def _expired(
     change: TableChange, catalog: Catalog, error: LakehouseError
 ) -> SnapshotExpiredError | None:
-    """Whether something was missing because the snapshot decided on, or one asked for, expired."""
+    """Whether something was missing because the snapshot decided on, or a named one, expired."""
     if isinstance(error, SnapshotExpiredError) or not isinstance(
         error, NoSuchFileError | NoSuchSnapshotError
     ):

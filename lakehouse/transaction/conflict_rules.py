@@ -1,7 +1,7 @@
 """The rules that decide whether a concurrent change breaks an operation.
 
-They look at the entries of others, which a `ConcurrentChange` reads when it is asked, and at no
-data file: which of these do hold rows that matter (`holding`) the operation finds out.
+They look at the entries of others, which a `ConcurrentChange` reads on demand, and at no data file:
+the operation itself looks which of these hold rows that matter (`holding`).
 
 | rule | broken by |
 |---|---|

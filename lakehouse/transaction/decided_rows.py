@@ -24,10 +24,6 @@ Positions = npt.NDArray[np.int64]
 _NOTHING: Positions = np.empty(0, np.int64)
 
 
-def _no_positions() -> Positions:
-    return _NOTHING
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DecidedRows:
     """Live rows of one data file that an operation decided on.
@@ -42,7 +38,7 @@ class DecidedRows:
 
     data_file: DataFile
     gone: Positions
-    seen: Positions = field(default_factory=_no_positions)
+    seen: Positions = field(default_factory=lambda: _NOTHING)
     deletes: tuple[DataFile, ...] = ()
 
     @property

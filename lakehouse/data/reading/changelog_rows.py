@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from lakehouse.data.conversion.row_codes import Codes, occurrence, row_codes, surplus
+from lakehouse.data.conversion.row_codes import occurrence, row_codes, surplus
 from lakehouse.data.reading.column_projection import Projection, file_columns
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.scan.changelog_plan import ChangelogStep
@@ -42,7 +42,7 @@ def read_changelog(
         net: also leave out rows that came and went, or went and came back, within the range.
 
     Returns:
-        The columns asked for, then `_change_type` (`INSERT` or `DELETE`), `_change_ordinal` and
+        The selected columns, then `_change_type` (`INSERT` or `DELETE`), `_change_ordinal` and
         `_commit_snapshot_id`.
 
     Raises:
@@ -91,12 +91,9 @@ def _lasting(changes: pa.Table, columns: int) -> npt.NDArray[np.bool_]:
     )
     keep = np.zeros(len(codes), bool)
     keep[~inserted] = occurrence(codes[~inserted]) < -more[codes[~inserted]]
-    keep[inserted] = _from_last(codes[inserted]) < more[codes[inserted]]
+    from_last = occurrence(codes[inserted][::-1])[::-1]
+    keep[inserted] = from_last < more[codes[inserted]]
     return keep
-
-
-def _from_last(codes: Codes) -> Codes:
-    return occurrence(codes[::-1])[::-1]
 
 
 def _projected(changes: pa.Table, schema: Schema) -> pa.Table:

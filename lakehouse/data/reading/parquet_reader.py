@@ -82,7 +82,7 @@ class Footer:
 
 
 class WholeParquet:
-    """What is asked of a `pq.ParquetFile` here, for a small file that is in memory.
+    """What the reader needs of a `pq.ParquetFile`, for a small file that is in memory.
 
     `ParquetFile` also looks for a file system and lists the paths of nested columns, which takes
     longer than opening the file.

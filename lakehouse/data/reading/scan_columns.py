@@ -94,8 +94,8 @@ class ScanColumns:
         types: field id -> type, for pruning.
         read_fields: columns to make out of each file; `read_arrow` are their Arrow fields.
         filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
-        needs_positions: whether the position of each row in its file is asked for.
-        shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
+        needs_positions: whether something reads the position of each row in its file.
+        shows_deleted: whether `_deleted` is selected: then deleted rows come too, marked.
         can_probe: whether the columns of a file alone decide the filter.
     """
 
@@ -202,7 +202,7 @@ class ScanColumns:
         }
 
     def by_id(self, columns: Sequence[pa.Array], field_id: int) -> pa.Array:
-        """A column that was asked for as extra, out of the read columns."""
+        """An extra column, out of the read columns."""
         path = self._by_id[field_id]
         return (
             columns[path[0]]
@@ -218,7 +218,7 @@ class ScanColumns:
         positions: pa.Array | None = None,
         deleted: pa.Array | None = None,
     ) -> pa.RecordBatch:
-        """The read columns as a batch; positions and a mask of deleted rows when asked for."""
+        """The read columns as a batch, with positions and a mask of deleted rows if selected."""
         schema, arrays = self._read_schema, list(columns)
         for name, kind, values in (
             (_POSITION, pa.int64(), positions),

@@ -84,15 +84,9 @@ def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.R
     for batch in data.to_batches() if isinstance(data, pa.Table) else data:
         yield coercer.batch(batch)
     if batch is None and isinstance(data, pa.Table | pa.RecordBatchReader):
-        coercer.batch(
-            pa.RecordBatch.from_arrays(
-                [pa.nulls(0, f.type) for f in data.schema], schema=_all_nullable(data.schema)
-            )
-        )
-
-
-def _all_nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([f.with_nullable(True) for f in schema])
+        nullable = pa.schema([field.with_nullable(True) for field in data.schema])
+        empty = [pa.nulls(0, field.type) for field in nullable]
+        coercer.batch(pa.RecordBatch.from_arrays(empty, schema=nullable))
 
 
 class Coercer:

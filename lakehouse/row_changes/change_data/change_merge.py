@@ -109,13 +109,13 @@ def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.boo
 def _statement(batch: ChangeBatch, stored: Sequence[str], lacking: Sequence[str]) -> MergeStatement:
     deletes = f"s.{_quoted(_DELETES)}"
     current = _compared(batch.sequence_by, ">", ">=", "TRUE")
-    anew = _compared(batch.sequence_by, ">", ">=", "TRUE", _DELETED_AT)
+    returns = _compared(batch.sequence_by, ">", ">=", "TRUE", _DELETED_AT)
     deleted = f"s.{_quoted(_DELETED_AT + batch.sequence_by[0])} IS NOT NULL"
     values = {name: f"s.{_quoted(name)}" for name in stored}
     every = values | {name: f"s.{_quoted(name)}" for name in lacking}
     clauses = (
         MergeClause("matched", "delete", f"{deletes} AND ({current})"),
-        MergeClause("matched", "update", f"{deleted} AND ({anew})", every),
+        MergeClause("matched", "update", f"{deleted} AND ({returns})", every),
         MergeClause("matched", "update", current, values),
         MergeClause("not matched", "insert", f"NOT {deletes}", values),
     )

@@ -92,7 +92,7 @@ class KeyRange:
 
 
 class KeysInOrder:
-    """Keys of a source that bounds of files can be held against, sorted, by column of the target.
+    """Keys of a source that compare with bounds of files, sorted, by column of the target.
 
     Args:
         merge: what makes rows belong together.

@@ -1,4 +1,4 @@
-"""A MERGE as it was asked for: which rows belong together, and what becomes of them."""
+"""A MERGE as it was written: which rows belong together, and what becomes of them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def from_entries(parts: Sequence[Entries], asked: Iterable[Aggregate]) -> list[i
     The extreme of no values is None.
 
     Args:
-        parts: entries of data files, with metrics where columns are asked for; no row is deleted.
+        parts: entries of data files, with metrics if an aggregate has a column; no row is deleted.
         asked: aggregates of which `in_entries` is true.
 
     Raises:

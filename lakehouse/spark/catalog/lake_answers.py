@@ -56,8 +56,7 @@ class LakeAnswers(Answers):
     """Answers for a lakehouse in one Spark session.
 
     Args:
-        session: the session that reads and writes; asked for each time, because frames are made in
-            it.
+        session: gives the session that reads and writes; called each time, as frames belong to it.
         lake: the lakehouse.
         name: its name in the session.
     """
@@ -127,7 +126,7 @@ class LakeAnswers(Answers):
         )
 
     def drop_namespace(self, args: Arguments, _thing: object) -> bool:
-        """Whether it is gone: False when it holds something and `cascade` was not asked for."""
+        """Whether it is gone: False when it holds something, without `cascade`."""
         namespace = tuple(args["namespace"])
         dropped = [namespace]
         if args["cascade"]:

@@ -117,7 +117,7 @@ class PipelineTables:
     def truncate(self, table: Table) -> bool:
         """Whether the rows of a table wait for those that replace them: only a view's do.
 
-        A streaming table begins anew with an empty checkpoint, so its rows have to go at once.
+        A streaming table begins again with an empty checkpoint, so its rows have to go at once.
         """
         if VIEW not in table.properties:
             return False

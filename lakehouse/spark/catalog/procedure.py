@@ -111,9 +111,10 @@ class Procedure:
 
     def facts(self) -> dict[str, Any]:
         """For `LakeProcedure.java`."""
+        refused = {name: kind for name, (kind, _) in self.refused.items()}
         parameters = [
             {"name": name, "type": kind, "required": given is self.required}
-            for given in (self.required, self.optional, self._refused_types())
+            for given in (self.required, self.optional, refused)
             for name, kind in given.items()
         ]
         return {
@@ -122,9 +123,6 @@ class Procedure:
             "parameters": parameters,
             "returns": ", ".join(f"`{name}` {kind}" for name, kind in self.returns.items()),
         }
-
-    def _refused_types(self) -> Mapping[str, str]:
-        return {name: kind for name, (kind, _) in self.refused.items()}
 
     def rows(self, call: Call) -> list[list[Any]]:
         """Do it.

@@ -25,7 +25,7 @@ class NamedTable:
 
     Attributes:
         table: the table.
-        shown: the name by which it was asked for.
+        shown: the name in the statement.
         metadata_table: one of `METADATA_TABLES`, or `CHANGES`; None for the rows themselves.
         branch: the branch that writes go to; None where nothing can be written.
         snapshot_id: read this snapshot.

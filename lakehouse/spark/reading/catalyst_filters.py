@@ -5,7 +5,7 @@ true of more. So what is not understood becomes `AlwaysTrue` and prunes nothing.
 applied to a translation, which would turn "more" into "less": each node has one translation for "is
 true" and another for "is false", and null is neither.
 
-Where Spark and Iceberg differ, the translation is widened: to Spark NaN is a value greater than any
+Where Spark and Iceberg differ, the translation keeps more: to Spark NaN is a value greater than any
 other, Iceberg's bounds leave it out; and a time zone other than UTC moves a bound by at most a day.
 """
 

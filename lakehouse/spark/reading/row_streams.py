@@ -56,7 +56,7 @@ class RowStreamAnswers(Answers):
 
     Args:
         spark: the session.
-        name: the table as it was asked for.
+        name: of the table, in the statement.
         table: the table that the stream began with.
         branch: the branch read.
         schema: its columns then, which are read all the time, by id.
@@ -337,7 +337,7 @@ class ChangesAnswers(Answers):
 
     Args:
         spark: the session.
-        name: as it was asked for.
+        name: the name in the statement.
         table: the table.
     """
 

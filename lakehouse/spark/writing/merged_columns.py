@@ -85,7 +85,7 @@ def given_columns(
     """The columns of a write with these options.
 
     The option `mergeSchema` (`merge-schema`), or the session's `spark.sql.iceberg.merge-schema`,
-    adds the columns that the table lacks and widens types, also inside structs, lists and maps.
+    adds the columns that the table lacks and promotes types, also inside structs, lists and maps.
 
     Raises:
         InvalidSchemaError: a change of columns that the format does not have.

@@ -45,7 +45,7 @@ class WritableTableAnswers(TableAnswers):
 
     Args:
         spark: the session.
-        name: the table as it was asked for.
+        name: of the table, in the statement.
         table: the table.
         branch: the branch written.
         ref: the branch read, another one where `branch` is not there yet.

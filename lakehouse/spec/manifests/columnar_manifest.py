@@ -252,9 +252,9 @@ def missing_columns(names: Collection[str], spec: PartitionSpec) -> str | None:
 
 
 def cast_to_table(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
-    """Entries from the columns of a columnar manifest, widened where columns were promoted since.
+    """Entries from the columns of a columnar manifest, in the types to which columns were promoted.
 
-    A bound whose type cannot be widened is left out, which makes it unknown.
+    A bound that cannot be promoted is left out, which makes it unknown.
 
     Raises:
         CorruptMetadataError: a column that the entries of a manifest always fill has nulls.
@@ -270,11 +270,11 @@ def cast_to_table(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> En
         kind = types.get(int(field_id)) if prefix in BOUNDS else kinds.get(int(field_id))
         if kind is None or table.schema.field(position).type == physical_type(kind):
             continue
-        widened = _widen(table.column(position), kind)
+        promoted = _promoted(table.column(position), kind)
         table = (
             table.remove_column(position)
-            if widened is None
-            else table.set_column(position, name, widened)
+            if promoted is None
+            else table.set_column(position, name, promoted)
         )
     return Entries(table, spec)
 
@@ -303,7 +303,7 @@ def _dictionaries(table: pa.Table) -> list[str]:
     return [name for name in names if not name.startswith(_VARIED)]
 
 
-def _widen(column: pa.ChunkedArray, kind: IcebergType) -> pa.ChunkedArray | None:
+def _promoted(column: pa.ChunkedArray, kind: IcebergType) -> pa.ChunkedArray | None:
     source, target = column.type, physical_type(kind)
     if source == pa.int32() and isinstance(kind, (TimestampType, TimestampNanoType)):
         scale = _MICROS_PER_DAY * (1000 if isinstance(kind, TimestampNanoType) else 1)

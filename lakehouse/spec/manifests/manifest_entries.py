@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.types import IcebergType
 
 from lakehouse.spec.manifests.data_file import (
     CONTENT_POSITION_DELETES,
@@ -105,7 +104,9 @@ class Entries:
         kinds = partition_types(spec, types)
         for position, field in enumerate(spec.fields):
             values = [to_physical(file.partition[position]) for file in files]
-            columns[f"partition.{field.field_id}"] = _partition_array(values, kinds[field.field_id])
+            kind = kinds[field.field_id]
+            column = pa.array(values, None if kind is None else physical_type(kind))
+            columns[f"partition.{field.field_id}"] = column
         for prefix, attribute in COUNTS.items() if with_metrics else ():
             _spread(
                 columns,
@@ -236,10 +237,6 @@ class Entries:
                 if value is not None:
                     row[field_id] = value
         return rows
-
-
-def _partition_array(values: list[Any], kind: IcebergType | None) -> pa.Array:
-    return pa.array(values, physical_type(kind)) if kind is not None else pa.array(values)
 
 
 def _spread(

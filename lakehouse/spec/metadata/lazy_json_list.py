@@ -188,7 +188,7 @@ class _Segment(Generic[T]):
 
 
 class _LateSegment(_Segment[T]):
-    """Items of which a few are there, and all are fetched when one is asked for that is not."""
+    """Items of which a few are there; looking for another one fetches all."""
 
     def __init__(self, few: JsonList[T], fetch: Callable[[], JsonList[T]]) -> None:
         self._fetched: bytes | None = None
@@ -258,13 +258,13 @@ class JsonList(Sequence[T]):
 
         Args:
             few: those that are, such as snapshots that a branch or tag names.
-            fetch: gives all, when an item is asked for that is not there; called once.
+            fetch: gives all, when somebody looks for one that is not there; called once.
         """
         return cls((_LateSegment(few, fetch),), (), *few.kind())
 
     @property
     def is_late(self) -> bool:
-        """Whether items are still to be fetched when they are asked for."""
+        """Whether looking for an item may still fetch."""
         return any(isinstance(segment, _LateSegment) for segment in self._segments)
 
     def kind(self) -> tuple[str, Callable[[Any, str], T], str]:

@@ -184,10 +184,7 @@ class TableMetadata:
         )
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
-        """The default partition spec, or the one with this id.
-
-        Raises CorruptMetadataError if the table has none such.
-        """
+        """The default partition spec, or the one with this id; else raises CorruptMetadataError."""
         wanted = self.default_spec_id if spec_id is None else spec_id
         for spec in self.partition_specs:
             if spec.spec_id == wanted:
@@ -201,10 +198,7 @@ class TableMetadata:
         return {spec.spec_id: spec for spec in self.partition_specs}
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
-        """The default sort order, or the one with this id.
-
-        Raises CorruptMetadataError if the table has none such.
-        """
+        """The default sort order, or the one with this id; else raises CorruptMetadataError."""
         wanted = self.default_sort_order_id if order_id is None else order_id
         for order in self.sort_orders:
             if order.order_id == wanted:
@@ -368,8 +362,7 @@ def iso_text(timestamp_ms: int) -> str:
 def refuse_v1(metadata: TableMetadata) -> None:
     """Raise UnsupportedFeatureError for a v1 table, where rows or manifests are to be written.
 
-    This version reads v1, takes what other writers made for it, and upgrades only when it is asked
-    to.
+    This version reads v1, takes what other writers made for it, and upgrades only on request.
     """
     if metadata.format_version == 1:
         raise UnsupportedFeatureError(

@@ -431,7 +431,7 @@ def _moved(
 ) -> ValidationConflictError:
     return ValidationConflictError(
         f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to "
-        f"{now.snapshot_id} since this change was decided. Load the table again and decide anew.",
+        f"{now.snapshot_id} since this change was decided. Load the table and decide again.",
         table=attempt.table,
         ref=name,
         snapshot_id=now.snapshot_id,

@@ -407,7 +407,7 @@ def scope_of(attempt: Attempt, where: Bound | None, files: tuple[DataFile, ...])
 def _is_serializable(
     attempt: Attempt, given: Isolation | None, read: Callable[[TableProperties], str]
 ) -> bool:
-    """Whether the isolation level asked for, else the table's, is `serializable`."""
+    """Whether the isolation level of the operation, else the table's, is `serializable`."""
     level = given if given is not None else read(TableProperties(attempt.metadata.properties))
     return level != "snapshot"
 

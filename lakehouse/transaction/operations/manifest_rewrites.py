@@ -1,4 +1,4 @@
-"""Operations that write manifests anew: regrouped by partition, or with columnar ones.
+"""Operations that rewrite manifests: regrouped by partition, or with columnar ones.
 
 The files that they list are the same before and after.
 """
