@@ -74,11 +74,11 @@ def plain_paths(
     if len(lower) < len(schema.fields) or not all(_alike(f.field_type) for f in schema.fields):
         return [None] * len(tasks)
     key = once(schema, "_lazy_plain_key", lambda: _digest(schema))
-    found = partial(_path, schema=schema, key=key, storage=storage)
+    path_of = partial(_path, schema=schema, key=key, storage=storage)
     if len(tasks) < 2:
-        return [found(task) for task in tasks]
+        return [path_of(task) for task in tasks]
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        return list(pool.map(found, tasks))
+        return list(pool.map(path_of, tasks))
 
 
 def _digest(schema: Schema) -> str:
