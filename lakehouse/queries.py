@@ -264,9 +264,9 @@ class QueryEngine:
             for word in (wanted, parts[-1].lower())
             for spelling in get_close_matches(word, spellings)
         ]
-        meant = dict.fromkeys(spellings[spelling] for spelling in near)
-        if meant:
-            return f"Did you mean {' or '.join(list(meant)[:_SHOWN])}?"
+        tables = dict.fromkeys(spellings[spelling] for spelling in near)
+        if tables:
+            return f"Did you mean {' or '.join(list(tables)[:_SHOWN])}?"
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         return f"Tables are {', '.join(names[:_SHOWN])}{more}."
 

@@ -433,14 +433,14 @@ def _shown(value: Any, kind: IcebergType) -> Any:
     return value
 
 
-def commit_info(operation: str, time_ms: int, said: Action) -> Action:
-    """The `commitInfo`; `said` tells where in Iceberg's history a version of the log stands."""
+def commit_info(operation: str, time_ms: int, ours: Action) -> Action:
+    """The `commitInfo`; `ours` says where in Iceberg's history a version of the log stands."""
     return {
         "commitInfo": {
             "timestamp": time_ms,
             "operation": _OPERATIONS.get(operation, operation.upper()),
             "operationParameters": {},
             "engineInfo": ENGINE,
-            ENGINE: said,
+            ENGINE: ours,
         }
     }

@@ -98,16 +98,16 @@ class Head:
     vectors: bool
 
     @classmethod
-    def of(cls, version: int, said: Mapping[str, Any]) -> Head:
+    def of(cls, version: int, info: Mapping[str, Any]) -> Head:
         """From what `commitInfo` says of the table."""
-        snapshot_id = said["snapshot-id"]
+        snapshot_id = info["snapshot-id"]
         return cls(
             version,
-            said["table-uuid"],
-            said["location"],
+            info["table-uuid"],
+            info["location"],
             None if snapshot_id is None else int(snapshot_id),
-            said["definition"],
-            said["vectors"],
+            info["definition"],
+            info["vectors"],
         )
 
 
@@ -233,8 +233,8 @@ class DeltaLog:
         newest = self._newest()
         if newest is None:
             return
-        said = self._info(newest)
-        self.write(newest + 1, [commit_info("optimize", said["timestamp"], said[ENGINE])])
+        info = self._info(newest)
+        self.write(newest + 1, [commit_info("optimize", info["timestamp"], info[ENGINE])])
         kept = self.checkpoint()
         listed = [file.location for file in self._storage.list(self._folder)]
         old = [self._location(number) for number in _numbers(listed, ".json")]
@@ -635,7 +635,7 @@ def next_step(
     operation = "alter" if snapshot is None or snapshot_id == shown else snapshot.operation
     time_ms = metadata.last_updated_ms if snapshot is None or is_last else snapshot.timestamp_ms
     changes_data = {"dataChange": operation != "replace"}
-    said = {
+    info = {
         "table-uuid": metadata.table_uuid,
         "location": metadata.location,
         "snapshot-id": None if snapshot_id is None else str(snapshot_id),
@@ -643,7 +643,7 @@ def next_step(
         "vectors": vectors,
     }
     actions = [
-        commit_info(operation or "append", time_ms, said),
+        commit_info(operation or "append", time_ms, info),
         *(() if is_defined else definition.actions),
         *(
             {"remove": remove_action(add, time_ms) | changes_data}
@@ -653,7 +653,7 @@ def next_step(
         *({"add": add | changes_data} for key, add in after.adds.items() if key not in before.adds),
     ]
     number = 0 if head is None else head.version + 1
-    return Step(actions, Head.of(number, said), is_last)
+    return Step(actions, Head.of(number, info), is_last)
 
 
 def _changes(

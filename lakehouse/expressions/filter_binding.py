@@ -290,7 +290,7 @@ def widen(where: Bound, types: FieldTypes) -> Bound:
     if all(now is None or now is bound or not _promotes(bound, now) for bound, now in kinds):
         return where
 
-    def one(leaf: Leaf) -> Bound:
+    def promoted(leaf: Leaf) -> Bound:
         now = types.get(leaf.field_id)
         return (
             dataclasses.replace(leaf, type=now)
@@ -300,8 +300,8 @@ def widen(where: Bound, types: FieldTypes) -> Bound:
 
     return map_leaves(
         where,
-        one,
-        lambda part: dataclasses.replace(part, implied=map_leaves(part.implied, one)),
+        promoted,
+        lambda part: dataclasses.replace(part, implied=map_leaves(part.implied, promoted)),
     )
 
 

@@ -112,15 +112,15 @@ def replace_rows(
     old, new = codes[: len(at)], codes[len(at) : len(at) + fresh.num_rows]
     leaves = np.ones(len(at), bool)
     if gone is not None:
-        asked = codes[len(at) + fresh.num_rows :]
-        missing = surplus(asked, old)
+        of_gone = codes[len(at) + fresh.num_rows :]
+        missing = surplus(of_gone, old)
         if missing.any():
             raise RowsNotFoundError(
                 f"Table {target.table}: {missing.sum():,} rows that were to go are not there, such "
                 f"as {gone.filter(pa.array(missing)).slice(0, 1).to_pylist()[0]}",
                 table=target.table,
             )
-        leaves = ~surplus(old, asked)
+        leaves = ~surplus(old, of_gone)
     # of equal rows that go and come none is written
     going = np.flatnonzero(leaves)
     going = going[surplus(old[going], new)]

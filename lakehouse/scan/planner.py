@@ -163,18 +163,18 @@ class ScanPlan:
             ]
         )
 
-    def aggregates(self, asked: Sequence[Aggregate]) -> list[int | None]:
+    def aggregates(self, aggregates: Sequence[Aggregate]) -> list[int | None]:
         """Aggregates over all rows, see `from_entries`; deletion vectors tell how many are left.
 
         Raises:
             LookupError: metadata does not tell one of them.
         """
         if not self.report.delete_files.planned:
-            return from_entries(self._parts, asked)
+            return from_entries(self._parts, aggregates)
         rows = total_rows([task.live_rows for task in self.tasks])
-        if rows is None or any(aggregate.function != "rows" for aggregate in asked):
+        if rows is None or any(aggregate.function != "rows" for aggregate in aggregates):
             raise LookupError("rows are deleted")
-        return [rows] * len(asked)
+        return [rows] * len(aggregates)
 
     @property
     def memory_bytes(self) -> int:

@@ -83,9 +83,9 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
             filter: an expression of pyarrow.
         """
         names = self._schema.names
-        asked = list(names if columns is None or isinstance(columns, Mapping) else columns)
+        selected = list(names if columns is None or isinstance(columns, Mapping) else columns)
         # with `_deleted` come the deleted rows
-        needed = {*asked, *({"_deleted"} & set(names))}
+        needed = {*selected, *({"_deleted"} & set(names))}
         rest, request = filter, self._scan.request
         if filter is not None and self._scan.limit is None:
             schema = request.schema
@@ -107,7 +107,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
             elsewhere.submit(scan.plan).result()
         reader = scan.to_batches()
         watched = pa.RecordBatchReader.from_batches(reader.schema, self._watched(reader))
-        shown = columns if isinstance(columns, Mapping) else asked
+        shown = columns if isinstance(columns, Mapping) else selected
         return pads.Scanner.from_batches(watched, columns=shown, filter=rest)
 
     def filter(self, expression: Any) -> NoReturn:  # noqa: ARG002 - pyarrow's

@@ -82,9 +82,9 @@ class ServedPlan(ScanPlan):
             }
         )
 
-    def aggregates(self, asked: Sequence[Any]) -> list[int | None]:
+    def aggregates(self, aggregates: Sequence[Any]) -> list[int | None]:
         """Raises LookupError: rows have to be read."""
-        raise LookupError(f"{len(asked)} aggregates: the server tells no metrics")
+        raise LookupError(f"{len(aggregates)} aggregates: the server tells no metrics")
 
     def formats(self) -> set[str]:
         return {file.file_format.lower() for file in self.files}

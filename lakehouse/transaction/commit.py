@@ -137,8 +137,8 @@ def _expired(
     ):
         return None
     head = head_of(change.decided_on.metadata, change.branch)
-    asked = error.context.get("snapshot_id")
-    ids = (None if head is None else head.snapshot_id, asked if isinstance(asked, int) else None)
+    named = error.context.get("snapshot_id")
+    ids = (None if head is None else head.snapshot_id, named if isinstance(named, int) else None)
     try:
         return HeldVersion(catalog, change.decided_on).expired(ids)
     except LakehouseError:  # nobody can tell

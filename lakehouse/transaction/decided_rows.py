@@ -122,8 +122,8 @@ def follow(
     seen = _ids([(ids, rows.seen) for rows, ids in moved])
     places = [(file, np.isin(file.ids, gone), np.isin(file.ids, seen)) for file in to]
     there = np.concatenate([_NOTHING, *(file.ids[goes | stays] for file, goes, stays in places)])
-    asked = sum(len(rows.gone) + len(rows.seen) for rows, _ in moved)
-    if asked != len(there) or not np.array_equal(np.sort(there), union(gone, seen)):
+    count = sum(len(rows.gone) + len(rows.seen) for rows, _ in moved)
+    if count != len(there) or not np.array_equal(np.sort(there), union(gone, seen)):
         return None
     return tuple(
         DecidedRows(file.data_file, np.sort(file.positions[goes]), np.sort(file.positions[stays]))

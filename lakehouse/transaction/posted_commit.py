@@ -45,7 +45,7 @@ def commit_by_server(
                 metadata, append.files, snapshot_id=append_id, inherits_snapshot=True
             )
         )
-        asked = PostedAppend(
+        posted = PostedAppend(
             append_id=append_id,
             table_uuid=metadata.table_uuid.lower(),
             manifests=tuple(manifests),
@@ -59,7 +59,7 @@ def commit_by_server(
         )
         producer.files.send({})
         try:
-            version, snapshot = appender.append(change.decided_on, asked)
+            version, snapshot = appender.append(change.decided_on, posted)
         except LakehouseError as error:
             # that it is not there proves nothing, where the outcome is unknown
             is_unknown = isinstance(error, CommitStateUnknownError)

@@ -46,7 +46,7 @@ def variants_of_file(array: pa.StructArray) -> pa.StructArray:
     if present is not None:  # of a null, whose own are not looked at
         metadata = pc.if_else(present, metadata, pa.scalar(Names().encoded(), pa.binary()))
     names = [_names(raw, shared) for raw in metadata.to_pylist()]
-    values = [bytes_of.NULL if one is None else one for one in _put_together(array, names)]
+    values = [bytes_of.NULL if value is None else value for value in _put_together(array, names)]
     encoded = [name.encoded() for name in names]
     return make_struct(
         [pa.array(encoded, pa.binary()), pa.array(values, pa.binary())],
@@ -119,8 +119,8 @@ def _put_together(group: pa.StructArray, names: Sequence[Names]) -> Encoded:
     else:
         shredded = _encoded(typed, names)
     return [
-        _merged(rest, known, one, own)
-        for rest, known, one in zip(value, shredded, names, strict=True)
+        _merged(rest, known, row_names, own)
+        for rest, known, row_names in zip(value, shredded, names, strict=True)
     ]
 
 
@@ -150,8 +150,8 @@ def _merged(
 
 def _encoded_object(array: pa.StructArray, names: Sequence[Names]) -> Encoded:
     """A `typed_value` of an object: each of its fields is a group, and may be missing."""
-    columns = [(one.name, _put_together(array.field(at), names))
-               for at, one in enumerate(array.type)]  # fmt: skip
+    columns = [(field.name, _put_together(array.field(at), names))
+               for at, field in enumerate(array.type)]  # fmt: skip
     valid = array.is_valid().to_pylist()
 
     def fields_at(row: int) -> dict[str, bytes]:
@@ -170,8 +170,8 @@ def _encoded(array: pa.Array, names: Sequence[Names]) -> Encoded:
     if isinstance(array, pa.ExtensionArray):
         if kind.extension_name == "arrow.json":
             return [
-                None if text is None else encode_with(_parsed(text), one)
-                for text, one in zip(array.storage.to_pylist(), names, strict=True)
+                None if text is None else encode_with(_parsed(text), row_names)
+                for text, row_names in zip(array.storage.to_pylist(), names, strict=True)
             ]
         if not isinstance(kind, pa.UuidType):
             return _encoded(array.storage, names)
@@ -207,7 +207,7 @@ def _parsed(text: str) -> Any:
 
 
 def _structs(array: pa.StructArray, names: Sequence[Names]) -> Encoded:
-    columns = [(one.name, _encoded(array.field(at), names)) for at, one in enumerate(array.type)]
+    columns = [(field.name, _encoded(array.field(n), names)) for n, field in enumerate(array.type)]
     return [
         bytes_of.object_value({name: _or_null(column[row]) for name, column in columns}, names[row])
         if valid
@@ -224,7 +224,7 @@ def _lists(
     below, spans = _below(lengths, names)
     inside = encode(values, below)
     return [
-        None if span is None else bytes_of.array_value([_or_null(one) for one in inside[span]])
+        None if span is None else bytes_of.array_value([_or_null(item) for item in inside[span]])
         for span in spans
     ]
 
@@ -238,16 +238,16 @@ def _maps(
         None
         if span is None
         else bytes_of.object_value(
-            dict(zip(keys[span], map(_or_null, inside[span]), strict=True)), one
+            dict(zip(keys[span], map(_or_null, inside[span]), strict=True)), row_names
         )
-        for span, one in zip(spans, names, strict=True)
+        for span, row_names in zip(spans, names, strict=True)
     ]
 
 
 def _below(lengths: pa.Array, names: Sequence[Names]) -> tuple[list[Names], list[slice | None]]:
     """The names of each element, and where the elements of each row are; None for a null."""
     counts = lengths.to_pylist()
-    below = [one for one, count in zip(names, counts, strict=True) for _ in range(count or 0)]
+    below = [own for own, count in zip(names, counts, strict=True) for _ in range(count or 0)]
     ends = np.cumsum([count or 0 for count in counts]).tolist()
     spans = [
         None if count is None else slice(end - count, end)

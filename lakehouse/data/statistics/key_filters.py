@@ -172,8 +172,8 @@ def _read(
     size, footer = record["file-size-in-bytes"], record["file-footer-size-in-bytes"]
     blobs = parse_footer(storage.read_range(location, size - footer, footer), location)
     for blob in blobs:
-        said = {"type": blob.type, "fields": blob.fields, "properties": blob.properties}
-        if not _is_about(said, field_id, wanted):
+        stated = {"type": blob.type, "fields": blob.fields, "properties": blob.properties}
+        if not _is_about(stated, field_id, wanted):
             continue
         if most_bytes is not None and blob.length > most_bytes:
             return NO_FILTERS

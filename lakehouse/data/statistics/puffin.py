@@ -133,7 +133,7 @@ def _from_json(blob: Mapping[str, Any]) -> Blob:
 
 
 def _to_json(blob: Blob) -> dict[str, Any]:
-    said = {
+    document = {
         "type": blob.type,
         "fields": list(blob.fields),
         "snapshot-id": blob.snapshot_id,
@@ -143,5 +143,5 @@ def _to_json(blob: Blob) -> dict[str, Any]:
         "properties": dict(blob.properties),
     }
     if blob.compression_codec is not None:
-        said["compression-codec"] = blob.compression_codec
-    return said
+        document["compression-codec"] = blob.compression_codec
+    return document

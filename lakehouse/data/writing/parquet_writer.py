@@ -129,8 +129,8 @@ class ParquetOptions:
 
 
 def _columns(read: TableProperties, prefix: str, *, wanted: bool) -> frozenset[str]:
-    said = read.by_column(prefix, boolean)
-    return frozenset(name for name, value in said.items() if value is wanted)
+    switches = read.by_column(prefix, boolean)
+    return frozenset(name for name, value in switches.items() if value is wanted)
 
 
 def _bloom_filters(read: TableProperties) -> dict[str, tuple[float, int | None]]:

@@ -87,7 +87,7 @@ def _steps(path: str) -> list[str | int]:
     while path.startswith("$") and (step := _STEP.match(path, at)):
         name, number, single, double = step.groups()
         steps.append(int(number) if number else next(
-            one for one in (name, single, double) if one is not None
+            key for key in (name, single, double) if key is not None
         ))  # fmt: skip
         at = step.end()
     if path[:1] != "$" or at != len(path):

@@ -283,7 +283,7 @@ class Residuals:
         return FALSE if implied == FALSE else part
 
     def _holds(self, projected: Bound, partition: tuple[Any, ...]) -> bool:
-        def one(leaf: Leaf) -> bool:
+        def accepts(leaf: Leaf) -> bool:
             kind = self._kinds[leaf.field_id]
             value = to_physical(partition[self._positions[leaf.field_id]])
             compared = _WHOLE_NUMBERS.get(leaf.op)
@@ -291,4 +291,4 @@ class Residuals:
                 return compared(value, leaf.value)
             return bool(matches(pa.array([value], physical_type(kind)), leaf)[0])
 
-        return fold(projected, one, bool, all, any)
+        return fold(projected, accepts, bool, all, any)

@@ -46,31 +46,31 @@ class Aggregate:
         return kind.is_primitive and (self.function == "count" or isinstance(kind, EXACT))
 
 
-def from_entries(parts: Sequence[Entries], asked: Iterable[Aggregate]) -> list[int | None]:
-    """Aggregates from entries, in the order asked: dates as days, timestamps as microseconds.
+def from_entries(parts: Sequence[Entries], aggregates: Iterable[Aggregate]) -> list[int | None]:
+    """Aggregates from entries, in their order: dates as days, timestamps as microseconds.
 
     The extreme of no values is None.
 
     Args:
         parts: entries of data files, with metrics if an aggregate has a column; no row is deleted.
-        asked: aggregates of which `in_entries` is true.
+        aggregates: of which `in_entries` is true.
 
     Raises:
         LookupError: the entries lack what one of them takes.
     """
-    return [_value(parts, aggregate) for aggregate in asked]
+    return [_value(parts, aggregate) for aggregate in aggregates]
 
 
-def _value(parts: Sequence[Entries], asked: Aggregate) -> int | None:
-    if asked.column is None:
+def _value(parts: Sequence[Entries], aggregate: Aggregate) -> int | None:
+    if aggregate.column is None:
         return sum(pc.sum(part.table["record_count"]).as_py() or 0 for part in parts)
-    if asked.function == "count":
-        return sum(_values_of(part.table, asked.column.field_id) for part in parts)
-    extremes = [_extreme(part.table, asked.function, asked.column) for part in parts]
+    if aggregate.function == "count":
+        return sum(_values_of(part.table, aggregate.column.field_id) for part in parts)
+    extremes = [_extreme(part.table, aggregate.function, aggregate.column) for part in parts]
     known = [extreme for extreme in extremes if extreme is not None]
     if not known:
         return None
-    return min(known) if asked.function == "min" else max(known)
+    return min(known) if aggregate.function == "min" else max(known)
 
 
 def _values_of(table: pa.Table, field_id: int) -> int:

@@ -168,7 +168,7 @@ class ManifestColumns:
         mask = fold(
             projections.whole(where),
             leaf_mask,
-            lambda one: np.full(len(rows), one),
+            lambda value: np.full(len(rows), value),
             every_mask,
             some_mask,
         )
@@ -183,13 +183,10 @@ class ManifestColumns:
         width = len(spec.fields)
 
         def make() -> tuple[Mask, Summaries]:
-            said = [self.manifests[index].partitions for index in self.by_spec[spec.spec_id]]
-            rows = [
-                summaries for summaries in said if summaries is not None and len(summaries) == width
-            ]
-            return np.array(
-                [summaries is not None and len(summaries) == width for summaries in said], bool
-            ), rows
+            listed = [self.manifests[index].partitions for index in self.by_spec[spec.spec_id]]
+            rows = [row for row in listed if row is not None and len(row) == width]
+            usable = [row is not None and len(row) == width for row in listed]
+            return np.array(usable, bool), rows
 
         return self._derived(("summaries", spec.spec_id, width), make, lambda _: 0)
 
@@ -318,17 +315,17 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, result: Survi
         for spec_id, spec in specs.items()
     }
 
-    def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
+    def search_group(group: Sequence[ManifestFile]) -> list[_Outcome]:
         search.checkpoint()
         return _search_group(group, search, pruners[group[0].partition_spec_id])
 
     threads = 1 if _are_little_work(manifests, search.reader.storage) else search.threads
     groups = list(_groups(manifests, threads))
     if len(groups) <= 1 or threads <= 1:
-        outcomes = [one(group) for group in groups]
+        outcomes = [search_group(group) for group in groups]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            outcomes = list(pool.map(one, groups))
+            outcomes = list(pool.map(search_group, groups))
     for outcome in itertools.chain.from_iterable(outcomes):
         _add(result, outcome)
 

@@ -104,8 +104,8 @@ class _RefreshingAppender:
     def shares(self) -> bool:
         return self._inside.shares
 
-    def append(self, base: TableVersion, asked: PostedAppend) -> tuple[TableVersion, Snapshot]:
+    def append(self, base: TableVersion, append: PostedAppend) -> tuple[TableVersion, Snapshot]:
         try:
-            return self._inside.append(base, asked)
+            return self._inside.append(base, append)
         finally:
             self._changed(base)

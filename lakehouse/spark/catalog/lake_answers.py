@@ -100,32 +100,32 @@ class LakeAnswers(Answers):
 
     # Namespaces
 
-    def namespaces(self, args: Arguments, _thing: object) -> list[list[str]]:
+    def namespaces(self, args: Arguments, _java: object) -> list[list[str]]:
         """Directly below a namespace."""
         return [
             list(namespace) for namespace in self._catalog.list_namespaces(tuple(args["namespace"]))
         ]
 
-    def namespace_exists(self, args: Arguments, _thing: object) -> bool:
+    def namespace_exists(self, args: Arguments, _java: object) -> bool:
         """Whether the namespace exists."""
         return self._catalog.namespace_exists(tuple(args["namespace"]))
 
-    def namespace_properties(self, args: Arguments, _thing: object) -> Mapping[str, str]:
+    def namespace_properties(self, args: Arguments, _java: object) -> Mapping[str, str]:
         """All properties of the namespace."""
         return dict(self._catalog.namespace_properties(tuple(args["namespace"])))
 
-    def create_namespace(self, args: Arguments, _thing: object) -> None:
+    def create_namespace(self, args: Arguments, _java: object) -> None:
         """Create a namespace with `properties`."""
         properties = {key: value for key, value in args["properties"].items() if key != "owner"}
         self._catalog.create_namespace(tuple(args["namespace"]), properties)
 
-    def alter_namespace(self, args: Arguments, _thing: object) -> None:
+    def alter_namespace(self, args: Arguments, _java: object) -> None:
         """`set` and `removed` properties."""
         self._catalog.update_namespace_properties(
             tuple(args["namespace"]), args["set"], args["removed"]
         )
 
-    def drop_namespace(self, args: Arguments, _thing: object) -> bool:
+    def drop_namespace(self, args: Arguments, _java: object) -> bool:
         """Whether it is gone: False when it holds something, without `cascade`."""
         namespace = tuple(args["namespace"])
         dropped = [namespace]
@@ -145,16 +145,16 @@ class LakeAnswers(Answers):
 
     # Tables
 
-    def tables(self, args: Arguments, _thing: object) -> list[str]:
+    def tables(self, args: Arguments, _java: object) -> list[str]:
         """Names in a namespace, without those of tables that pipelines keep their state in."""
         tables = self._catalog.list_tables(tuple(args["namespace"]))
         return [table.name for table in tables if not holds_state(table.name)]
 
-    def table_exists(self, args: Arguments, _thing: object) -> bool:
+    def table_exists(self, args: Arguments, _java: object) -> bool:
         """Whether `load` finds it."""
         return self._find(args) is not None or self._pipelines.has_new_table(args)
 
-    def load(self, args: Arguments, _thing: object) -> Answers | None:
+    def load(self, args: Arguments, _java: object) -> Answers | None:
         """A table, at `version` or `as_of_us` where one is said; None when there is none.
 
         `inserts` says that the statement adds rows and changes none.
@@ -168,11 +168,11 @@ class LakeAnswers(Answers):
         meant = named.at(args.get("version"), args.get("as_of_us"))
         return self._answers(meant, args)
 
-    def load_relation(self, args: Arguments, thing: object) -> Answers | dict[str, Any] | None:
+    def load_relation(self, args: Arguments, java: object) -> Answers | dict[str, Any] | None:
         """A table, or what Spark has to know of a view; None when there is neither."""
-        return self.load(args, thing) or self._views.load_view(args, thing)
+        return self.load(args, java) or self._views.load_view(args, java)
 
-    def create_table(self, args: Arguments, _thing: object) -> Answers:
+    def create_table(self, args: Arguments, _java: object) -> Answers:
         """By `schema`, `partition_by` and `properties`."""
         waits = self._pipelines.makes(args)
         table = self._lake.create_table(
@@ -189,7 +189,7 @@ class LakeAnswers(Answers):
             self._of_streams.add(table.metadata_location)
         return self._answers(NamedTable(table, table.name))
 
-    def stage(self, args: Arguments, _thing: object) -> Answers:
+    def stage(self, args: Arguments, _java: object) -> Answers:
         """A staged table: it appears with its first rows, and may replace an existing one."""
         identifier, partition_by = _identifier(args), _terms(args)
         schema, properties = _schema(args), table_properties(args["properties"])
@@ -210,7 +210,7 @@ class LakeAnswers(Answers):
         by_workers = not hadoop_reads(self._session(), staged.table.location, staged.table.storage)
         return StagedTableAnswers(self._session, staged, by_workers=by_workers)
 
-    def alter_table(self, args: Arguments, _thing: object) -> Answers:
+    def alter_table(self, args: Arguments, _java: object) -> Answers:
         """Apply `changes` in one commit; those of a branch's columns are the table's."""
         named = self._find(args)
         if named is None or named.branch is None:
@@ -222,7 +222,7 @@ class LakeAnswers(Answers):
             alter_table(named.table, args["changes"], self._session())
         return self._answers(named)
 
-    def drop_table(self, args: Arguments, _thing: object) -> bool:
+    def drop_table(self, args: Arguments, _java: object) -> bool:
         """Whether there was one; with `purge` its files go too."""
         identifier = _identifier(args)
         if not self._lake.table_exists(identifier):
@@ -237,18 +237,18 @@ class LakeAnswers(Answers):
         self._lake.drop_table(identifier, purge=args["purge"])
         return True
 
-    def rename_table(self, args: Arguments, _thing: object) -> None:
+    def rename_table(self, args: Arguments, _java: object) -> None:
         """To `to_namespace` and `to_name`."""
         to = Identifier(tuple(args["to_namespace"]), args["to_name"])
         self._catalog.rename(_identifier(args), to)
 
     # Settings
 
-    def settings(self, args: Arguments, _thing: object) -> None:
+    def settings(self, args: Arguments, _java: object) -> None:
         """Those of the session that Iceberg's runtime has."""
         check_settings(args)
 
-    def catalog_options(self, args: Arguments, _thing: object) -> None:
+    def catalog_options(self, args: Arguments, _java: object) -> None:
         """Options of the catalog in the session (`spark.sql.catalog.<name>.*`), by `names`."""
         logger.warning(
             "catalog %s: nothing honours %s: the options of a lakehouse are those of load_catalog",
@@ -258,11 +258,11 @@ class LakeAnswers(Answers):
 
     # Procedures
 
-    def procedures(self, _args: Arguments, _thing: object) -> list[str]:
+    def procedures(self, _args: Arguments, _java: object) -> list[str]:
         """Names of the procedures."""
         return sorted(PROCEDURES)
 
-    def procedure(self, args: Arguments, _thing: object) -> dict[str, Any]:
+    def procedure(self, args: Arguments, _java: object) -> dict[str, Any]:
         """What one takes and returns. Raises InvalidInputError."""
         procedure = PROCEDURES.get(args["name"])
         if procedure is None or [part.lower() for part in args["namespace"]] != ["system"]:
@@ -272,7 +272,7 @@ class LakeAnswers(Answers):
             )
         return procedure.facts()
 
-    def call(self, args: Arguments, _thing: object) -> dict[str, Any]:
+    def call(self, args: Arguments, _java: object) -> dict[str, Any]:
         """The rows that a procedure gives."""
         given = {name: value for name, value in args["arguments"].items() if value is not None}
         call = Call(self._lake, self._session(), self._name, given)
@@ -305,9 +305,9 @@ class LakeAnswers(Answers):
             if not named.ref:
                 branch = wap_branch(spark, table) or branch
                 self._read_branch(table, branch)
-                asked = self._pipelines.answers(args, table, branch, by_workers=by_workers)
-                if asked is not None:
-                    return asked
+                answers = self._pipelines.answers(args, table, branch, by_workers=by_workers)
+                if answers is not None:
+                    return answers
             return WritableTableAnswers(
                 self._session,
                 named.shown,

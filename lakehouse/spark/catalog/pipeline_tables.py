@@ -162,16 +162,16 @@ class _ManagedTableAnswers(WritableTableAnswers):
         super().__init__(spark, table.name, table, branch, by_workers=by_workers)
         self._pipelines = pipelines
 
-    def facts(self, args: Arguments, thing: object) -> dict[str, Any]:
+    def facts(self, args: Arguments, java: object) -> dict[str, Any]:
         """A pipeline compares the partitioning with the columns it declares, and no terms."""
-        facts = super().facts(args, thing)
+        facts = super().facts(args, java)
         hidden = TableProperties(self._table.properties).partition_by
         return {**facts, "partitioning": []} if hidden else facts
 
-    def delete_where(self, args: Arguments, thing: object) -> None:
+    def delete_where(self, args: Arguments, java: object) -> None:
         """TRUNCATE."""
         if not self._pipelines.truncate(self._table):
-            super().delete_where(args, thing)
+            super().delete_where(args, java)
 
 
 class _ViewAnswers(WritableTableAnswers):
@@ -205,7 +205,7 @@ class _ViewAnswers(WritableTableAnswers):
             if isinstance(operation, MetadataChange)
         )
 
-    def write(self, args: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, args: Arguments, _java: object) -> WriteAnswers:
         """The rows of the query."""
         target = self._target(args["options"])
         options = write_options(self._spark(), self._table, "overwrite", args["options"])
@@ -247,5 +247,5 @@ class _RefreshAnswers(WriteAnswers):
         super().__init__(name, spark, request, lambda _files: None, table)
         self._replace_all = replace_all
 
-    def commit(self, args: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _java: object) -> None:
         self._replace_all(self._files.data_files(args["files"]), args["inputs"])

@@ -166,7 +166,7 @@ class StagedTableAnswers(WritableTableAnswers):
             "abandon": self.abandon,
         }
 
-    def write(self, args: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, args: Arguments, _java: object) -> WriteAnswers:
         """A write of the table's first rows."""
         table = self._staged.table
         target = self._target(args["options"])
@@ -184,14 +184,14 @@ class StagedTableAnswers(WritableTableAnswers):
             f"write to {self.name}", self._spark, request, self._files.extend, table
         )
 
-    def publish(self, _args: Arguments, _thing: object) -> None:
+    def publish(self, _args: Arguments, _java: object) -> None:
         """Make the table visible."""
         self._staged.publish(self._files, self._summary)
 
-    def abandon(self, _args: Arguments, _thing: object) -> None:
+    def abandon(self, _args: Arguments, _java: object) -> None:
         """The statement failed: its files go."""
         self.storage.delete([file.file_path for file in self._files])
 
-    def facts(self, args: Arguments, thing: object) -> dict[str, Any]:
+    def facts(self, args: Arguments, java: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON. Nothing is to be read."""
-        return {**super().facts(args, thing), "staged": True, "bytes": 0, "rows": 0}
+        return {**super().facts(args, java), "staged": True, "bytes": 0, "rows": 0}

@@ -61,20 +61,20 @@ class ViewAnswers:
             "rename_view": self.rename_view,
         }
 
-    def views(self, args: Arguments, _thing: object) -> list[str]:
+    def views(self, args: Arguments, _java: object) -> list[str]:
         """Names in a namespace."""
         return [name.name for name in self._lake.catalog.views.names(tuple(args["namespace"]))]
 
-    def view_exists(self, args: Arguments, _thing: object) -> bool:
+    def view_exists(self, args: Arguments, _java: object) -> bool:
         """Whether there is one."""
         return self._lake.view_exists(_identifier(args))
 
-    def load_view(self, args: Arguments, _thing: object) -> dict[str, Any] | None:
+    def load_view(self, args: Arguments, _java: object) -> dict[str, Any] | None:
         """What Spark has to know of a view; None where there is none."""
         view = self._find(args)
         return None if view is None else self._shown(view)
 
-    def create_view(self, args: Arguments, _thing: object) -> bool:
+    def create_view(self, args: Arguments, _java: object) -> bool:
         """Whether the name was free."""
         identifier, environment = _identifier(args), self._lake.environment
         metadata = new_view_metadata(
@@ -91,7 +91,7 @@ class ViewAnswers:
             return False
         return True
 
-    def replace_view(self, args: Arguments, _thing: object) -> bool:
+    def replace_view(self, args: Arguments, _java: object) -> bool:
         """Whether there was one."""
         view = self._find(args)
         if view is None:
@@ -99,8 +99,8 @@ class ViewAnswers:
         wanted = _kept_properties(args)
         gone = [key for key in view.properties if key not in wanted]
         updates: list[ViewUpdate] = [SetProperties(wanted), RemoveProperties(tuple(gone))]
-        shown, asked = self._shown(view), {**args, "namespace": args["default_namespace"]}
-        if any(shown[key] != asked[key] for key in _DEFINITION):
+        shown, new = self._shown(view), {**args, "namespace": args["default_namespace"]}
+        if any(shown[key] != new[key] for key in _DEFINITION):
             schema = to_iceberg_schema(StructType.fromJson(json.loads(args["schema"])))
             updates += version_updates(schema, self._version(args))
         try:
@@ -109,16 +109,16 @@ class ViewAnswers:
             return False
         return True
 
-    def create_or_replace_view(self, args: Arguments, thing: object) -> bool:
+    def create_or_replace_view(self, args: Arguments, java: object) -> bool:
         """Whether it is there now; False where a table has the name."""
-        while not self.replace_view(args, thing):
-            if self.create_view(args, thing):
+        while not self.replace_view(args, java):
+            if self.create_view(args, java):
                 return True
             if self._lake.table_exists(_identifier(args)):
                 return False
         return True
 
-    def drop_view(self, args: Arguments, _thing: object) -> bool:
+    def drop_view(self, args: Arguments, _java: object) -> bool:
         """Whether there was one."""
         try:
             self._lake.drop_view(_identifier(args))
@@ -126,7 +126,7 @@ class ViewAnswers:
             return False
         return True
 
-    def rename_view(self, args: Arguments, _thing: object) -> None:
+    def rename_view(self, args: Arguments, _java: object) -> None:
         """To `to_namespace` and `to_name`."""
         to = Identifier(tuple(args["to_namespace"]), args["to_name"])
         self._lake.catalog.views.rename(_identifier(args), to)

@@ -45,11 +45,11 @@ class Answers:
         self._name = name
         self._verbs = verbs
 
-    def apply(self, question: str, thing: Any) -> object:
+    def apply(self, question: str, java: Any) -> object:
         """The answer to `verb NUL JSON`."""
         verb, _, arguments = question.partition("\0")
         try:
-            answer = self._verbs[verb](json.loads(arguments) if arguments else {}, thing)
+            answer = self._verbs[verb](json.loads(arguments) if arguments else {}, java)
         except Exception as error:
             if not isinstance(error, LakehouseError):
                 logger.exception("%s: %s failed", self._name, verb)

@@ -129,11 +129,11 @@ def make_archive(*, again: bool = False) -> tuple[Path, bool]:
     archive.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.folder) as folder:
         made = Path(folder) / "made"
-        said = _train(" ".join(f'"{option}"' for option in archive.dumping(made)), folder)
+        output = _train(" ".join(f'"{option}"' for option in archive.dumping(made)), folder)
         if not made.is_file():
             raise LakehouseError(
                 f"Java made no archive of Spark's classes; sessions start without one. It said: "
-                f"{said[-500:] or 'nothing'}"
+                f"{output[-500:] or 'nothing'}"
             )
         with made.open("rb") as file:
             os.fsync(file.fileno())

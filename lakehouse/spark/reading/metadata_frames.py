@@ -37,18 +37,18 @@ class MetadataTableAnswers(Answers):
         self._frame = spark.createDataFrame(as_text(inspected))
         self._bytes = inspected.nbytes
 
-    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _java: object) -> dict[str, Any]:
         """For `LakehouseTable.java`."""
         facts = unpruned_facts(
             self._named.shown, self._named.metadata_table or "", self._named.table.metadata
         )
         return {**facts, "schema": self._frame.schema.json(), "bytes": self._bytes}
 
-    def rows(self, args: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _java: object) -> Any:
         """The frame with these `columns`."""
         return self._frame.select(*(F.col(quoted(name)) for name in args["columns"]))._jdf
 
-    def at(self, args: Arguments, _thing: object) -> Answers:
+    def at(self, args: Arguments, _java: object) -> Answers:
         """Metadata tables are read at a point that a statement says."""
         raise InvalidInputError(
             f"{self._named.shown} is read without the option {', '.join(sorted(args))}: SELECT ... "
@@ -56,7 +56,7 @@ class MetadataTableAnswers(Answers):
             table=self._named.shown,
         )
 
-    def options(self, args: Arguments, _thing: object) -> dict[str, int]:
+    def options(self, args: Arguments, _java: object) -> dict[str, int]:
         """Options of a read, of which none matters: a metadata table is made in one piece."""
         return read_options(self._named.shown, args)
 

@@ -103,7 +103,7 @@ class RowStreamAnswers(Answers):
         self._held: Position | None = None
         _refuse_points(name, self._options)
 
-    def limits(self, _args: Arguments, _thing: object) -> dict[str, int]:
+    def limits(self, _args: Arguments, _java: object) -> dict[str, int]:
         """What the options say of the size of a batch."""
         return {
             limit: self._number(option, 1)
@@ -111,15 +111,15 @@ class RowStreamAnswers(Answers):
             if option in self._options
         }
 
-    def initial(self, _args: Arguments, _thing: object) -> Raw:
+    def initial(self, _args: Arguments, _java: object) -> Raw:
         """Where a stream begins that has no checkpoint yet."""
         return Raw(self._start(self._plan()).to_json())
 
-    def hold(self, _args: Arguments, _thing: object) -> None:
+    def hold(self, _args: Arguments, _java: object) -> None:
         """From now on the stream ends at what is there now (`Trigger.AvailableNow`)."""
         self._held = self._plan().head()
 
-    def latest(self, args: Arguments, _thing: object) -> Raw:
+    def latest(self, args: Arguments, _java: object) -> Raw:
         """Where a batch ends that begins at `start`, within `limits`."""
         plan = self._plan()
         until = plan.head() if self._held is None else self._held
@@ -128,7 +128,7 @@ class RowStreamAnswers(Answers):
             return Raw(start.to_json())
         return Raw(plan.admitted(start, Limits(**args["limits"]), until).to_json())
 
-    def behind(self, args: Arguments, _thing: object) -> dict[str, str]:
+    def behind(self, args: Arguments, _java: object) -> dict[str, str]:
         """How far the branch is ahead of what was `read`, for the progress of the query."""
         plan = self._plan()
         read = Position.from_json(args["read"]) if "read" in args else Position()
@@ -144,7 +144,7 @@ class RowStreamAnswers(Answers):
         seconds = (now - unread[-1].timestamp_ms) / 1000 if unread else 0
         return {"snapshotsBehind": str(len(unread)), "secondsBehind": f"{seconds:.3f}"}
 
-    def rows(self, args: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _java: object) -> Any:
         """A frame of these `columns` of the rows from `start` to `end`, read by Python workers."""
         start, end = Position.from_json(args["start"]), Position.from_json(args["end"])
         return self._rows(self._plan(), start, end, args["columns"])
@@ -357,27 +357,27 @@ class ChangesAnswers(Answers):
         self._table = table
         self._schema = table.schema()
 
-    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _java: object) -> dict[str, Any]:
         """For `LakehouseTable.java`."""
         facts = unpruned_facts(self._name, CHANGES, self._table.metadata)
         return {**facts, "schema": change_schema(self._schema).json(), "streams": True}
 
-    def rows(self, args: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _java: object) -> Any:
         """All changes of what is left of the history of main, in these `columns`."""
         return self._stream({}).all_rows(args["columns"])
 
-    def at(self, args: Arguments, _thing: object) -> Answers:
+    def at(self, args: Arguments, _java: object) -> Answers:
         """Options of a stream come with it."""
         if args.keys() == {"branch"}:
             return self
         _refuse_points(self._name, args)
         raise InvalidInputError(f"{self._name}: the option {', '.join(args)} is refused")
 
-    def options(self, args: Arguments, _thing: object) -> dict[str, int]:
+    def options(self, args: Arguments, _java: object) -> dict[str, int]:
         """Options of a read, of which none matters."""
         return read_options(self._name, args)
 
-    def stream(self, args: Arguments, _thing: object) -> RowStreamAnswers:
+    def stream(self, args: Arguments, _java: object) -> RowStreamAnswers:
         """A stream of them, with the options of the read."""
         return self._stream(args)
 

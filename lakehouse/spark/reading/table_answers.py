@@ -86,11 +86,11 @@ class TableAnswers(Answers):
             "options": self.options,
         }
 
-    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _java: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
         return table_facts(self.name, self.request, self.schema, by_workers=self.by_workers)
 
-    def answer_plan(self, args: Arguments, _thing: object) -> Raw:
+    def answer_plan(self, args: Arguments, _java: object) -> Raw:
         """Which files, with these `filters` of a query (`FilterJson.java`), for these `columns`?
 
         Of those the ones that may have rows that meet `among`, which a query makes while it runs.
@@ -99,7 +99,7 @@ class TableAnswers(Answers):
         parquet_only(self.name, plan)
         return Raw(file_answer(plan, args["columns"], self.request.metadata))
 
-    def aggregates(self, args: Arguments, _thing: object) -> list[int | None] | None:
+    def aggregates(self, args: Arguments, _java: object) -> list[int | None] | None:
         """What are these `asked` (`AnsweredScan.java`)? None: read and see.
 
         Over all rows, or those of the files that `filters` choose, if these are whole files.
@@ -117,7 +117,7 @@ class TableAnswers(Answers):
             logger.debug("%s: the rows are read for %s: %s", self.name, asked, unknown)
             return None
 
-    def whole_files(self, args: Arguments, _thing: object) -> bool:
+    def whole_files(self, args: Arguments, _java: object) -> bool:
         """Whether all rows of the files that `filters` choose meet the same as `predicates`."""
         exact = exact_condition(args["predicates"], self.schema)
         if exact is None or self.condition("[]") != TRUE:
@@ -129,7 +129,7 @@ class TableAnswers(Answers):
         read = self._planned(self.condition(args["filters"]))
         return len(read.files) == len(chosen.files)
 
-    def rows(self, args: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _java: object) -> Any:
         """A frame of these `columns` of the planned files, read by Python workers."""
         plan = self.plan(args["filters"])
         splits = replace(plan.split_options, **args["splits"])
@@ -143,7 +143,7 @@ class TableAnswers(Answers):
         frame = read_on_workers(self._spark(), groups, self.request, self.storage, schema, shown)
         return frame.select(*(_shown(name) for name in columns))
 
-    def at(self, args: Arguments, _thing: object) -> Answers:
+    def at(self, args: Arguments, _java: object) -> Answers:
         """The same columns at the point that options of a read say."""
         raise InvalidInputError(
             f"{self.name} is one point of a table's history already: leave the option "
@@ -151,7 +151,7 @@ class TableAnswers(Answers):
             table=self.name,
         )
 
-    def options(self, args: Arguments, _thing: object) -> dict[str, int]:
+    def options(self, args: Arguments, _java: object) -> dict[str, int]:
         """What options of a read that say no point in time say of splits."""
         return read_options(self.name, args)
 
@@ -163,8 +163,8 @@ class TableAnswers(Answers):
 
     def plan(self, filters: str, among: str = "[]") -> ScanPlan:
         """Plan with the filters of a query, and those that it made while it ran."""
-        asked = (json.dumps([condition]) for condition in json.loads(among))
-        exact = (exact_condition(condition, self.schema) for condition in asked)
+        conditions = (json.dumps([condition]) for condition in json.loads(among))
+        exact = (exact_condition(condition, self.schema) for condition in conditions)
         known = [condition for condition in exact if condition is not None]
         plan = self._planned(conjunction((self.condition(filters), *known)))
         self._ahead = None

@@ -84,7 +84,7 @@ class OperationAnswers(Answers):
         self._files = TaskFiles(spark, replace(self._request, schema=lineage), table.storage)
         self._splits: SplitOptions
 
-    def facts(self, _args: Arguments, _thing: object) -> dict[str, Any]:
+    def facts(self, _args: Arguments, _java: object) -> dict[str, Any]:
         """The way rows are changed, and the metadata columns that go with it."""
         lineage = [ROW_ID, LAST_UPDATED] if self._lineage else []
         return {
@@ -92,7 +92,7 @@ class OperationAnswers(Answers):
             "metadata": lineage if self._mode == MERGE_ON_READ else [FILE_HASH, *lineage],
         }
 
-    def plan(self, args: Arguments, _thing: object) -> Raw:
+    def plan(self, args: Arguments, _java: object) -> Raw:
         """The files in which rows may change."""
         plan = self._reading.plan(args["filters"])
         if not self._reading.by_workers:
@@ -102,7 +102,7 @@ class OperationAnswers(Answers):
         self._splits = plan.split_options
         return Raw(file_answer(plan, args["columns"], self._table.metadata))
 
-    def rows(self, args: Arguments, _thing: object) -> Any:
+    def rows(self, args: Arguments, _java: object) -> Any:
         """A frame of these `columns` of planned `files`, read by Python workers.
 
         All their rows: those that a filter leaves out are written again with the others.
@@ -110,7 +110,7 @@ class OperationAnswers(Answers):
         tasks = (replace(self._tasks[file], residual=TRUE) for file in args["files"])
         return self._reading.frame(list(combine(tasks, self._splits)), args["columns"])._jdf
 
-    def write_plan(self, _args: Arguments, _thing: object) -> dict[str, Any]:
+    def write_plan(self, _args: Arguments, _java: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
         mode = self._distribution
         if mode is None and self._command != "merge" and self._mode != MERGE_ON_READ:
@@ -126,7 +126,7 @@ class OperationAnswers(Answers):
         """The frame of files that Python workers make of a frame of rows."""
         return self._files.by_workers(rows)
 
-    def commit(self, args: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _java: object) -> None:
         """Publish `files` in place of the `removed` ones, or beside `deletes` by position."""
         added = self._files.data_files(args["files"])
         with self._target.row_write(self._table) as write:
@@ -143,7 +143,7 @@ class OperationAnswers(Answers):
             if change:
                 write.commit_change(change)
 
-    def discard(self, args: Arguments, _thing: object) -> None:
+    def discard(self, args: Arguments, _java: object) -> None:
         """Delete `files` of tasks of a job that failed."""
         self._files.discard(args["files"])
 

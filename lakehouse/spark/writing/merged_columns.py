@@ -91,8 +91,8 @@ def given_columns(
         InvalidSchemaError: a change of columns that the format does not have.
         UnsupportedTypeError: a new column of a type that Iceberg lacks.
     """
-    asked = {key.lower(): value for key, value in options.items()}
-    wanted = next((asked[key] for key in _OPTIONS if key in asked), None)
+    by_key = {key.lower(): value for key, value in options.items()}
+    wanted = next((by_key[key] for key in _OPTIONS if key in by_key), None)
     if (wanted or spark.conf.get(MERGE_SCHEMA, None) or "").lower() != "true":
         return GivenColumns(table, given, Changes())
     update = UpdateSchema(table.metadata)

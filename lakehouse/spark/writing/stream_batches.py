@@ -75,7 +75,7 @@ class StreamAnswers(WriteAnswers):
         self._table = table
         self._tail = tail
 
-    def commit(self, args: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _java: object) -> None:
         """Publish `files` of all tasks, unless the `batch` is in the table already."""
         files = self._files.data_files(args["files"])
         self._commit_batch(args["batch"])(files)
@@ -170,19 +170,19 @@ def stream_write(
 
 def _keys(table: Table, args: Arguments, *, updates: bool) -> Sequence[str]:
     """The columns by which rows of update mode replace others; none in other modes."""
-    asked = next((text for key, text in args["options"].items() if key.lower() == _KEYS), None)
+    option = next((text for key, text in args["options"].items() if key.lower() == _KEYS), None)
     if not updates:
-        if asked is not None:
+        if option is not None:
             raise InvalidInputError(
-                f"{table.name}: the option {_KEYS}={asked} is one of the output mode update",
+                f"{table.name}: the option {_KEYS}={option} is one of the output mode update",
                 table=table.name,
             )
         return ()
     schema = table.schema()
-    if asked is None:
+    if option is None:
         keys = [schema.find_column_name(id_) or "" for id_ in schema.identifier_field_ids]
     else:
-        keys = [name.strip() for name in asked.split(",")]
+        keys = [name.strip() for name in option.split(",")]
     if not keys:
         raise InvalidInputError(
             f"{table.name}: a stream in update mode changes rows, and nothing says by which "

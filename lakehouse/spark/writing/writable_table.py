@@ -89,14 +89,14 @@ class WritableTableAnswers(TableAnswers):
             "stream": self.stream,
         }
 
-    def facts(self, args: Arguments, thing: object) -> dict[str, Any]:
-        facts = super().facts(args, thing)
+    def facts(self, args: Arguments, java: object) -> dict[str, Any]:
+        facts = super().facts(args, java)
         return {**facts, "writable": True, "streams": True, "accepts_any": self._accepts_any}
 
-    def at(self, args: Arguments, thing: object) -> Answers:
+    def at(self, args: Arguments, java: object) -> Answers:
         """The same columns at the snapshot, time (milliseconds), branch or tag of an option."""
         if self._ref != "main":
-            return super().at(args, thing)
+            return super().at(args, java)
         if len(args) > 1 or not args.keys() <= _POINTS.keys():
             raise InvalidInputError(
                 f"{self.name}: a read takes one option of {', '.join(_POINTS)}; rows that came and "
@@ -122,12 +122,12 @@ class WritableTableAnswers(TableAnswers):
             schema=self.schema,
         )
 
-    def stream(self, args: Arguments, _thing: object) -> RowStreamAnswers:
+    def stream(self, args: Arguments, _java: object) -> RowStreamAnswers:
         """A stream of the rows that come, with the options of the read."""
         facts = (self._spark, self.name, self._table, self._ref, self.schema, args)
         return RowStreamAnswers(*facts, changes=False)
 
-    def write(self, args: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, args: Arguments, _java: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`; of batches of `stream`."""
         if "stream" in args:
             try:
@@ -152,7 +152,7 @@ class WritableTableAnswers(TableAnswers):
         request = options.request(table.write_request() if columns is None else columns.request())
         return WriteAnswers(f"write to {self.name}", self._spark, request, commit, table, columns)
 
-    def drops_whole_files(self, args: Arguments, _thing: object) -> bool:
+    def drops_whole_files(self, args: Arguments, _java: object) -> bool:
         """Whether the condition of `filters` is true of all rows of each file that has one."""
         condition = exact_condition(args["filters"], self.schema)
         if condition is None:
@@ -168,7 +168,7 @@ class WritableTableAnswers(TableAnswers):
         )
         return all(task.residual == TRUE for task in plan_scan(request, self.storage).tasks)
 
-    def delete_where(self, args: Arguments, _thing: object) -> None:
+    def delete_where(self, args: Arguments, _java: object) -> None:
         """Remove the rows of a condition, which are whole files."""
         condition = exact_condition(args["filters"], self.schema)
         if condition is None:
@@ -179,11 +179,11 @@ class WritableTableAnswers(TableAnswers):
         else:
             self._table.delete(condition, branch=target.branch, summary=target.summary)
 
-    def operation(self, args: Arguments, _thing: object) -> OperationAnswers:
+    def operation(self, args: Arguments, _java: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
         return OperationAnswers(self._spark, self, self._table, self._target(), args["command"])
 
-    def can_change(self, args: Arguments, _thing: object) -> bool:
+    def can_change(self, args: Arguments, _java: object) -> bool:
         """Whether a column may be added, or get another type, for rows that come."""
         update = UpdateSchema(self._table.metadata)
         try:

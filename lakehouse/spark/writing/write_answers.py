@@ -64,17 +64,17 @@ class WriteAnswers(Answers):
         self._columns = columns
         self._files = TaskFiles(spark, request, table.storage)
 
-    def plan(self, _args: Arguments, _thing: object) -> dict[str, Any]:
+    def plan(self, _args: Arguments, _java: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
         if self._columns is None:
             return self._files.plan(row_order(self._request))
         return self._files.plan(self._columns.plan(self._request))
 
-    def commit(self, args: Arguments, _thing: object) -> None:
+    def commit(self, args: Arguments, _java: object) -> None:
         """Publish `files` of all tasks."""
         self._commit(self._files.data_files(args["files"]))
 
-    def discard(self, args: Arguments, _thing: object) -> None:
+    def discard(self, args: Arguments, _java: object) -> None:
         """Delete `files` of tasks of a job that failed."""
         self._files.discard(args["files"])
 

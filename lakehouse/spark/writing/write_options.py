@@ -58,11 +58,11 @@ class WriteOptions:
 
     def request(self, request: WriteRequest) -> WriteRequest:
         """How files are written."""
-        asked = {**request.properties, **self.properties}
+        properties = {**request.properties, **self.properties}
         if self.as_they_come:
-            asked["write.distribution-mode"] = "none"
-            return replace(request, properties=asked, sort_order=UNSORTED_SORT_ORDER)
-        return replace(request, properties=asked)
+            properties["write.distribution-mode"] = "none"
+            return replace(request, properties=properties, sort_order=UNSORTED_SORT_ORDER)
+        return replace(request, properties=properties)
 
 
 NO_OPTIONS = WriteOptions({})

@@ -68,10 +68,10 @@ def write_target(
     """
     named = {key.lower(): text for key, text in options.items()}
     if "tag" in named or ("branch" in named and not takes_branch):
-        said = "tag" if "tag" in named else "branch"
+        option = "tag" if "tag" in named else "branch"
         raise InvalidInputError(
-            f"{table.name}: the option {said} is one of reads; rows are written to "
-            f"{table.name}.branch_{named[said]}",
+            f"{table.name}: the option {option} is one of reads; rows are written to "
+            f"{table.name}.branch_{named[option]}",
             table=table.name,
         )
     if "branch" in named:

@@ -326,8 +326,8 @@ class _MetadataDraft:
                 return
         check_names(schema.as_struct())
         taken = {known.schema_id for known in self._m.schemas}
-        asked = schema.schema_id if 0 <= schema.schema_id <= ID_MAX else 0
-        schema_id = max(taken) + 1 if taken else asked
+        wanted = schema.schema_id if 0 <= schema.schema_id <= ID_MAX else 0
+        schema_id = max(taken) + 1 if taken else wanted
         fresh = Schema(
             *schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids
         )

@@ -70,8 +70,8 @@ class Names:
         if self._given is None:
             raw = [name.encode() for name in self.names]
             ends = [0]
-            for one in raw:
-                ends.append(ends[-1] + len(one))
+            for item in raw:
+                ends.append(ends[-1] + len(item))
             width = _width(max(ends[-1], len(raw)))
             head = bytes([_VERSION | (width - 1) << 6]) + len(raw).to_bytes(width, "little")
             self._given = head + _packed(ends, width) + b"".join(raw)
@@ -172,7 +172,7 @@ def variant_json(metadata: bytes, value: bytes) -> str:
 
 def _as_json(value: Any) -> str:
     if isinstance(value, dict):
-        inside = (f"{json.dumps(name)}: {_as_json(one)}" for name, one in value.items())
+        inside = (f"{json.dumps(name)}: {_as_json(item)}" for name, item in value.items())
         return "{" + ", ".join(inside) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_as_json, value)) + "]"
@@ -194,10 +194,10 @@ def encode_with(value: Any, names: Names, depth: int = 0) -> bytes:
             return encode(value)
     if isinstance(value, Mapping):
         return object_value(
-            {str(key): encode_with(one, names, depth + 1) for key, one in value.items()}, names
+            {str(key): encode_with(item, names, depth + 1) for key, item in value.items()}, names
         )
     if isinstance(value, Sequence):
-        return array_value([encode_with(one, names, depth + 1) for one in value])
+        return array_value([encode_with(item, names, depth + 1) for item in value])
     raise InvalidInputError(f"a variant holds no {type(value).__name__}")
 
 

@@ -104,12 +104,12 @@ class UpkeepVerbs(LoadedTable):
             InvalidInputError: options beside other arguments.
             MaintenanceRefusedError: a ref names one of `snapshot_ids`, or `gc.enabled` is false.
         """
-        said = ExpiryOptions(
+        beside = ExpiryOptions(
             older_than_ms=None if older_than is None else to_ms(older_than),
             retain_last=retain_last,
             snapshot_ids=tuple(snapshot_ids),
         )
-        chosen = self._chosen(options, said, ExpiryOptions())
+        chosen = self._chosen(options, beside, ExpiryOptions())
         result = expire_snapshots(
             self.catalog, self.identifier, chosen, environment=self.environment
         )
@@ -152,10 +152,10 @@ class UpkeepVerbs(LoadedTable):
             InvalidInputError: options beside other arguments.
             MaintenanceRefusedError: a time within the last 24 hours without `force`.
         """
-        said = OrphanOptions(
+        beside = OrphanOptions(
             older_than_ms=None if older_than is None else to_ms(older_than), force=force
         )
-        chosen = self._chosen(options, said, OrphanOptions())
+        chosen = self._chosen(options, beside, OrphanOptions())
         return remove_orphan_files(
             self.catalog, self.identifier, chosen, environment=self.environment
         )
@@ -263,13 +263,13 @@ class UpkeepVerbs(LoadedTable):
             )
         return replace(chosen, branch=branch)
 
-    def _chosen(self, options: Options | None, said: Options, default: Options) -> Options:
+    def _chosen(self, options: Options | None, beside: Options, default: Options) -> Options:
         """The options given, or what the other arguments said."""
         if options is None:
-            return said
-        if said != default:
+            return beside
+        if beside != default:
             raise InvalidInputError(
-                f"{self.name}: say it in the options or beside them, not both: {options}, {said}",
+                f"{self.name}: say it in the options or beside them, not both: {options}, {beside}",
                 table=self.name,
             )
         return options
