@@ -516,7 +516,7 @@ MUTANTS = [
     Mutant(
         "34: a row that was there twice goes as a whole",
         "row_changes.row_verbs:replace_rows",
-        "leaves = ~surplus(old, asked)",
+        "leaves = ~surplus(old, of_gone)",
         "leaves = np.isin(old, asked)",
     ),
 ]
