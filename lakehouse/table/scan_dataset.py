@@ -43,7 +43,7 @@ def narrowed(scan: Scan, **changes: object) -> Scan:
 
 
 class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
-    """Rows of a scan, planned for each question anew with its columns and filter.
+    """Rows of a scan, planned again for each question, with its columns and filter.
 
     Args:
         scan: the rows that there are.
