@@ -70,10 +70,10 @@ def handed_over(
             else True
         )
     ]
-    found = plain_paths(whole, request.schema, scan.storage)
+    paths = plain_paths(whole, request.schema, scan.storage)
     plain = {
         task.data_file.file_path: path
-        for task, path in zip(whole, found, strict=True)
+        for task, path in zip(whole, paths, strict=True)
         if path is not None and usable(path)
     }
     if not plain:

@@ -102,13 +102,13 @@ def box_may_meet(computed: Computed, entries: pa.Table) -> Mask | None:
 
 def _corners(entries: pa.Table, name: str) -> npt.NDArray[np.float64]:
     """X and Y of the bounds of each entry, NaN where unknown."""
-    found = np.full((entries.num_rows, 2), np.nan)
+    ends = np.full((entries.num_rows, 2), np.nan)
     if name in entries.column_names:
         given = entries[name].combine_chunks()
         known = np.isin(np.asarray(pc.fill_null(pc.binary_length(given), 0)), _CORNER_SIZES)
         raw = b"".join(one[:16] for one in given.filter(pa.array(known)).to_pylist())
-        found[known] = np.frombuffer(raw, "<f8").reshape(-1, 2)
-    return found
+        ends[known] = np.frombuffer(raw, "<f8").reshape(-1, 2)
+    return ends
 
 
 def _pair(lower: bytes | None, upper: bytes | None, path: str, kind: str) -> tuple[Any, Any]:
