@@ -692,10 +692,10 @@ class _Restored(RewrittenPaths):
             if self._size_at(place) != self.record.size(key)
         ]
 
-        def one(pair: tuple[str, str]) -> None:
+        def copied(pair: tuple[str, str]) -> None:
             self.record.copy(pair[0], self.target, pair[1])
 
-        for _ in in_parallel(one, missing):
+        for _ in in_parallel(copied, missing):
             self.copied += 1
 
     def _size_at(self, place: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -67,6 +68,20 @@ def test_removed_wording_stays_out(texts) -> None:
         for match in re.finditer(phrase, re.sub(r"\s+", " ", text))
     ]
     assert not found, "\n".join(found)
+
+
+def test_names_say_what_they_hold() -> None:
+    """Not how it came: `found` and `told` are a manifest, a column, an answer."""
+    unsaid = {"found", "told"}
+    texts = {path: path.read_text() for path in (ROOT / "lakehouse").rglob("*.py")}
+    named = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, text in texts.items()
+        if any(word in text for word in unsaid)
+        for node in ast.walk(ast.parse(text))
+        if {getattr(node, part, None) for part in ("id", "arg", "attr", "name")} & unsaid
+    ]
+    assert not named, "\n".join(named)
 
 
 def test_every_documented_command_has_what_it_is_given() -> None:
