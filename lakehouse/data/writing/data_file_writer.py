@@ -286,9 +286,9 @@ class FanOut:
             lane.waiting_bytes += size
             lane.waiting_rows += part.num_rows
             self._waiting_bytes += size
-            if (
-                lane.waiting_bytes >= self._row_group_bytes()
-                or lane.waiting_rows >= self._target.options.row_group_rows
+            # not each row group of a sorted file for itself: the next would not follow it
+            if lane.waiting_bytes >= self._row_group_bytes() or (
+                not self._sorter.sorts and lane.waiting_rows >= self._target.options.row_group_rows
             ):
                 yield from self._flush(lane)
         while self._waiting_bytes > self._buffer_bytes:

@@ -105,6 +105,18 @@ def test_split_offsets_are_where_row_groups_start():
     assert footer.row_group(0).column(0).compression == "ZSTD"
 
 
+def test_a_sorted_file_has_many_row_groups_where_these_are_small():
+    order = SortOrder(SortField(1, IdentityTransform()), order_id=3)
+    storage, ids = MemoryStorage(), np.random.default_rng(5).permutation(3000)
+    (one,) = write_all(
+        pa.table({"id": ids, "x": ids / 7}).to_batches(max_chunksize=97),
+        request(sort_order=order, properties={"write.parquet.row-group-limit": "500"}),
+        storage,
+    )
+    assert len(one.split_offsets) == 6
+    assert read(storage, one)["id"].to_pylist() == list(range(3000))
+
+
 @pytest.mark.parametrize("direction", list(SortDirection))
 @pytest.mark.parametrize("nulls", list(NullOrder))
 def test_every_file_is_sorted(direction, nulls):
