@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, cast
@@ -101,14 +101,10 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
                 request, select=[name for name in names if name in needed] or names[:1]
             )
         scan = narrowed(self._scan, request=request)
-        # planning may use DataFusion, whose runtime refuses to be entered again from a thread that
-        # it called us on
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan") as elsewhere:
-            elsewhere.submit(scan.plan).result()
-        reader = scan.to_batches()
-        watched = pa.RecordBatchReader.from_batches(reader.schema, self._watched(reader))
+        schema = schema_to_arrow(bound_request(request)[0])
+        rows = pa.RecordBatchReader.from_batches(schema, self._batches(scan))
         shown = columns if isinstance(columns, Mapping) else selected
-        return pads.Scanner.from_batches(watched, columns=shown, filter=rest)
+        return pads.Scanner.from_batches(rows, columns=shown, filter=rest)
 
     def filter(self, expression: Any) -> NoReturn:  # noqa: ARG002 - pyarrow's
         """Not offered. Raises UnsupportedFeatureError."""
@@ -142,10 +138,17 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
             table=self._scan.name,
         )
 
-    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keep an error for the caller: DataFusion passes on its text alone, with a traceback."""
+    def _batches(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """The rows; planned with the first, since DataFusion asks twice and reads once.
+
+        An error is kept for the caller: DataFusion passes on its text alone, with a traceback.
+        """
         try:
-            yield from batches
+            # planning may use DataFusion, whose runtime refuses to be entered again from a thread
+            # that it called us on
+            with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan") as elsewhere:
+                elsewhere.submit(scan.plan).result()
+            yield from scan.to_batches()
         except Exception as error:
             self._failures.append(error)
             raise
