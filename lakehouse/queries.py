@@ -24,7 +24,16 @@ from typing import Any
 import pyarrow as pa
 import sqlglot
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, FloatType, NestedField
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    TimestampType,
+    TimestamptzType,
+)
 from sqlglot import exp
 
 from lakehouse.environment import Environment
@@ -403,7 +412,7 @@ def _comparison(condition: exp.Expr, names: tuple[str, ...], schema: Schema) -> 
     # DataFusion compares single precision with literals as doubles, a filter rounds the literal
     if name not in known or isinstance(known[name], FloatType):
         return TRUE
-    if not all(_is_literal(operand) for operand in operands):
+    if not all(_is_literal(operand, known[name]) for operand in operands):
         return TRUE
     bare = condition.copy()
     bare.set("this", exp.column(name, quoted=True))
@@ -413,10 +422,17 @@ def _comparison(condition: exp.Expr, names: tuple[str, ...], schema: Schema) -> 
         return TRUE
 
 
-def _is_literal(operand: exp.Expr) -> bool:
+def _is_literal(operand: exp.Expr, kind: IcebergType) -> bool:
+    """A number, a text, or a text as a date or time beside a column of these."""
+    if isinstance(operand, exp.Cast) and isinstance(kind, _TIMES):
+        return operand.to.this in _TIME_CASTS and isinstance(operand.this, exp.Literal)
     return isinstance(operand, exp.Literal) or (
         isinstance(operand, exp.Neg) and isinstance(operand.this, exp.Literal)
     )
+
+
+_TIMES = (DateType, TimestampType, TimestamptzType)
+_TIME_CASTS = (exp.DType.DATE, exp.DType.TIMESTAMP)
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

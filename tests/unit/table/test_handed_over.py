@@ -246,6 +246,30 @@ def test_evolved_schemas_snapshots_and_branches(lake):
     assert before.to_pydict() == {"id": [1, 2], "old": ["a", "b"]}
 
 
+def test_dates_and_times_in_sql_mean_what_they_do_in_duckdb(lake):
+    days = [dt.date(2020, 1, 1) + dt.timedelta(day) for day in range(5)]
+    moments = [AT + dt.timedelta(hours=7 * number) for number in range(5)]
+    zoned = [moment.replace(tzinfo=dt.UTC) for moment in moments]
+    kinds = {"d": pa.date32(), "t": pa.timestamp("us"), "z": pa.timestamp("us", "UTC")}
+    rows = pa.table({"d": days, "t": moments, "z": zoned}, pa.schema(kinds))
+    table = lake.create_table("a.b", rows.schema, partition_by=["d", "hour(z)"])
+    table.append(rows)
+    engine, connection = QueryEngine(lake, lake.environment), duckdb.connect()
+    connection.execute("set TimeZone = 'UTC'")
+    connection.execute("create table told as select * from rows")
+    for name, op, literal in itertools.product(
+        kinds, ("<", ">=", "="), ("date '2020-01-03'", "cast('2020-01-02 10:00:00' as timestamp)")
+    ):
+        where = f"{name} {op} {literal}"
+        expected = connection.sql(f"select count(*) as n from told where {where}").fetchall()
+        answer = engine.run(f"select count(*) as n from a.b where {where}")
+        assert answer["n"].to_pylist() == [expected[0][0]], where
+        given = f"select count(*) from {{}} where {where}"
+        dataset = table.scan().to_dataset()
+        connection.register("given", dataset)
+        assert connection.sql(given.format("given")).fetchall() == expected, where
+
+
 def test_files_of_others_that_only_look_alike_are_read_by_us(lake, tmp_path):
     """Names and types are the table's; ids, units, or the file's place in the schema are not."""
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
