@@ -255,7 +255,7 @@ def partition_column(schema: Schema, column: str, asset: str) -> NestedField:
         return schema.find_field(column)
     except ValueError as error:
         raise InvalidSchemaError(
-            f"asset {asset}: {column!r} tells its partitions, and is no column; there are "
+            f"asset {asset}: its partitions are those of {column!r}, which is no column; there are "
             f"{', '.join(schema.column_names)}. A column of nulls alone has no type, and one of no "
             "rows has none in pandas: give it one, such as astype('string')",
             asset=asset,
