@@ -33,6 +33,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table as RichTable  # noqa: E402
 
+from benchmarks.untried import untried  # noqa: E402
 from lakehouse.errors import InvalidInputError, LakehouseError  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
 from lakehouse.table import Table  # noqa: E402
@@ -202,6 +203,14 @@ def tuned(
     least = others[0] if others else None
     if table.scan().to_arrow().num_rows != before.num_rows:
         raise AssertionError(f"{name}: rows were lost")
+    more = {}
+    if args.untried:
+
+        def costs(tables: Sequence[Table]) -> list[tuple[float, float]]:
+            found = measure([(other, None) for other in tables], wheres, args.repeat)
+            return [(cost.bytes, cost.read_ms) for cost in found]
+
+        more["untried"] = untried(lake, table, wheres, costs)
     ratios = [now / was for now, was in zip(after.query_ms, default.query_ms, strict=True)]
     worst = max(range(len(wheres)), key=lambda at: ratios[at])
     proposed = trial.proposed.layout if trial.verdict.adopt and trial.proposed else Layout()
@@ -227,6 +236,7 @@ def tuned(
             "tuned_ms": round(after.query_ms[worst], 2),
             "ratio": round(ratios[worst], 3),
         },
+        **more,
     }  # fmt: skip
 
 
@@ -472,6 +482,9 @@ def show(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             f"{result['slowest_query']['ratio']:.2f}", result["layout"],
         )  # fmt: skip
     Console(width=160).print(shown)
+    for name, result in fine.items():
+        for title, ratios in result.get("untried", {}).items():
+            print(f"{name:10} {title:28} bytes {ratios['bytes']:.3f} read {ratios['read']:.3f}")
     sums: dict[str, Any] = {}
     for what in ("bytes", "read_cpu_ms"):
         ratios = [result[what]["ratio"] for result in fine.values() if result[what]["ratio"] > 0]
@@ -514,6 +527,9 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[], help="these tables alone")
+    parser.add_argument(
+        "--untried", action="store_true", help="what is no candidate, too (benchmarks/untried.py)"
+    )
     parser.add_argument("--no-grid", action="store_true", help="leave the grid out")
     args = parser.parse_args()
     out = args.json or (None if args.tables else ROOT / "benchmarks" / "results" / "tune.json")
