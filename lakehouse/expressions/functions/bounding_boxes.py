@@ -26,7 +26,7 @@ def bbox_intersects(data: Datum, *corners: Datum) -> Datum:
             antimeridian: whatever is at least xmin, or at most xmax.
 
     Raises:
-        TypeError: no geometries, a corner that is no number, or a ymin above ymax.
+        TypeError: no geometries, a corner that is no finite number, or a ymin above ymax.
         ArrowInvalid: a value that is no ISO WKB.
     """
     box = box_of([constant_of(*pair) for pair in zip(corners, _CORNERS, strict=True)])
@@ -38,8 +38,7 @@ def bbox_intersects(data: Datum, *corners: Datum) -> Datum:
     except InvalidInputError as error:
         raise pa.ArrowInvalid(str(error)) from error
     meeting = np.zeros(len(data), bool)
-    nowhere = (spans[:, 0] > spans[:, 2]) | (spans[:, 1] > spans[:, 3])
-    meeting[present] = ~nowhere & ~apart(spans, box)
+    meeting[present] = ~apart(spans, box)
     return pa.array(meeting, mask=~present)
 
 
@@ -47,14 +46,14 @@ def box_of(corners: list[object]) -> Box:
     """The box of four numbers.
 
     Raises:
-        TypeError: other than numbers, or a ymin above ymax.
+        TypeError: other than finite numbers, or a ymin above ymax.
     """
     try:
         xmin, ymin, xmax, ymax = (float(corner) for corner in corners)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise TypeError("the corners must be numbers") from error
-    if not ymin <= ymax or math.isnan(xmin) or math.isnan(xmax):
-        raise TypeError("the corners must be xmin, ymin, xmax, ymax, and ymin not above ymax")
+    if ymin > ymax or not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
+        raise TypeError("the corners must be finite, xmin, ymin, xmax, ymax, ymin not above ymax")
     return xmin, ymin, xmax, ymax
 
 

@@ -91,6 +91,7 @@ def test_rows_are_found_and_files_of_geometries_skipped(table, corners, test, sk
         "bbox_intersects(g, 1, 2, 3, 'north')",
         "bbox_intersects(g, 1, 2, 3, 1)",
         "bbox_intersects(g, 1, 2, 'nan', 4)",
+        "bbox_intersects(g, 1, '-inf', 3, 4)",
     ],
 )
 def test_what_cannot_be_asked_is_said(table, where):

@@ -160,7 +160,14 @@ def test_what_skips_and_what_does_not(where, keeps):
     ],
 )
 def test_bounds_that_say_nothing_skip_nothing(lower, upper):
-    assert kept([file_of(lower, upper)], "variant_get(v, '$.a', 'int') = 5") == [True]
+    for kind in ("int", "double"):
+        assert kept([file_of(lower, upper)], f"variant_get(v, '$.a', '{kind}') = 5") == [True]
+
+
+def test_a_file_of_nulls_is_skipped():
+    nulls = replace(file_of(None, None), value_counts={2: 1, 3: 1}, null_value_counts={2: 1, 3: 1})
+    for where in ("variant_get(v, '$.a', 'int') = 5", "bbox_intersects(g, 1, 2, 3, 4)"):
+        assert kept([nulls], where) == [False]
 
 
 @pytest.mark.parametrize(
