@@ -210,10 +210,11 @@ class EntryPruner:
         """False only for entries in whose partition no row can match."""
         return _partition_mask(entries, self._projected, self._checkpoint)
 
-    def may_match_metrics(self, entries: Entries) -> Mask:
+    def may_match_metrics(self, entries: Entries, among: Mask) -> Mask:
         """False only where bounds, counts and partition together rule out all rows.
 
-        An `or` profits from all of them.
+        An `or` profits from all of them. Bounds that are slow to decode are left alone where
+        `among`, the entries whose partition may match, is false.
         """
         rows = len(entries)
 
@@ -230,7 +231,7 @@ class EntryPruner:
             implied = _fold(part.implied, leaf_mask, rows)
             return implied & inside.may_match(part) if implied.any() else implied
 
-        inside = _InnerPruner(entries.table)
+        inside = _InnerPruner(entries.table, among)
         return _fold(self._where, leaf_mask, rows, computed_mask)
 
 
@@ -240,8 +241,8 @@ class _InnerPruner:
     Bounds are decoded once for all conditions.
     """
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    def __init__(self, table: pa.Table, among: Mask) -> None:
+        self._table, self._among = table, among
         self._known: dict[Call, Statistics] = {}
 
     def may_match(self, part: Computed) -> Mask:
@@ -258,7 +259,7 @@ class _InnerPruner:
         return leaf_may_match(leaf, self._known[call])
 
     def _statistics(self, call: Call) -> Statistics:
-        lower, upper = _in_order(*variant_bounds(self._table, call))
+        lower, upper = _in_order(*variant_bounds(self._table, call, self._among))
         rows = self._table.num_rows
         always: Mask = np.ones(rows, bool)
         never: Mask = np.zeros(rows, bool)
@@ -283,7 +284,8 @@ def _fold(
 def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
     """False only for entries without a matching row: by partition, bounds, null and NaN counts."""
     pruner = EntryPruner(where, entries.spec, types)
-    return pruner.may_match_partition(entries) & pruner.may_match_metrics(entries)
+    in_partition = pruner.may_match_partition(entries)
+    return in_partition & pruner.may_match_metrics(entries, in_partition)
 
 
 def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:

@@ -48,7 +48,7 @@ def variant_comparison(computed: Computed) -> tuple[Call, Leaf] | None:
     return call, Leaf(op, column.field_id, column.path, call.type, value.value)
 
 
-def variant_bounds(entries: pa.Table, call: Call) -> tuple[pa.Array, pa.Array]:
+def variant_bounds(entries: pa.Table, call: Call, among: Mask) -> tuple[pa.Array, pa.Array]:
     """Lower and upper bounds of what a `variant_get` of a column gives; null where unknown.
 
     A file has bounds of a field only where all values that are not null are of one type. Where
@@ -57,6 +57,7 @@ def variant_bounds(entries: pa.Table, call: Call) -> tuple[pa.Array, pa.Array]:
     Args:
         entries: with the bounds of the column, if they have any.
         call: see `variant_comparison`.
+        among: the entries that are of interest; others are unknown.
     """
     column, path, kind = call.args
     name, spelled = _text(kind).lower(), normalized_path(_text(path))
@@ -64,7 +65,7 @@ def variant_bounds(entries: pa.Table, call: Call) -> tuple[pa.Array, pa.Array]:
     if spelled is None or not set(sides) <= set(entries.column_names):
         pairs: list[tuple[Any, Any]] = [(None, None)] * entries.num_rows
     else:
-        given = (entries[side].to_pylist() for side in sides)
+        given = (pc.if_else(pa.array(among), entries[side], None).to_pylist() for side in sides)
         pairs = [_pair(low, high, spelled, name) for low, high in zip(*given, strict=True)]
     lower, upper = (
         pa.array([pair[side] for pair in pairs], TYPES[name][0]).cast(physical_type(call.type))

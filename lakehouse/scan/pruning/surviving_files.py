@@ -428,7 +428,11 @@ def _kept(entries: Entries, search: Search, pruner: EntryPruner) -> tuple[Mask, 
     live = _wanted(entries, search.added_by)
     in_partition = live & pruner.may_match_partition(entries)
     by_metrics = search.use_metrics and in_partition.any()
-    kept = in_partition & pruner.may_match_metrics(entries) if by_metrics else in_partition
+    kept = (
+        in_partition & pruner.may_match_metrics(entries, in_partition)
+        if by_metrics
+        else in_partition
+    )
     return kept, int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
 
 
