@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.types import DoubleType, FloatType, NestedField, StructType
 
 from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.plain_files import plain_paths
 from lakehouse.data.reading.scan_reader import deleted_positions
 from lakehouse.expressions.bound_filter import TRUE
+from lakehouse.scan.planner import bound_request
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES
 from lakehouse.table.scan_dataset import Scan, ScanDataset, narrowed
 
@@ -55,20 +58,24 @@ def handed_over(
             are of the rest.
         usable: whether the engine can be given a path.
     """
-    request, tasks = scan.request, scan.plan().tasks
     if scan.limit is not None or scan.only is not None:
         return HandedOver((), {}, scan)
-    if not set(scan.plan().schema.fields) <= set(request.schema.fields):
+    request = scan.request
+    projected, _, _ = bound_request(request)
+    if not set(projected.fields) <= set(request.schema.fields):
         return HandedOver((), {}, scan)  # columns that files do not have, or parts of such
+    floating = list(_floating(projected.fields))
+    counting = (
+        scan if not floating else narrowed(scan, request=replace(request, include_metrics=True))
+    )
+    tasks = counting.plan().tasks
     whole = [
         task
         for task in tasks
         if (filtered or task.residual == TRUE)
-        and (
-            positions and all(delete.content == CONTENT_POSITION_DELETES for delete in task.deletes)
-            if task.deletes
-            else True
-        )
+        # engines skip row groups by bounds, which leave NaN out, though it is above every number
+        and all(task.data_file.nan_value_counts.get(column) == 0 for column in floating)
+        and (not task.deletes or (positions and _by_position(task)))
     ]
     paths = plain_paths(whole, request.schema, scan.storage)
     plain = {
@@ -89,11 +96,25 @@ def handed_over(
     )
 
 
+def _floating(fields: Iterable[NestedField]) -> Iterator[int]:
+    """Columns that can hold NaN and have bounds: not within lists."""
+    for field in fields:
+        if isinstance(field.field_type, FloatType | DoubleType):
+            yield field.field_id
+        elif isinstance(field.field_type, StructType):
+            yield from _floating(field.field_type.fields)
+
+
+def _by_position(task: FileScanTask) -> bool:
+    return all(delete.content == CONTENT_POSITION_DELETES for delete in task.deletes)
+
+
 def duckdb_relation(scan: Scan, connection: Any) -> Any:
     """See `TableScan.to_duckdb`."""
     duckdb = importlib.import_module("duckdb") if connection is None else connection
     parts = handed_over(scan, positions=True, usable=lambda path: not _PATTERN & set(path))
-    names = (field.name.replace('"', '""') for field in scan.plan().schema.fields)
+    fields = bound_request(scan.request)[0].fields
+    names = (field.name.replace('"', '""') for field in fields)
     columns = ", ".join(f'"{name}"' for name in names)
     relations = []
     if parts.paths:
@@ -132,7 +153,7 @@ def lazyframe(scan: Scan) -> Any:
     rest = None if parts.rest is None else polars.scan_pyarrow_dataset(ScanDataset(parts.rest))
     if not parts.paths:
         return rest
-    names = [field.name for field in scan.plan().schema.fields]
+    names = [field.name for field in bound_request(scan.request)[0].fields]
     frame = polars.scan_parquet(list(parts.paths), glob=False, hive_partitioning=False).select(
         names
     )

@@ -269,10 +269,10 @@ class TableScan:
 
         DuckDB gets the paths of Parquet files on this machine's disks whose columns are exactly the
         table's, and the positions of deleted rows in them; for all other files, as for those with
-        equality deletes, the dataset of `to_dataset`. It sees the rows of this scan's snapshot, in
-        no order that is promised. This call decides which files are read: a filter that should skip
-        files by partition belongs into the scan as well as into the query. Nobody checks the
-        checksums of pages that DuckDB reads.
+        equality deletes or NaN, the dataset of `to_dataset`. It sees the rows of this scan's
+        snapshot, in no order that is promised. This call decides which files are read: a filter
+        that should skip files by partition belongs into the scan as well as into the query. Nobody
+        checks the checksums of pages that DuckDB reads.
 
         Args:
             connection: of DuckDB; its default one when None. One without access to files cannot
