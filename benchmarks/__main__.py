@@ -47,6 +47,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "streams": ("--batches", "5", "--rows", "10"),
     "tune": ("--rows", "20000", "--files", "20", "--repeat", "1", "--no-grid"),
     "week": ("--days", "0.3", "--every", "40"),
+    "month": ("--days", "3"),
     "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
@@ -248,6 +249,12 @@ def tune(results: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(name, "the defaults", 1 / outcome["read_cpu_ms"]["ratio"], "processor time")
 
 
+def month(results: dict[str, Any]) -> Iterator[Ratio]:
+    for name, ratios in results["last_day_tuned_to"].items():
+        for unit, ratio in ratios.items():
+            yield Ratio("last day of a month of `tune = auto`", name, 1 / ratio, unit)
+
+
 def week(results: dict[str, Any]) -> Iterator[Ratio]:
     for key, times in results["times_better_at_the_end"].items():
         yield Ratio(f"after a week: {key}", "no maintenance", times, key)
@@ -354,6 +361,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "compaction": compaction,
     "tune": tune,
     "week": week,
+    "month": month,
     "sensor_tick": sensor_tick,
     "spark_read": spark,
     "spark_join": spark,
