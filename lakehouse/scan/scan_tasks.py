@@ -27,7 +27,7 @@ class FileScanTask:
         start: first byte of the range; a row group belongs to the range that holds its first byte.
         length: bytes in the range.
         sequence_number: data sequence number of the file, the default of
-            `_last_updated_sequence_number`.
+            `_last_updated_sequence_number` where its rows have ids.
     """
 
     data_file: DataFile

@@ -335,6 +335,29 @@ def test_the_length_of_a_fixed_partition_value_may_stand_before_it(rows, value):
         decode_manifest(java[:-40], manifest, SPEC, TYPES)
 
 
+def test_days_may_be_plain_integers():
+    """As Iceberg's specification lets readers find them; we write dates."""
+    rows = []
+    for row in example_entries():
+        days, *others = row.data_file.partition
+        partition = (days, *others[:4], "text", *others[4:])
+        file = dataclasses.replace(row.data_file, partition=partition)
+        rows.append(dataclasses.replace(row, data_file=file))
+    data, manifest, _ = written(rows, 2)
+    header = read_header(data, "m")
+    schema = copy.deepcopy(header.schema)
+    day = partition_fields(schema)[0]
+    assert day["type"] == ["null", {"type": "int", "logicalType": "date"}]
+    day["type"][1] = "int"
+    plain = write_container(schema, {}, inflated_blocks(data, header, "m"), level=1)
+    manifest = dataclasses.replace(manifest, sequence_number=42)
+    for decoded in (
+        decode_manifest(plain, manifest, SPEC, TYPES),
+        inherit(decode_avro([("m", plain)], SPEC, TYPES).entries, manifest),
+    ):
+        assert decoded.to_manifest_entries() == [inherited(row, manifest) for row in rows]
+
+
 def with_fixed(row: ManifestEntry, value: bytes) -> ManifestEntry:
     partition = list(row.data_file.partition)
     partition[4] = value

@@ -370,6 +370,26 @@ def test_a_million_longs_hash_as_mmh3_does():
         )
 
 
+@pytest.mark.parametrize(
+    ("transform", "kind", "arrow_type"),
+    [
+        (IdentityTransform(), StringType(), pa.string()),
+        (VoidTransform(), StringType(), pa.string()),
+        (BucketTransform(4), LongType(), pa.int64()),
+        (BucketTransform(4), BinaryType(), pa.binary()),
+        (TruncateTransform(4), IntegerType(), pa.int32()),
+        (TruncateTransform(4), StringType(), pa.string()),
+        (YearTransform(), DateType(), pa.date32()),
+        (MonthTransform(), TimestampType(), pa.timestamp("us")),
+        (DayTransform(), TimestamptzType(), pa.timestamp("us", "UTC")),
+        (HourTransform(), TimestampNanoType(), pa.timestamp("ns")),
+    ],
+    ids=str,
+)
+def test_null_stays_null(transform, kind, arrow_type):
+    assert transform_array(transform, pa.nulls(2, arrow_type), kind).to_pylist() == [None, None]
+
+
 def test_what_lies_under_nulls_is_not_looked_at():
     hidden = pa.Array.from_buffers(
         pa.int32(), 2, [pa.py_buffer(b"\x01"), pa.array([5, -(2**31)], pa.int32()).buffers()[1]]

@@ -278,10 +278,10 @@ class ScanColumns:
         stored = column_at(
             working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),)
         )
-        if name == "_last_updated_sequence_number":
-            return pc.fill_null(stored, task.sequence_number)
         if task.data_file.first_row_id is None:
             return stored
+        if name == LAST_UPDATED:
+            return pc.fill_null(stored, task.sequence_number)
         return pc.coalesce(stored, pc.add(working.column(_POSITION), task.data_file.first_row_id))
 
 

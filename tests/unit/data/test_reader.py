@@ -127,7 +127,8 @@ def test_metadata_columns_and_row_lineage():
     schema = Schema(*METADATA_COLUMNS.values())
     got = read_table(tasks, ReadRequest(schema=schema, table_schema=SCHEMA), storage).to_pylist()
     assert [row["_row_id"] for row in got] == [101, 102, 500, 201, None]
-    assert [row["_last_updated_sequence_number"] for row in got] == [7, 7, 9, 4, 1]
+    updated = [row["_last_updated_sequence_number"] for row in got]
+    assert updated == [7, 7, 9, 4, None]  # none without ids (specification: Row Lineage)
     assert [row["_pos"] for row in got] == [1, 2, 0, 1, 0]
     assert {row["_file"] for row in got} == {new.file_path, old.file_path}
     assert {(row["_deleted"], row["_spec_id"]) for row in got} == {(False, 0)}

@@ -17,7 +17,9 @@ FILTERS = {
     "_pos = 0 or s = 'a_'": lambda row: row["_pos"] == 0 or row["s"] == "a_",
     "_file like '%/data/%.parquet'": lambda row: True,
     "_row_id = 4": lambda row: row["_row_id"] == 4,
-    "_last_updated_sequence_number > 1": lambda row: row["_last_updated_sequence_number"] > 1,
+    "_last_updated_sequence_number > 1": lambda row: (
+        (row["_last_updated_sequence_number"] or 0) > 1
+    ),
     "_spec_id = 0 and not _pos % 2 = 0": lambda row: row["_pos"] % 2 == 1,
 }
 

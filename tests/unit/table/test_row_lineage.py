@@ -69,7 +69,23 @@ def test_rows_keep_their_ids_through_deletes_and_rewrites(table):
     assert lineage(table, where="id < 20") == kept
 
 
-def test_an_upgraded_table_gives_ids_from_then_on(tmp_path):
+def test_the_first_commit_after_an_upgrade_gives_ids_to_older_rows(tmp_path):
+    table = lh.load_catalog(f"file://{tmp_path}/warehouse").create_table("raw.t", SCHEMA)
+    table.append(rows(1, 2))
+    before = table.append(rows(3))
+    table.set_properties({"format-version": "3"})
+    assert table.metadata.next_row_id == 0
+    assert table.scan(select=["_row_id"]).to_arrow()["_row_id"].to_pylist() == [None] * 3
+    after = table.append(rows(4))
+    assert (after.first_row_id, after.added_rows, table.metadata.next_row_id) == (0, 4, 4)
+    found = lineage(table)
+    assert {row_id for row_id, _ in found.values()} == {0, 1, 2, 3}
+    assert {number: found[number][1] for number in found} == {1: 1, 2: 1, 3: 2, 4: 3}
+    old = table.scan(select=LINEAGE[1:], snapshot_id=before.snapshot_id).to_arrow().to_pylist()
+    assert old == [dict.fromkeys(LINEAGE[1:])] * 3
+
+
+def test_a_table_of_version_2_has_no_row_ids(tmp_path):
     catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
     table = catalog.create_table("raw.t", SCHEMA)
     table.append(rows(1, 2))
