@@ -51,7 +51,7 @@ class Request:
 
     Attributes:
         key: chosen by who sends it, the same each time; at most 36 characters.
-        fingerprint: of what is asked for, at most 64 characters.
+        fingerprint: of its content, at most 64 characters.
         at_ms: when it came, milliseconds since the epoch.
         answer: what is to be kept of it.
     """
@@ -71,7 +71,7 @@ class AnsweredRequest:
     """What became of a request.
 
     Attributes:
-        fingerprint: of what was asked for.
+        fingerprint: of its content.
         status: of HTTP, if it was refused; None if it was carried out.
         answer: with which it was refused; where it unregistered a table, the last metadata file; of
             an append, the snapshot.

@@ -15,7 +15,7 @@ from lakehouse.spec.metadata.table_updates import Requirement, Update
 
 
 class JointCatalog(CatalogDecorator):
-    """Shows each table as it was when it was first asked for, with the commits kept since.
+    """Shows each table as it was when it was first loaded, with the commits kept since.
 
     Everything that is no commit goes to the catalog underneath.
 

@@ -81,7 +81,7 @@ class PostedAppend:
     def from_json(
         cls, document: Mapping[str, Any], kinds: Callable[[], PartitionTypes]
     ) -> PostedAppend:
-        """The body of a request; `kinds` are asked for where it has files.
+        """The body of a request; `kinds` is called where it has files.
 
         Raises CorruptMetadataError.
         """

@@ -2,7 +2,7 @@
 
 What is said is read before the tables that it is about: a statement that is there is about tables
 that are there, unless they were dropped. A look that is given an earlier one reads nothing again
-that nobody changed since: an unchanged lakehouse is asked for the newest version of each table, or
+that nobody changed since: of an unchanged lakehouse it loads the newest version of each table, or
 for less where its catalog can tell at once that nothing changed; after a commit only that table's
 metadata is gathered, and only the statements that mention it are judged.
 """

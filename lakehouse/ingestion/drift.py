@@ -29,7 +29,7 @@ class Drift:
 
     Attributes:
         added: columns that the table does not have yet.
-        promoted: columns whose type is widened, with the new type.
+        promoted: columns whose type is promoted, with the new type.
     """
 
     added: tuple[Column, ...] = ()

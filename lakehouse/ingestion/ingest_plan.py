@@ -55,7 +55,7 @@ def plan_ingest(
         ledger: its rows of the days, at least.
         landed: versions of files that are in the landing folder now; of the ledger's at least.
         days: requested.
-        mode: `replace` writes each requested day anew from every file that carries it. `increment`
+        mode: `replace` writes each requested day again from every file that carries it. `increment`
             adds what is pending and leaves days with nothing pending alone; a file that replaces an
             earlier version of itself makes it a replacement.
 

@@ -914,7 +914,7 @@ def _is_location(warehouse: str) -> bool:
 
 
 def _place_of(catalog: Catalog, name: Identifier, unique: str) -> str:
-    """The folder of a table that is restored, the same each time it is asked for."""
+    """The folder of a table that is restored, the same each time."""
     catalog = innermost(catalog)
     if isinstance(catalog, FilesystemCatalog):
         folder = plain_folder(catalog.warehouse, (*name.namespace, name.name))

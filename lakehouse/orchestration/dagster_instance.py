@@ -123,7 +123,7 @@ class PooledSqliteEvents(SqliteEventLogStorage):
         return engine
 
     def has_table(self, table_name: str) -> bool:
-        """Whether the index has a table; one that was there is not asked for again."""
+        """Whether the index has a table; one that was there is not looked for again."""
         if table_name not in self._tables and super().has_table(table_name):
             self._tables.add(table_name)
         return table_name in self._tables

@@ -103,7 +103,7 @@ def plan_changes(
         lake: the catalog.
         pipeline: its sources and derived tables.
         defs: with the plain assets.
-        session: gives a Spark session, asked for only where a table that Spark computes is
+        session: gives a Spark session, called only where a table that Spark computes is
             defined otherwise than before.
         tables: dotted names to look at; none: all.
 

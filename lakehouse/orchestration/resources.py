@@ -155,7 +155,7 @@ class LakehouseSpark(LazyPySparkResource):
 
 @contextmanager
 def spark_when_asked(name: str) -> Iterator[Callable[[], SparkSession]]:
-    """Gives a Spark session that starts when it is first asked for, and is stopped afterwards."""
+    """Gives a Spark session that starts when it is first used, and is stopped afterwards."""
     started: list[SparkSession] = []
 
     def session() -> SparkSession:

@@ -314,7 +314,7 @@ class Login(Protocol):
     """What stands in a request's `Authorization`."""
 
     def authorization(self) -> str | None:
-        """The header's value, asked for before each request. Raises StorageError."""
+        """The header's value, taken before each request. Raises StorageError."""
 
     def refused(self, authorization: str | None) -> bool:
         """Take note that the server refused a value; whether `authorization` has another now."""
@@ -336,7 +336,7 @@ class FixedLogin:
 
 
 class ClientCredentials:
-    """A token for an id and a secret, asked for again before it ends, and where it is refused.
+    """A token for an id and a secret, renewed before it ends, and where it is refused.
 
     Args:
         url: of the token's issuer.

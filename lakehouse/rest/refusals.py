@@ -1,4 +1,4 @@
-"""What a server answered instead of what was asked for (REST catalog: ErrorModel)."""
+"""What a server answered instead of what was requested (REST catalog: ErrorModel)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refusal(answer: Response, name: str, subject: str) -> LakehouseError:
 
     Args:
         answer: of status 400 and above.
-        name: what was asked for.
+        name: what was requested.
         subject: which kind of thing that is: `table`, `view`, `namespace` or `catalog`.
     """
     status = answer.status_code

@@ -146,7 +146,7 @@ class RestSession:
         Args:
             method: of HTTP.
             path: below the catalog's.
-            name: of what is asked for, for errors.
+            name: of what is requested, for errors.
             subject: which kind of thing that is (`lakehouse.rest.refusals`).
             body: is sent as JSON.
             query: parameters.

@@ -264,7 +264,7 @@ class LoadedTables:
             self._drop(identifier)
 
     def token(self, identifier: Identifier) -> str | None:
-        """What the server said to bring when the table is asked for."""
+        """What the server wants with requests for the table."""
         return self.access(identifier).get("token")
 
     def access(self, identifier: Identifier) -> Mapping[str, str]:

@@ -535,7 +535,7 @@ def requirements_on(base: TableMetadata, updates: Sequence[Update]) -> list[Requ
     """That nothing which decides about the updates changed since `base`.
 
     Properties apart, for which the protocol has no requirement. A table without snapshots has no
-    ref that says so: `main` is asked for by its name.
+    ref that says so: `main` is requested by its name.
     """
     named = {
         update.ref_name

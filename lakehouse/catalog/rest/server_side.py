@@ -61,7 +61,7 @@ class RestPlanner:
         """The tasks of a scan, page by page (REST catalog: ScanTasks).
 
         Args:
-            document: what is asked for (PlanTableScanRequest).
+            document: the request (PlanTableScanRequest).
 
         Raises StorageError: the server gave up, or is not done after ten minutes; what
         `RestSession.answer` raises.

@@ -1,4 +1,4 @@
-"""Requests that were carried out, in the transaction that did what they asked for."""
+"""What became of requests, in the transaction that carried them out."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class AssetTable:
         """The table with room for rows of a schema, created where it is missing.
 
         A layout or properties that the asset's definition has changed are the table's from now on.
-        Columns that the rows have gained are added, types are widened as Iceberg allows it, the
+        Columns that the rows have gained are added, types are promoted as Iceberg allows it, the
         documentation of columns is that of the asset. `say` takes lines: what changes, and what
         stays though the rows do not have it any more. Nanoseconds, which pandas gives every time,
         are kept where the table can have them (format version 3), else they become microseconds,

@@ -493,7 +493,7 @@ class DerivedTable(ComputedTable):
 
         Args:
             lake: where its inputs are.
-            session: gives the Spark session, asked for by tables of that engine alone.
+            session: gives the Spark session, called by tables of that engine alone.
         """
         inputs = {name: InputRows(lake.load_table(name), AlwaysFalse()) for name in self.inputs}
         return to_schema(self.computed(open_engine(self.engine, session), inputs).schema)

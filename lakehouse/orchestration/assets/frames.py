@@ -76,7 +76,7 @@ class InputRows:
         return replace(self, snapshot_id=snapshot_id, ref=MAIN)
 
     def scan(self) -> TableScan:
-        """A scan of them; reads nothing before it is asked for rows."""
+        """A scan of them; reads nothing before its rows are taken."""
         return self.table.scan(self.where, self.columns, snapshot_id=self.snapshot_id, ref=self.ref)
 
 
@@ -472,7 +472,7 @@ def loader_for(annotation: Any, session: Callable[[], Any], what: str) -> Loader
 
     Args:
         annotation: of the input.
-        session: gives the Spark session, asked for Spark frames alone.
+        session: gives the Spark session, called for Spark frames alone.
         what: names the input in messages.
 
     Raises:

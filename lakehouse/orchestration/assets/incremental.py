@@ -449,7 +449,7 @@ class Follower:
         )
 
     def _met(self, held: InputRows, input_name: str, changed: str, rows: pa.Table) -> InputRows:
-        """Without rows that cannot meet the changed ones, where equal values are asked for."""
+        """Without rows that cannot meet the changed ones, where equal values are required."""
         places, views = self._plan.inputs, self._query.views
         if held.held is not None or places.count(views[input_name]) > 1:
             return held

@@ -61,7 +61,7 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
     Attributes:
         lakehouse: the catalog.
         spark: where Spark frames are read; None: a local session. No JVM starts before one is
-            asked for.
+            used.
         namespace: of assets whose key has one part.
         branch: where assets write. They read from it where their inputs have it, else from `main`:
             a branch of the whole pipeline that copies nothing.

@@ -1,21 +1,21 @@
 """What to ask for next, decided from what waits and how the last runs ended.
 
-A source has one run at a time. What a run is asked for, and what is known of earlier attempts, is
+A source has one run at a time. What a run is to do, and what is known of earlier attempts, is
 kept with the run itself (`Request.to_json` is one of its tags): a request and the count of its
 attempts are written in one step, and survive a daemon that dies and a cursor that is reset.
 
-- What was never tried is asked for at once, all of it in one request.
-- A request that fails is asked for again in halves: one bad day does not keep good ones back.
-- What fails alone is asked for again after a wait that doubles, from a minute to a day, or after
+- What was never tried is requested at once, all of it in one request.
+- A request that fails is made again in halves: one bad day does not keep good ones back.
+- What fails alone is requested again after a wait that doubles, from a minute to a day, or after
   five minutes when its cause has changed.
 - What was never tried and what failed take turns, so that neither keeps the other waiting.
-- After requests that failed one after the other nothing is asked for before a pause that doubles
+- After requests that failed one after the other nothing is requested before a pause that doubles
   up to ten minutes.
-- What failed alone `GIVE_UP_AFTER` times is named as given up. It is still asked for now and then:
+- What failed alone `GIVE_UP_AFTER` times is named as given up. It is still requested now and then:
   no wait is longer than the trouble has lasted, so what an outage broke comes back after it.
 
 A cause that is not part of a source (a feed, a check of statements) has a run of its own, which is
-asked for again by the same waits (`next_attempt`).
+requested again by the same waits (`next_attempt`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Attempts:
     """Failed attempts at one piece of work.
 
     Attributes:
-        alone: runs that were asked for it alone and left it waiting.
+        alone: runs that were to do it alone and left it waiting.
         together: how many pieces of work the last such run left waiting, this one included.
         last_ms: when that run ended, milliseconds since the epoch.
         cause: why it waited then.
@@ -69,7 +69,7 @@ class Attempts:
     cause: str
 
     def next_ms(self, cause: str) -> int:
-        """The time from which it may be asked for again."""
+        """The time from which it may be requested again."""
         if not self.alone:
             return self.last_ms
         wait = doubled(self.alone, _LONGEST_WAIT_MS)
@@ -78,10 +78,10 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a run was asked for, and what was known of earlier attempts.
+    """What a run is to do, and what was known of earlier attempts.
 
     Attributes:
-        works: what it was asked for -> why that waited.
+        works: what it is to do -> why that waited.
         attempts: of everything that waited, but for this one.
         failures: how many requests before it failed one after the other.
         seen_ms: files that landed before were there for an earlier run to read.
@@ -155,7 +155,7 @@ class Decision:
         run_key: of the request; the same as long as neither what waits nor the last run changes.
         left_out: what waits and is not to be touched by this request.
         given_up: what failed so often that somebody should look at it, with its attempts.
-        reason: why nothing is asked for, or which attempt this is.
+        reason: why nothing is requested, or which attempt this is.
     """
 
     request: Request | None
@@ -300,7 +300,7 @@ def next_attempt(
 ) -> dg.RunRequest | dg.SkipReason:
     """The next run for a cause, with its run key and tag; none while one is in flight.
 
-    A cause is asked for once, and again when its run failed, after a wait that doubles from a
+    A cause is requested once, and again when its run failed, after a wait that doubles from a
     minute to a day.
 
     Args:

@@ -70,7 +70,7 @@ class LandingWatch:
         return None
 
     def last_request(self) -> Ended | None:
-        """The newest run that the sensor asked for and how it ended; None if none can be read."""
+        """The newest run that the sensor requested and how it ended; None if none can be read."""
         for record in self.instance.get_run_records(
             dg.RunsFilter(tags={SOURCE_TAG: self.source.name}), limit=1
         ):

@@ -35,13 +35,13 @@ _DAYS_SHOWN = _REASONS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRetry(Report):
-    """What of a quarantine the next run judges anew.
+    """What of a quarantine the next run judges again.
 
     Attributes:
         source: whose it is.
         lines: quarantined lines with a usable event time that are taken again.
-        days: theirs; each is written anew, in one commit with the others.
-        undated_lines: those without a usable event time; the days of their files are written anew.
+        days: theirs; each is written again, in one commit with the others.
+        undated_lines: those without a usable event time; the days of their files are written again.
         undated_files: files that are read again for them, or because they could not be read.
         left: quarantined lines that stay, since files that their days need are gone or changed.
         gone: these files.
@@ -191,7 +191,7 @@ def retry(
 ) -> QuarantineRetry:
     """Have the next run judge quarantined lines by the source's present definition.
 
-    Their days are written anew from the landing files, so that a line is a row, a duplicate or in
+    Their days are written again from the landing files, so that a line is a row, a duplicate or in
     quarantine afterwards, and never two of them. Until then everything stays as it is; done twice
     it is as if done once.
 

@@ -1,4 +1,4 @@
-"""How runs of the pipeline are asked for: job names, tags and configuration.
+"""How runs of the pipeline are requested: job names, tags and configuration.
 
 Jobs, sensors and the demo agree by this module.
 """

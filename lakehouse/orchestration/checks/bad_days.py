@@ -26,7 +26,7 @@ class DayMemory:
 
     Attributes:
         instance: where they are recorded.
-        days: that this run has written, and so are judged anew.
+        days: that this run has written, and so are judged again.
     """
 
     instance: dg.DagsterInstance

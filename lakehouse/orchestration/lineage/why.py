@@ -940,7 +940,7 @@ def snapshot_at(table: Table, snapshot_id: int | None) -> Snapshot:
 
 
 def _kept(computed: pa.Table | None, rows: pa.Table, keys: Sequence[str] | None) -> pa.Table | None:
-    """What was computed again, in the table's columns and types, of the rows that are asked for.
+    """What was computed again, in the table's columns and types, of the requested rows.
 
     A row of an input may be made into other rows, too: those are left out.
     """

@@ -1,6 +1,6 @@
 """Why a table has no such row: at which stage of its query the row is lost, down to what landed.
 
-The query is counted stage by stage over rows that have the values asked for: its first input, each
+The query is counted stage by stage over rows that have the given values: its first input, each
 join, each condition, its groups. Where an input has no such row, the question goes on to that.
 """
 
@@ -97,7 +97,7 @@ class Stage:
     Attributes:
         table: whose query it is.
         what: the part, as SQL.
-        rows: that are left after it, of those with the values asked for.
+        rows: that are left after it, of those with the given values.
     """
 
     table: str

@@ -52,7 +52,7 @@ def variant_bounds(entries: pa.Table, call: Call, among: Mask) -> tuple[pa.Array
     """Lower and upper bounds of what a `variant_get` of a column gives; null where unknown.
 
     A file has bounds of a field only where all values that are not null are of one type. Where
-    either cannot be taken as the type that is asked for, there are none.
+    either cannot be taken as the wanted type, there are none.
 
     Args:
         entries: with the bounds of the column, if they have any.

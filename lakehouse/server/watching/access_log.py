@@ -66,7 +66,7 @@ class _WholeLines(WatchedFileHandler):
 def open_log(path: str) -> None:
     """Write the lines of this process to a file, or to standard error for `-`.
 
-    A file that was moved away is made anew. Several processes may write to one: each line is
+    A file that was moved away is made again. Several processes may write to one: each line is
     appended whole.
     """
     handler = logging.StreamHandler() if path == "-" else _WholeLines(Path(path))

@@ -1,9 +1,8 @@
-"""Wording that was removed from the documents, the command line and public docstrings stays out."""
+"""Wording that was removed from the documents, the command line and docstrings stays out."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import typer
 
-import lakehouse
 from lakehouse.cli import app
 from lakehouse.cli.command_list import COMMANDS
 from tests.scaffold.documented import PAGES, documented_commands
@@ -51,12 +49,12 @@ def texts_of_commands() -> Iterator[tuple[str, str]]:
 
 
 def texts_of_docstrings() -> Iterator[tuple[str, str]]:
-    for name in lakehouse.__all__:
-        value = getattr(lakehouse, name)
-        yield f"lakehouse.{name}", inspect.getdoc(value) or ""
-        for attribute, member in inspect.getmembers(value) if inspect.isclass(value) else ():
-            if not attribute.startswith("_") and getattr(member, "__doc__", None):
-                yield f"lakehouse.{name}.{attribute}", inspect.getdoc(member) or ""
+    documented = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    for path in sorted((ROOT / "lakehouse").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, documented):
+                place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+                yield place, ast.get_docstring(node) or ""
 
 
 @pytest.mark.parametrize("texts", [texts_of_pages, texts_of_commands, texts_of_docstrings])
