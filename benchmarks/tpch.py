@@ -3,12 +3,13 @@
     python -m benchmarks.tpch [--sf 1] [--repeat 3] [--engines duckdb,datafusion,polars]
 
 Data and queries are of DuckDB's extension, from PyPI. The plain files are DuckDB's own, one a
-table. DuckDB and Polars are given our tables by what `scan.to_duckdb()`, `scan.to_lazyframe()` and
-`scan.to_dataset()` return, DataFusion by `lakehouse sql` (`QueryEngine`); Polars answers those of
-the queries that its SQL can say. Each takes turns; the processor seconds of the cheapest turn
-count, those of opening the tables included, and every answer is compared with that over the plain
-files. Then one order of a thousand goes, with its lines, merge-on-read: all again, beside plain
-files of the rows that are left. Results go to benchmarks/results/tpch.json.
+table, of the codec that tables have. DuckDB and Polars are given our tables by what
+`scan.to_duckdb()`, `scan.to_lazyframe()` and `scan.to_dataset()` return, DataFusion by `lakehouse
+sql` (`QueryEngine`); Polars answers those of the queries that its SQL can say. Each takes turns;
+the processor seconds of the cheapest turn count, those of opening the tables included, and every
+answer is compared with that over the plain files. Then one order of a thousand goes, with its
+lines, merge-on-read: all again, beside plain files of the rows that are left. Results go to
+benchmarks/results/tpch.json, engine by engine if need be.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from lakehouse.queries import QueryEngine
 
 RESULTS = Path(__file__).parent / "results" / "tpch.json"
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
+CODEC = "compression zstd"  # as tables have
 CHANGED = ("orders", "lineitem")
 GONE = "{}_orderkey % 1000 = 7"
 CONFIG = {"autoinstall_known_extensions": "false", "python_enable_replacements": "false"}
@@ -54,14 +56,15 @@ def generate(sf: float, folder: Path, lake: lh.Lakehouse) -> dict[int, str]:
     connection.load_extension("tpch")
     connection.execute(f"call dbgen(sf={sf})")
     for name in TABLES:
-        connection.execute(f"copy {name} to '{folder}/plain/{name}.parquet'")
+        connection.execute(f"copy {name} to '{folder}/plain/{name}.parquet' ({CODEC})")
         rows = connection.sql(f"from {name}").to_arrow_reader(1_000_000)
         lake.create_table(f"tpch.{name}", rows.schema, properties=MERGE_ON_READ).append(rows)
         where = f"where not ({GONE.format(name[0])})" if name in CHANGED else ""
+        left = folder / "left" / f"{name}.parquet"
         if where:
-            connection.execute(f"copy (from {name} {where}) to '{folder}/left/{name}.parquet'")
+            connection.execute(f"copy (from {name} {where}) to '{left}' ({CODEC})")
         else:
-            (folder / "left" / f"{name}.parquet").hardlink_to(folder / "plain" / f"{name}.parquet")
+            left.hardlink_to(folder / "plain" / f"{name}.parquet")
     queries = dict(connection.sql("select query_nr, query from tpch_queries()").fetchall())
     connection.close()
     return {number: text.strip().rstrip(";") for number, text in queries.items()}
