@@ -51,7 +51,7 @@ from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import dotted
 from lakehouse.table import Table
-from lakehouse.table.engine_scans import HandedOver, handed_over
+from lakehouse.table.engine_scans import PATTERN, HandedOver, handed_over
 from lakehouse.table.scan import TableScan
 from lakehouse.table.scan_dataset import ScanDataset
 from lakehouse.table.times import moment_ms
@@ -321,6 +321,8 @@ def _register_scan(reading: _Reading, name: str, scan: TableScan) -> None:
 
 def _link(paths: Sequence[str], folder: Path) -> bool:
     """A folder of links to files, since DataFusion takes one path for a table; False: no links."""
+    if PATTERN & set(str(folder)):
+        return False
     try:
         folder.mkdir()
         for number, path in enumerate(paths):

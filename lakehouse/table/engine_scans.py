@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -21,8 +22,10 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES
 from lakehouse.table.scan_dataset import Scan, ScanDataset, narrowed
 
-# what a path with one of these means to DuckDB is more than one file
-_PATTERN = frozenset("*?[]{}\\")
+# what a path with one of these means to DuckDB and DataFusion is more than one file
+PATTERN = frozenset("*?[]{}\\")
+# columns of these names hide those by which DuckDB numbers files and rows
+_NUMBERS = frozenset({"file_index", "file_row_number"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,13 @@ def handed_over(
         scan if not floating else narrowed(scan, request=replace(request, include_metrics=True))
     )
     tasks = counting.plan().tasks
+    listed = Counter(task.data_file.file_path for task in tasks)
     whole = [
         task
         for task in tasks
         if (filtered or task.residual == TRUE)
+        # each time that a file is in the table it has deletes of its own
+        and listed[task.data_file.file_path] == 1
         # engines skip row groups by bounds, which leave NaN out, though it is above every number
         and all(task.data_file.nan_value_counts.get(column) == 0 for column in floating)
         and (not task.deletes or (positions and _by_position(task)))
@@ -112,7 +118,8 @@ def _by_position(task: FileScanTask) -> bool:
 def duckdb_relation(scan: Scan, connection: Any) -> Any:
     """See `TableScan.to_duckdb`."""
     duckdb = importlib.import_module("duckdb") if connection is None else connection
-    parts = handed_over(scan, positions=True, usable=lambda path: not _PATTERN & set(path))
+    hidden = _NUMBERS & {field.name.lower() for field in scan.request.schema.fields}
+    parts = handed_over(scan, positions=not hidden, usable=lambda path: not PATTERN & set(path))
     fields = bound_request(scan.request)[0].fields
     names = (field.name.replace('"', '""') for field in fields)
     columns = ", ".join(f'"{name}"' for name in names)
@@ -150,7 +157,7 @@ def lazyframe(scan: Scan) -> Any:
     """See `TableScan.to_lazyframe`."""
     polars = importlib.import_module("polars")
     parts = handed_over(scan)
-    rest = None if parts.rest is None else polars.scan_pyarrow_dataset(ScanDataset(parts.rest))
+    rest = None if parts.rest is None else _asked(polars, ScanDataset(parts.rest))
     if not parts.paths:
         return rest
     names = [field.name for field in bound_request(scan.request)[0].fields]
@@ -158,3 +165,23 @@ def lazyframe(scan: Scan) -> Any:
         names
     )
     return frame if rest is None else polars.concat([frame, rest])
+
+
+def _asked(polars: Any, dataset: ScanDataset) -> Any:
+    """A LazyFrame over a dataset; Polars' own has no rows in a query that needs no columns."""
+    from_dataset = polars.scan_pyarrow_dataset(dataset)
+
+    def rows(
+        columns: list[str] | None, predicate: Any, most: int | None, _batch_rows: int | None
+    ) -> Iterator[Any]:
+        frame = from_dataset if most is None else from_dataset.head(most)
+        if predicate is not None:
+            frame = frame.filter(predicate)
+        if columns == []:
+            height = frame.select(dataset.schema.names[:1]).collect().height
+            yield polars.DataFrame(height=height)
+        else:
+            yield frame.select(columns or polars.all()).collect()
+
+    plugins = importlib.import_module("polars.io.plugins")
+    return plugins.register_io_source(rows, schema=from_dataset.collect_schema())

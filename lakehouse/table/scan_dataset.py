@@ -106,6 +106,16 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
         shown = columns if isinstance(columns, Mapping) else selected
         return pads.Scanner.from_batches(rows, columns=shown, filter=rest)
 
+    def to_batches(
+        self, columns: Sequence[str] | Mapping[str, Any] | None = None, **arguments: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """As `scanner(...).to_batches()`, but for no columns the first one.
+
+        Polars takes a batch without columns for one without rows.
+        """
+        some = self._schema.names[:1] if columns is not None and not columns else columns
+        yield from self.scanner(some, **arguments).to_batches()
+
     def filter(self, expression: Any) -> NoReturn:  # noqa: ARG002 - pyarrow's
         """Not offered. Raises UnsupportedFeatureError."""
         self._refuse("filter", "give the filter to scan(where=...)")

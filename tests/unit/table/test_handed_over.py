@@ -358,6 +358,58 @@ def test_paths_with_any_letters_are_one_file(lake):
     assert [tuple(row.values()) for row in answer.to_pylist()] == expected
 
 
+@pytest.mark.parametrize("name", ["file_row_number", "FILE_INDEX", "filename", "live"])
+def test_columns_named_as_what_duckdb_numbers_rows_by(lake, name):
+    table = lake.create_table(
+        "a.b",
+        pa.schema([("id", pa.int64()), (name, pa.int64())]),
+        properties={"write.delete.mode": "merge-on-read", "format-version": "3"},
+    )
+    table.append(pa.table({"id": [1, 2, 3, 4], name: [1, 7, 0, 1]}))
+    table.delete("id = 2")
+    assert table.scan().to_duckdb().order("id").fetchall() == [(1, 1), (3, 0), (4, 1)]
+    assert table.scan(select="id").to_duckdb().order("id").fetchall() == [(1,), (3,), (4,)]
+
+
+def test_a_file_that_is_in_a_table_twice_has_deletes_of_its_own_each_time(lake):
+    table = lake.create_table(
+        "a.b",
+        pa.schema([("id", pa.int64())]),
+        properties={"write.delete.mode": "merge-on-read", "format-version": "2"},
+    )
+    table.append(pa.table({"id": [1, 2, 3]}))
+    table.delete("id = 2")
+    table.transaction().append(table.scan().plan().files).commit()
+    scan, expected = table.refresh().scan(), [1, 1, 2, 3, 3]
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == expected
+    assert scan.to_duckdb().order("id").fetchall() == [(one,) for one in expected]
+    assert scan.to_lazyframe().sort("id").collect()["id"].to_list() == expected
+    answer = QueryEngine(lake, lake.environment).run("select id from a.b order by id")
+    assert answer["id"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("folder", ["[ab]", "*", "q?", "{a,b}", "h\\i", "x=1", "50%", "#h", "a b"])
+def test_temporary_folders_with_any_letters_lose_no_rows(lake, tmp_path, monkeypatch, folder):
+    place = tmp_path / folder
+    place.mkdir()
+    table = lake.create_table("a.b", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1, 2]}))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    answer = QueryEngine(lake, lake.environment).run("select id from a.b order by id")
+    assert answer["id"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_polars_counts_rows_of_which_it_needs_no_column(lake, kind):
+    table, rows = filled(lake, kind, partitioned=False)
+    frame = table.scan().to_lazyframe()
+    for one in (frame, pl.scan_pyarrow_dataset(table.scan().to_dataset())):
+        counted = pl.SQLContext(rows=one).execute("select count(*) from rows", eager=True)
+        assert counted.item() == len(rows)
+        assert one.with_row_index().select("index").collect().height == len(rows)
+        assert one.head(3).select(pl.len()).collect().item() == 3
+
+
 def test_a_filter_of_the_scan_holds(lake):
     table, rows = filled(lake, "plain", partitioned=True)
     for where, whole in (("part = 'p1'", True), ("id > 30", False)):
