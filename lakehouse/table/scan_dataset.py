@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Protocol, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from lakehouse.errors import UnsupportedFeatureError
@@ -86,6 +87,8 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
         selected = list(names if columns is None or isinstance(columns, Mapping) else columns)
         # with `_deleted` come the deleted rows
         needed = {*selected, *({"_deleted"} & set(names))}
+        if isinstance(filter, pa.BooleanScalar):  # DataFusion: of conditions that cannot hold
+            filter = pc.scalar(filter)  # noqa: A001
         rest, request = filter, self._scan.request
         if filter is not None and self._scan.limit is None:
             schema = request.schema

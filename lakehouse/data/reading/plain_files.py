@@ -44,6 +44,8 @@ _ALIKE = (
     BooleanType, IntegerType, LongType, FloatType, DoubleType, DecimalType, DateType,
     TimestampType, TimestamptzType, StringType, BinaryType,
 )  # fmt: skip
+# Timestamps that have a converted type alone: DuckDB and Polars read them without their zone.
+_OLDER = '"is_from_converted_type": true'
 _KEPT_BYTES = 4_194_304
 _KNOWN: KeptByBytes[tuple[str, int, str], bool] = KeptByBytes(_KEPT_BYTES)
 """Whether files of a path and size are as a schema says: no file that is referred to changes."""
@@ -116,8 +118,11 @@ def _is_plain(task: FileScanTask, schema: Schema, storage: Storage) -> bool:
             **PARQUET_OPTIONS,
         )
         columns = reader.schema_arrow
-    leaves = footer.parsed.schema
-    if any(leaves.column(at).physical_type == "INT96" for at in range(len(leaves))):
+    schema_of_file = footer.parsed.schema
+    leaves = [schema_of_file.column(at) for at in range(len(schema_of_file))]
+    if any(
+        leaf.physical_type == "INT96" or _OLDER in leaf.logical_type.to_json() for leaf in leaves
+    ):
         return False
     wanted = schema_to_arrow(schema)
     return len(columns) == len(wanted) and all(

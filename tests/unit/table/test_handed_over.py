@@ -410,6 +410,40 @@ def test_polars_counts_rows_of_which_it_needs_no_column(lake, kind):
         assert one.head(3).select(pl.len()).collect().item() == 3
 
 
+def test_conditions_that_contradict_each_other_find_nothing(lake):
+    """DataFusion folds them, and has its dataset filtered by a literal."""
+    filled(lake, "equality deletes", partitioned=False)
+    engine = QueryEngine(lake, lake.environment)
+    for where in ("id = 2 and id = 3", "1 = 0", "part = 'p1' and null"):
+        answer = engine.run(f"select count(*) as n from a.b where {where}")
+        assert answer.to_pydict() == {"n": [0]}, where
+
+
+def test_timestamps_of_older_writers_keep_their_zone(lake, tmp_path):
+    """With a converted type alone, as before LogicalType, DuckDB and Polars read no zone."""
+    table = lake.create_table("a.b", pa.schema([("z", pa.timestamp("us", "UTC"))]))
+    at = AT.replace(tzinfo=dt.UTC)
+    table.append(pa.table({"z": [at]}))
+    path = Path(handed_over(table.scan()).paths[0])
+    rows = pq.ParquetFile(path).read()
+    older = path.with_name("older.parquet")
+    pq.write_table(rows, older, store_schema=False)
+    data = older.read_bytes()
+    # field 10 of the SchemaElement: TIMESTAMP, adjusted to UTC, MICROS
+    logical = bytes.fromhex("1c8c111c2c00000000")
+    assert data.count(logical) == 1
+    length = int.from_bytes(data[-8:-4], "little") - len(logical)
+    data = data.replace(logical, b"")[:-8] + length.to_bytes(4, "little") + b"PAR1"
+    older.write_bytes(data)
+    size = len(data)
+    file = DataFile(file_path=older.as_uri(), record_count=1, file_size_in_bytes=size, spec_id=0)
+    table.overwrite(pa.table({"z": pa.array([], pa.timestamp("us", "UTC"))}))
+    table.transaction().append([file]).commit()
+    scan = table.refresh().scan()
+    assert scan.to_duckdb().types == ["TIMESTAMP WITH TIME ZONE"]
+    assert scan.to_lazyframe().collect()["z"].to_list() == [at]
+
+
 def test_a_filter_of_the_scan_holds(lake):
     table, rows = filled(lake, "plain", partitioned=True)
     for where, whole in (("part = 'p1'", True), ("id > 30", False)):
