@@ -504,3 +504,48 @@ def test_what_pyarrow_does_with_its_own_datasets_is_refused(lake):
     ):
         with pytest.raises(UnsupportedFeatureError, match=r"a\.b"):
             attempt()
+
+
+def test_random_tables_mean_the_same_by_paths_as_in_memory(lake):
+    """Each engine beside itself over the same rows as an Arrow table: rows and types."""
+    chance, engine = random.Random(5), QueryEngine(lake, lake.environment)
+    dec, long = decimal.Decimal, "prefix-" * 12
+    kinds = {
+        "i": (pa.int32(), [-(2**31), 2**31 - 1, 0, 1], ["i < 0", "i = 2147483648", "i in (1, 0)"]),
+        "x": (pa.float64(), [0.0, -0.0, 0.1, 1e300], ["x = 0", "x < 0.1", "x > 5"]),
+        "m": (pa.decimal128(12, 3), [dec("1.5"), dec("2")], ["m = 2", "m >= 1.5005"]),
+        "d": (pa.date32(), [AT.date(), dt.date(1960, 1, 1)], ["d < date '1970-01-01'"]),
+        "t": (pa.timestamp("us"), [AT, AT.replace(year=1960)], ["t > date '2020-01-02'"]),
+        "s": (pa.string(), [long + "a", long + "b", "ü", ""], ["s like 'p%b'", "s < 'ü'"]),
+    }
+    for number in range(3):
+        names = chance.sample(sorted(kinds), k=4)
+        schema = pa.schema([("id", pa.int64()), *((name, kinds[name][0]) for name in names)])
+        properties = {"write.delete.mode": chance.choice(["merge-on-read", "copy-on-write"])}
+        table = lake.create_table(f"a.b{number}", schema, properties=properties)
+        for start in (0, 20):
+            rows = [
+                {"id": start + at} | {n: chance.choice([None, *kinds[n][1]]) for n in names}
+                for at in range(chance.choice([1, 9]))
+            ]
+            table.append(pa.Table.from_pylist(rows, schema))
+            table.delete(f"id = {start}") if chance.random() < 0.5 else None
+        scan = table.refresh().scan()
+        told, connection = scan.to_arrow(), duckdb.connect()
+        connection.register("rows", told)
+        connection.execute("create table told as select * from rows")
+        scan.to_duckdb(connection).create_view("given")
+        frames = scan.to_lazyframe(), pl.from_arrow(told).lazy()
+        for where in ["true", *(one for name in names for one in kinds[name][2])]:
+            ask = f"select id, {names[0]} from {{}} where {where} order by id"
+            given, known = (connection.sql(ask.format(name)) for name in ("given", "told"))
+            assert given.types == known.types
+            rows = known.fetchall()
+            assert given.fetchall() == rows, where
+            answer = engine.run(ask.format(f"a.b{number}"))
+            assert [tuple(row.values()) for row in answer.to_pylist()] == rows, where
+            by_paths, in_memory = (
+                pl.SQLContext(rows=one).execute(ask.format("rows"), eager=True) for one in frames
+            )
+            assert by_paths.equals(in_memory), where
+            assert by_paths.schema == in_memory.schema
