@@ -18,7 +18,7 @@ from typing import Any
 import botocore.session
 
 from tests.cluster.ports import free_port
-from tests.servers import _wait_for
+from tests.servers import MOTO, _wait_for
 from tests.waiting import reaped
 
 _SERVER = """
@@ -65,8 +65,6 @@ def permitted(self, resource):
     self._raise_access_denied()
 
 ac.IAMRequestBase.check_action_permitted = permitted
-from moto.server import main
-main(["-H", "127.0.0.1", "-p", sys.argv[1]])
 """
 _TRUST = (
     '{"Version":"2012-10-17","Statement":[{"Effect":"Allow",'
@@ -104,7 +102,7 @@ def guarded_s3(session_seconds: float | None = None) -> Iterator[GuardedStore]:
     endpoint = f"http://127.0.0.1:{port}"
     more = {} if session_seconds is None else {"SESSION_SECONDS": str(session_seconds)}
     server = subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(port)],
+        [sys.executable, "-c", _SERVER + MOTO, str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, **more},

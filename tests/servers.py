@@ -108,6 +108,23 @@ def postgres_on_loopback() -> Iterator[int]:
             yield port
 
 
+MOTO = """
+import sys, threading
+from moto.s3.responses import S3Response
+from moto.server import main
+
+put, one_at_a_time = S3Response._key_response_put, threading.Lock()
+
+def atomic(self, *args, **kwargs):
+    with one_at_a_time:
+        return put(self, *args, **kwargs)
+
+S3Response._key_response_put = atomic
+main(["-H", "127.0.0.1", "-p", sys.argv[1]])
+"""
+"""moto looks for an object and then puts it: of two conditional puts at once both may succeed."""
+
+
 @contextmanager
 def s3(requests: Path | None = None) -> Iterator[dict[str, str]]:
     """moto's server with the bucket `lake`; gives the storage properties.
@@ -118,11 +135,7 @@ def s3(requests: Path | None = None) -> Iterator[dict[str, str]]:
     endpoint = f"http://127.0.0.1:{port}"
     with Path(os.devnull if requests is None else requests).open("ab") as log:
         server = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])",
-            ],
+            [sys.executable, "-c", MOTO, str(port)],
             stdout=subprocess.DEVNULL,
             stderr=log,
             env={**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},

@@ -33,6 +33,7 @@ from tests.cluster.loopback import LoopbackEngine, LoopbackPostgres
 from tests.cluster.ports import free_port, listens
 from tests.cluster.rounds import Rounds
 from tests.cluster.supervisor import Supervisor
+from tests.servers import MOTO
 
 ROOT = Path(__file__).resolve().parents[2]
 VICTIMS = ("spark-worker-1", "code", "daemon", "postgres", "s3")
@@ -125,8 +126,7 @@ class Cluster:
         if not self._has_s3:
             self._say("versitygw is not there: moto instead, in memory, which is not killed")
             port = self.place.ports[7070]
-            serve = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
-            commands["s3"] = [sys.executable, "-c", serve]
+            commands["s3"] = [sys.executable, "-c", MOTO, str(port)]
             ready["s3"] = lambda: listens(port)
         logs = self._folder / "logs"
         with (
