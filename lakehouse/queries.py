@@ -12,6 +12,7 @@ DataFusion filters rows in any case.
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,8 @@ from lakehouse.table.scan import TableScan
 from lakehouse.table.scan_dataset import ScanDataset
 from lakehouse.table.times import moment_ms
 from lakehouse.view import CATALOG_NAME, View
+
+log = logging.getLogger(__name__)
 
 _SHOWN = 5
 _OWN_DIALECT = "datafusion"
@@ -153,12 +156,18 @@ class QueryEngine:
             try:
                 answer = self._run(query, links)
                 # a listing leaves out links whose files are gone
-                if all(link.exists() for link in links.glob("*/*")):
+                gone = [link for link in links.glob("*/*") if not link.exists()]
+                if not gone:
                     return answer
-            except Exception:  # the same query over our reader says what is wrong, and with what
+                problem = f"{gone[0].readlink()} is gone"
+            except Exception as error:
                 if not any(links.iterdir()):
                     raise
-        return self._run(query, None)
+                problem = str(error)
+        # the same query over our reader says what is wrong, and with what
+        answer = self._run(query, None)
+        log.warning("DataFusion could not read the files itself, our reader did: %s", problem)
+        return answer
 
     def _run(self, query: str, links: Path | None) -> pa.Table:
         # its import takes as long as the rest of this library; who defines tables runs no query

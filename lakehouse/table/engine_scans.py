@@ -14,12 +14,14 @@ import pyarrow as pa
 from pyiceberg.types import DoubleType, FloatType, NestedField, StructType
 
 from lakehouse.data.deletes.deletion_vector import Positions
-from lakehouse.data.reading.plain_files import plain_paths
+from lakehouse.data.reading.plain_files import plain_paths, read_alike
 from lakehouse.data.reading.scan_reader import deleted_positions
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import bound_request
+from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners, silenced
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES
+from lakehouse.storage.storage_protocol import path_on_disk
 from lakehouse.table.scan_dataset import Scan, ScanDataset, narrowed
 
 # what a path with one of these means to DuckDB and DataFusion is more than one file
@@ -64,14 +66,17 @@ def handed_over(
     if scan.limit is not None or scan.only is not None:
         return HandedOver((), {}, scan)
     request = scan.request
+    on_disk = path_on_disk(scan.storage, request.metadata.location) is not None
+    if not on_disk or not read_alike(request.schema):
+        return HandedOver((), {}, scan)
     projected, _, _ = bound_request(request)
     if not set(projected.fields) <= set(request.schema.fields):
         return HandedOver((), {}, scan)  # columns that files do not have, or parts of such
     floating = list(_floating(projected.fields))
-    counting = (
-        scan if not floating else narrowed(scan, request=replace(request, include_metrics=True))
-    )
-    tasks = counting.plan().tasks
+    counting = replace(request, include_metrics=request.include_metrics or bool(floating))
+    with silenced():  # listeners get one report of a query, whoever reads
+        plan = narrowed(scan, request=counting).plan()
+    tasks = plan.tasks
     listed = Counter(task.data_file.file_path for task in tasks)
     whole = [
         task
@@ -91,6 +96,7 @@ def handed_over(
     }
     if not plain:
         return HandedOver((), {}, scan)
+    scan.listeners.planned(scan.name, plan.report, engine=ENGINE_ARROW)
     own = [task for task in whole if task.data_file.file_path in plain]
     others = {task.data_file.file_path for task in tasks} - plain.keys()
     changed = [(task.data_file, task.deletes) for task in own if task.deletes]
@@ -98,7 +104,7 @@ def handed_over(
     return HandedOver(
         tuple(plain[task.data_file.file_path] for task in own if not task.deletes),
         {plain[file.file_path]: rows for (file, _), rows in zip(changed, gone, strict=True)},
-        narrowed(scan, only=frozenset(others)) if others else None,
+        narrowed(scan, only=frozenset(others), listeners=Listeners()) if others else None,
     )
 
 
@@ -157,7 +163,7 @@ def lazyframe(scan: Scan) -> Any:
     """See `TableScan.to_lazyframe`."""
     polars = importlib.import_module("polars")
     parts = handed_over(scan)
-    rest = None if parts.rest is None else _asked(polars, ScanDataset(parts.rest))
+    rest = None if parts.rest is None else _io_source(polars, ScanDataset(parts.rest))
     if not parts.paths:
         return rest
     names = [field.name for field in bound_request(scan.request)[0].fields]
@@ -167,7 +173,7 @@ def lazyframe(scan: Scan) -> Any:
     return frame if rest is None else polars.concat([frame, rest])
 
 
-def _asked(polars: Any, dataset: ScanDataset) -> Any:
+def _io_source(polars: Any, dataset: ScanDataset) -> Any:
     """A LazyFrame over a dataset; Polars' own has no rows in a query that needs no columns."""
     from_dataset = polars.scan_pyarrow_dataset(dataset)
 

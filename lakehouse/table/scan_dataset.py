@@ -16,6 +16,7 @@ from lakehouse.expressions.arrow_expressions import understood
 from lakehouse.expressions.bound_filter import conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.planner import ScanPlan, ScanRequest, bound_request
+from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
@@ -29,6 +30,8 @@ class Scan(Protocol):
     def request(self) -> ScanRequest: ...
     @property
     def storage(self) -> Storage: ...
+    @property
+    def listeners(self) -> Listeners: ...
     @property
     def limit(self) -> int | None: ...
     @property

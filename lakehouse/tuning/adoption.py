@@ -231,7 +231,7 @@ def step(
     return _judged(table, state, layout, rewritten)
 
 
-def undo(table: Table, why: str = "asked for", old: Sequence[DataFile] = ()) -> Adoption:
+def undo(table: Table, why: str = "requested", old: Sequence[DataFile] = ()) -> Adoption:
     """Spec, order and properties are again what they were; data stay as they are.
 
     Args:
@@ -279,8 +279,8 @@ def _live(
     for entries in reader.entries_of_all(manifests):
         rows = entries.table
         live = pc.not_equal(rows["status"], STATUS_DELETED)
-        asked = pc.and_(live, wanted(rows["file_sequence_number"]))
-        paths.update(rows.filter(asked)["file_path"].to_pylist())
+        chosen = pc.and_(live, wanted(rows["file_sequence_number"]))
+        paths.update(rows.filter(chosen)["file_path"].to_pylist())
     return frozenset(paths)
 
 
@@ -323,7 +323,7 @@ def record(lake: Lakehouse, report: Trial | Adoption, snapshot_id: int | None) -
 
 
 def is_due(lake: Lakehouse, table: Table, *, adopts: bool) -> bool:
-    """Whether a trial or a step is due that nobody asks for: one a day, by `lakehouse.tuning`.
+    """Whether an unattended trial or step is due: one a day, by `lakehouse.tuning`.
 
     What was judged on the real table was weighed by what it saves within a horizon. So one that
     adopts comes again after it, or when the table is twice as large: rewriting stays in proportion.

@@ -51,6 +51,12 @@ _KNOWN: KeptByBytes[tuple[str, int, str], bool] = KeptByBytes(_KEPT_BYTES)
 """Whether files of a path and size are as a schema says: no file that is referred to changes."""
 
 
+def read_alike(schema: Schema) -> bool:
+    """Whether all readers of Parquet make the same of columns of these names and types."""
+    folded = {field.name.lower() for field in schema.fields}
+    return len(folded) == len(schema.fields) and all(_alike(f.field_type) for f in schema.fields)
+
+
 def plain_paths(
     tasks: Sequence[FileScanTask], schema: Schema, storage: Storage
 ) -> list[str | None]:
@@ -62,7 +68,7 @@ def plain_paths(
 
     Args:
         tasks: whole files.
-        schema: of the table.
+        schema: of the table, which is `read_alike`.
         storage: where the files are.
 
     Returns:
@@ -72,9 +78,6 @@ def plain_paths(
         NoSuchFileError, StorageError, CorruptMetadataError, UnsupportedFeatureError: a footer
             cannot be read.
     """
-    lower = {field.name.lower() for field in schema.fields}
-    if len(lower) < len(schema.fields) or not all(_alike(f.field_type) for f in schema.fields):
-        return [None] * len(tasks)
     key = once(schema, "_lazy_plain_key", lambda: _digest(schema))
     path_of = partial(_path, schema=schema, key=key, storage=storage)
     if len(tasks) < 2:

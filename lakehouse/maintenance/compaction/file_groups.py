@@ -330,7 +330,7 @@ _SMALL, _LARGE, _DELETES, _CLOSED, _OLD_SPEC, _ROWS, _ALL = (
     "closed period",
     "earlier partition spec",
     "row-oriented",
-    "asked for",
+    "requested",
 )
 
 

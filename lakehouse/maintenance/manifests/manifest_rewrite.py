@@ -307,7 +307,7 @@ def _reasons(
     if overlap > _MAX_OVERLAP:
         reasons.append(f"on average {overlap:.1f} manifests around a partition value")
     if force and not reasons:
-        reasons.append("asked for")
+        reasons.append("requested")
     return tuple(reasons)
 
 

@@ -79,7 +79,7 @@ def decide_retention(
     for snapshot in metadata.snapshots:
         snapshot_id = snapshot.snapshot_id
         if snapshot_id in snapshot_ids:
-            expired[snapshot_id] = "asked for"
+            expired[snapshot_id] = "requested"
         elif snapshot_id in kept:
             continue
         elif snapshot_id in referenced:

@@ -107,7 +107,7 @@ def _corners(entries: pa.Table, name: str) -> npt.NDArray[np.float64]:
     if name in entries.column_names:
         given = entries[name].combine_chunks()
         known = np.isin(np.asarray(pc.fill_null(pc.binary_length(given), 0)), _CORNER_SIZES)
-        raw = b"".join(one[:16] for one in given.filter(pa.array(known)).to_pylist())
+        raw = b"".join(corner[:16] for corner in given.filter(pa.array(known)).to_pylist())
         ends[known] = np.frombuffer(raw, "<f8").reshape(-1, 2)
     return ends
 

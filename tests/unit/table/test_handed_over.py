@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakehouse as lh
+from lakehouse import queries
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, UnsupportedFeatureError
 from lakehouse.expressions.arrow_expressions import understood
 from lakehouse.expressions.bound_filter import TRUE
@@ -474,6 +475,56 @@ def test_files_that_are_gone_or_damaged_are_named(lake):
         engine.run("select sum(id) from a.b")
     with pytest.raises(duckdb.Error, match=path.name):
         table.scan().to_duckdb().fetchall()
+
+
+@pytest.mark.parametrize("readers", ["engine", "both", "ours", "no disk"])
+def test_a_query_is_reported_once_whoever_reads_the_files(tmp_path, readers):
+    """Layouts are chosen by how often queries ran."""
+    lake = lh.load_catalog("memory://reported/warehouse" if readers == "no disk" else str(tmp_path))
+    lake.create_namespace("a")
+    table = lake.create_table("a.b", pa.schema({"id": pa.int64(), "x": pa.float64()}))
+    for x in {"both": (1.0, NAN), "ours": (NAN,)}.get(readers, (1.0,)):
+        table.append(pa.table({"id": [1, 2], "x": [x, 2.0]}))
+    reports = []
+
+    class Listener:
+        def scan_planned(self, report):
+            reports.append(report.plan.filter)
+
+    lake.add_listener(Listener())
+    answer = QueryEngine(lake, lake.environment).run("select count(x) as n from a.b where id > 1")
+    assert answer.to_pydict() == {"n": [2 if readers == "both" else 1]}
+    assert len(reports) == 1, reports
+    reports.clear()
+    assert len(lake.load_table("a.b").scan().to_lazyframe().collect()) == answer["n"][0].as_py() * 2
+    assert len(reports) == 1, reports
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_query_that_our_reader_had_to_answer_says_so(lake, caplog, monkeypatch, damage):
+    """It is slower: nobody is to wonder why."""
+    filled(lake, "plain", partitioned=False)
+    engine, link = QueryEngine(lake, lake.environment), queries._link
+    query = "select count(id) as n from a.b where id >= 0"
+    ids = lake.load_table("a.b").scan(where="id is not null").count()
+    assert engine.run(query).to_pydict() == {"n": [ids]}
+    assert not caplog.records
+
+    def damaged(paths, folder):
+        made = link(paths, folder)
+        first = min(folder.iterdir())
+        first.unlink()
+        if damage == "cut":
+            first.write_bytes(b"PAR1 and no more")
+        else:
+            first.symlink_to("/nowhere/at/all.parquet")
+        return made
+
+    monkeypatch.setattr(queries, "_link", damaged)
+    assert engine.run(query).to_pydict() == {"n": [ids]}
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "our reader" in record.getMessage()
 
 
 def test_a_query_leaves_no_links(lake, tmp_path, monkeypatch):
