@@ -318,7 +318,7 @@ def _show_time_travel(tour: Tour, first: Snapshot) -> None:
     _say(tour.console, "time travel: flights of the February snow storm")
     _say(
         tour.console,
-        f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, "
+        f"  FOR VERSION AS OF {first.snapshot_id}, before its files landed: {then.count():,} rows, "
         f"{len(then.plan().schema.fields)} columns",
     )
     _say(tour.console, f"  now: {now.count():,} rows, {len(now.plan().schema.fields)} columns")
