@@ -162,6 +162,8 @@ class Upkeep(Report):
         if self.health is not None:
             values = dict(self.health.facts())
             yield from ((label, values[label]) for label in _SHOWN)
+            if self.health.unwritable:
+                yield "not compacted", self.health.unwritable
             if self.health.disk is not None:
                 yield "orphans", human_bytes(self.health.disk.orphan_bytes)
         for action in self.actions:

@@ -8,7 +8,7 @@ behind our prefix. The view alone decides; no pipeline declares it, and no run o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +32,7 @@ from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import Computation, DerivedTable
 from lakehouse.orchestration.assets.frames import EngineName, open_engine
 from lakehouse.orchestration.assets.incremental import (
+    DeltaWrite,
     Refresh,
     RefreshName,
     ResultDelta,
@@ -431,17 +432,25 @@ class MaterializedView:
         by_nobody = _Stamp(str(self._lake.environment.new_uuid()), asset)
         stamp = RunStamp(run_id, asset) if run_id else by_nobody
         write = work.write(stamp, delta, lambda _: None)
+        moved = CommitConflictError(
+            f"{self.name} was refreshed meanwhile: refresh it again", view=self.name
+        )
 
         def unmoved(snapshot: Snapshot) -> tuple[()]:
             before = refresh_states(write.table.metadata, snapshot.parent_snapshot_id)
             if next(before, None) != state:
-                raise CommitConflictError(
-                    f"{self.name} was refreshed meanwhile: refresh it again", view=self.name
-                )
+                raise moved
             return ()
 
-        write.staged().publish(unmoved)
-        return delta.refresh if isinstance(delta, ResultDelta) else delta
+        if isinstance(write, DeltaWrite) and isinstance(delta, ResultDelta):
+            if delta.before != state:
+                raise moved
+            write.published()
+            done = delta.refresh
+        else:
+            write.staged().publish(unmoved)
+            done = cast("Refresh", delta)
+        return replace(done, seconds=work.seconds())
 
     def drop(self) -> None:
         """Drop the view, then its rows; their files stay until orphans are removed.

@@ -17,6 +17,7 @@ import lakehouse as lh
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.cli import app
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
+from lakehouse.orchestration.automation.maintenance_sensors import clustering_due, compaction_due
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from tests.rest_server import rest
@@ -108,20 +109,27 @@ def test_what_would_be_done_is_done_and_no_row_or_younger_file_goes(server, thei
     assert "compact" not in told["raw.events"]["plans"]
 
 
-def test_a_dry_run_promises_nothing_that_a_v1_table_refuses(server, theirs):
+def test_of_a_v1_table_nothing_is_asked_before_it_is_upgraded(server, theirs):
     few = {"format-version": "1", "lakehouse.maintenance.max-manifests": "1"}
     table = written(theirs, "raw.one", 12, **few)
+    ours = lh.load_catalog(server.url).load_table("raw.one")
     for options in ((), ("--trial",), ("--apply",)):
         code, told = adopt(server, *options)
-        assert (code, table.refresh().format_version) == (1, 1)
-        errors = told["raw.one"]["errors"]
-        assert set(errors) == {"compact", "rewrite-manifests"}, errors
-        assert all("has format version 1" in error for error in errors.values())
-        assert set(told["raw.one"]["plans"]) == ({"tune"} if options == ("--trial",) else set())
+        assert (code, table.refresh().format_version) == (0, 1)
+        found = told["raw.one"]
+        assert found["errors"] == {}
+        assert "has format version 1" in found["health"]["unwritable"]
+        advice = found["advice"]["recommendations"]
+        assert [(one["subject"], one["proposed"]) for one in advice] == [("format version", "2")]
+        assert set(found["plans"]) == ({"tune"} if options == ("--trial",) else set())
         if options == ("--trial",):
-            tune = told["raw.one"]["plans"]["tune"]
+            tune = found["plans"]["tune"]
             assert (tune["adopt"], "has format version 1" in tune["why"]) == (False, True)
+        assert compaction_due(ours.refresh()) == clustering_due(ours) == []
     assert len(table.inspect.files()) == 12
+    ours.set_properties({"format-version": "2"})
+    assert set(adopt(server)[1]["raw.one"]["plans"]) == {"compact", "rewrite-manifests"}
+    assert compaction_due(ours.refresh()) != []
 
 
 def test_what_is_wrong_with_a_table_stops_no_other(server, theirs):

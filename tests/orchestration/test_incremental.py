@@ -281,14 +281,17 @@ def test_auto_computes_in_full_where_that_costs_less(lake: Lakehouse, instance: 
     )  # fmt: skip
     found, right = answer(lake)
     assert found == right
-    full = Refresh(mode="full", reason="", rows=100, seconds=2.0).to_dict()
-    change = Refresh(mode="incremental", reason="", rows=100, changed=10, seconds=3.0).to_dict()
-    assert predicted([full], 10, 100) == ""
-    assert predicted([change, full], 10, 200) == ""  # twice as many rows take twice as long
-    assert predicted([change, full], 10, 100) == (
-        "by the last runs 10 changed rows would take 3.0 s, and all 100 rows 2.0 s"
-    )
-    assert "20 changed rows would take 6.0 s" in predicted([change, full], 20, 200)
+    full = {"seconds": 2.0, "rows": 100, "moved": 0, "ago": 1}
+    change = {"seconds": 3.0, "rows": 100, "moved": 10, "ago": 0}
+    assert predicted({"full": full}, 10, 100) == (True, "")
+    both = {"full": full, "incremental": change}
+    assert predicted(both, 10, 200) == (  # twice as many rows take twice as long
+        True, "by the last runs 10 changed rows would take 3.0 s, and all 200 rows 4.0 s",
+    )  # fmt: skip
+    assert predicted(both, 10, 100) == (
+        False, "by the last runs 10 changed rows would take 3.0 s, and all 100 rows 2.0 s",
+    )  # fmt: skip
+    assert "20 changed rows would take 6.0 s" in predicted(both, 20, 200)[1]
 
 
 _MERGED = {"n": "rows", "xs": "count", "x": "sum", "low": "least", "high": "greatest"}

@@ -28,6 +28,7 @@ from lakehouse.errors import (
 )
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import MaterializedView, materialized_view
+from lakehouse.orchestration.assets import incremental
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from lakehouse.spec.metadata.snapshot import RUN_ID
@@ -135,6 +136,49 @@ def test_what_cannot_be_followed_is_told_and_computed_in_full(happens: str, lake
     right = answer(lake, "SELECT user, count(*) AS events FROM raw.events GROUP BY user")
     assert sorted(str(tuple(map(str, one.values()))) for one in found_rows.to_pylist()) == right
     assert view.freshness().fresh
+
+
+def test_auto_knows_what_refreshes_took_although_their_snapshots_expired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, seconds, opened = Environment.seeded(1), 0, materialized_view.open_engine
+    lake = lh.load_catalog(str(tmp_path), environment=clock)
+    events = lake.create_table("raw.events", SCHEMA)
+    events.append(rows(*map(str, range(40))))
+    view = MaterializedView.create(lake, "marts.users", SQL)
+
+    def slow(*given: Any) -> Any:
+        """An engine that computes for some seconds."""
+        engine = opened(*given)
+        result = engine.result
+
+        def later(*frames: Any) -> Any:
+            clock.sleep(seconds)
+            return result(*frames)
+
+        monkeypatch.setattr(engine, "result", later)
+        return engine
+
+    monkeypatch.setattr(materialized_view, "open_engine", slow)
+    monkeypatch.setattr(incremental, "_REMEMBERED", 3)
+    done = []
+    # in full; by change, which takes longer; so in full until that is forgotten, and then faster
+    for number, seconds in enumerate([20, 50, 20, 20, 20, 1, 1]):  # noqa: B007 - read by `later`
+        done.append(view.refresh())
+        assert held(lake, view) == answer(lake)
+        storage = lake.load_table(view.storage)
+        storage.expire_snapshots(older_than=storage.metadata.last_updated_ms + 1, retain_last=1)
+        events.append(rows(str(number)))
+    assert [one.mode for one in done] == [
+        "full", "incremental", "full", "full", "full", "incremental", "incremental",
+    ]  # fmt: skip
+    assert done[1].reason == "1 rows of the inputs changed, of 41; they touch 1 keys"
+    by_past = "by the last runs 1 changed rows would take 50.0 s, and all 42 rows 21.0 s"
+    assert done[2].reason == by_past
+    assert done[-1].reason.partition("; by the last runs ")[2] == (
+        "1 changed rows would take 1.0 s, and all 46 rows 20.9 s"
+    )
+    assert [round(one.seconds) for one in done[:3]] == [20, 50, 20]
 
 
 @pytest.mark.parametrize("full", [False, True])

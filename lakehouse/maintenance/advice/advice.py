@@ -194,8 +194,9 @@ def rank(
     """
     model = cost or CostModel()
     ranking_policy = dataclasses.replace(policy, skip_recent_ms=0)
+    partitions = () if health.unwritable else health.partitions
     gains = compaction_gains(
-        health.partitions, ranking_policy, target_bytes=health.target_bytes, now_ms=now_ms
+        partitions, ranking_policy, target_bytes=health.target_bytes, now_ms=now_ms
     )
     actions = [
         Choice(
@@ -208,7 +209,7 @@ def rank(
         )
         for gain in gains
     ]
-    if health.manifests > policy.max_manifests:
+    if health.manifests > policy.max_manifests and not health.unwritable:
         actions.append(
             _whole(
                 ActionKind.REWRITE_MANIFESTS,

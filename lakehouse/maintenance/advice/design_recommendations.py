@@ -75,11 +75,27 @@ def recommendations(
         metadata: of the same version.
         filters: columns that queries filter by, the most frequent first.
     """
+    if health.unwritable:
+        return _upgrade(health, metadata)
     return (
         *_sort_order(health, layout, metadata, filters),
         *_partitioning(health, layout, metadata),
         *_row_groups(layout, metadata),
     )
+
+
+def _upgrade(health: TableHealth, metadata: TableMetadata) -> tuple[Recommendation, ...]:
+    """Of version 1, where compaction would do something."""
+    if metadata.format_version != 1 or not health.removable_files:
+        return ()
+    upgrade = Recommendation(
+        subject="format version",
+        current="1",
+        proposed="2",
+        why=health.unwritable,
+        evidence={"removable files": health.removable_files},
+    )
+    return (upgrade,)
 
 
 def _sort_order(

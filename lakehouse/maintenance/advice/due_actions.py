@@ -72,11 +72,10 @@ def decide(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[
         policy: of the table.
         now_ms: milliseconds since the epoch.
     """
+    partitions = () if health.unwritable else health.partitions
     return [
         *_alerts(health, policy, now_ms),
-        *decide_compaction(
-            health.partitions, policy, target_bytes=health.target_bytes, now_ms=now_ms
-        ),
+        *decide_compaction(partitions, policy, target_bytes=health.target_bytes, now_ms=now_ms),
         *_manifests(health, policy, now_ms),
         *decide_expiry(health.expirable_snapshots, policy, now_ms),
         *_orphans(health, policy, now_ms),
@@ -236,7 +235,7 @@ def _affordable(gains: Sequence[Gain], budget_bytes: int) -> list[Gain]:
 
 
 def _manifests(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[Action]:
-    if not policy.enabled or health.manifests <= policy.max_manifests:
+    if health.unwritable or not policy.enabled or health.manifests <= policy.max_manifests:
         return []
     reason = (
         f"{health.manifests:,} manifests, {policy.max_manifests:,} allowed, "

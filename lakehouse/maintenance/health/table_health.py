@@ -35,7 +35,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, partition_key
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, why_unwritable
 from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.spec.table_properties import TableProperties
 
@@ -102,6 +102,8 @@ class TableHealth(Report):
         metadata_bytes: size of the current metadata file.
         skew: bytes of the largest partition / bytes of the mean partition.
         partitions: those with the most removable files first.
+        unwritable: why no files can be written to the table, which then is not compacted; empty:
+            they can.
         disk: bytes by what needs them; None when the files were not listed.
         scans: what queries filtered by and what planning skipped; None without scan reports.
     """
@@ -132,6 +134,7 @@ class TableHealth(Report):
     refs: int
     skew: float
     partitions: tuple[PartitionHealth, ...]
+    unwritable: str = ""
     disk: DiskUse | None = None
     scans: ScanUse | None = None
 
@@ -197,6 +200,8 @@ class TableHealth(Report):
         )
         yield "metadata file", human_bytes(self.metadata_bytes)
         yield "partitions", f"{len(self.partitions):,}, largest {self.skew:.1f} x the mean"
+        if self.unwritable:
+            yield "not compacted", self.unwritable
         if self.scans is not None:
             filtered = (
                 ", ".join(f"{name} {count:,}" for name, count in self.scans.columns[:5])
@@ -365,6 +370,7 @@ def table_health(
         metadata_bytes=metadata_bytes,
         refs=len(metadata.refs),
         partitions=partitions,
+        unwritable=why_unwritable(metadata),
         disk=disk,
         **_totals(partitions),
     )

@@ -1,7 +1,6 @@
 """Derived tables: a pure function of other tables at exact snapshots, as an asset."""
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
@@ -59,7 +58,9 @@ from lakehouse.orchestration.assets.incremental import (
     RefreshName,
     ResultDelta,
     followed,
+    history,
     refuse_other_partitions,
+    rows_of,
 )
 from lakehouse.orchestration.assets.partition_filter import (
     PARTITION_EXPR,
@@ -69,7 +70,6 @@ from lakehouse.orchestration.assets.partition_filter import (
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
-    refresh_state,
     staleness,
 )
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
@@ -90,8 +90,6 @@ Transform = Callable[[Any], Any]
 INPUTS_WHOLE = "inputs_whole"
 _DAYS = dg.DailyPartitionsDefinition("1970-01-01")
 """Of daily tables; which of them there are, their sources say."""
-_REMEMBERED = 20
-"""Of so many materializations it is looked at how long they took."""
 
 
 class RefreshMode(Enum):
@@ -410,13 +408,12 @@ class DerivedTable(ComputedTable):
                     done: Sequence[str] = ()
                     if chosen is None or chosen or current is None:
                         done = chosen or keys or ()
-                        started = time.perf_counter()
                         engine = open_engine(self.engine, lambda: spark.spark_session)
                         work = Computation(self, lake, engine, stale, chosen or keys)
                         written, refresh, snapshot, outcomes = work.published(
                             context, lakehouse, full=config.full
                         )
-                        refresh = replace(refresh, seconds=time.perf_counter() - started)
+                        refresh = replace(refresh, seconds=work.seconds())
                     else:
                         snapshot = current
                         self.target.follow(table, context.log.warning)
@@ -516,6 +513,14 @@ class Computation:
     engine: ModelEngine
     stale: Staleness
     keys: Sequence[str] | None
+    _began_ms: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_began_ms", self.lake.environment.now_ms())
+
+    def seconds(self) -> float:
+        """Since it began."""
+        return (self.lake.environment.now_ms() - self._began_ms) / 1000
 
     @cached_property
     def inputs(self) -> dict[str, InputRows]:
@@ -539,23 +544,24 @@ class Computation:
         metadata = {f"rows of {read}": count for read, (count, _) in counts.items()}
         return CheckOutcome(INPUTS_WHOLE, not failures, True, failures, metadata)
 
-    def delta(
-        self, history: Iterable[Mapping[str, Any]] = (), *, full: bool = False
-    ) -> ResultDelta | Refresh:
+    def delta(self, *, full: bool = False) -> ResultDelta | Refresh:
         """What goes and comes, or why all is computed; see `followed`."""
         of, query = self.definition, self.definition.query
-        if query is None or of.refresh == "full" or full:
-            reason = "the run says so" if full else "its definition says so"
-            return Refresh(mode="full", reason=reason)
+        if query is None or of.refresh == "full":
+            return Refresh(mode="full", reason="its definition says so")
+        if full:
+            reason, rows = "the run says so", rows_of(self.inputs.values())
+            return Refresh(mode="full", reason=reason, rows=rows)
         target = self.lake.load_table(of.name) if self.lake.table_exists(of.name) else None
 
         def follower(table: Table, before: RefreshState) -> Follower:
             return Follower(of.name, query, self.engine, of.transform, self.inputs, table, before)
 
-        delta = followed(of.refresh, follower, self.stale, target, self.keys, history)
-        if isinstance(delta, ResultDelta):
-            for rows in (delta.come, *delta.more):
-                refuse_other_partitions(rows, of.partitioning, self.keys, of.name)
+        delta = followed(of.refresh, follower, self.stale, target, self.keys)
+        if isinstance(delta, Refresh):
+            return replace(delta, rows=delta.rows or rows_of(self.inputs.values()))
+        for rows in (delta.come, *delta.more):
+            refuse_other_partitions(rows, of.partitioning, self.keys, of.name)
         return delta
 
     def write(
@@ -575,10 +581,11 @@ class Computation:
                 of.where(keys, table.schema()),
                 False,
                 stamp,
-                stamp.summary(days) | {REFRESH_STATE: state.to_json()} | delta.refresh.summary(),
+                delta.refresh.summary(history(table), self.seconds).beside(
+                    stamp.summary(days) | {REFRESH_STATE: state.to_json()}
+                ),
                 MAIN,
                 delta=delta,
-                follows=refresh_state(table),
             )
         write = AssetWrite.of(
             self.lake,
@@ -593,7 +600,8 @@ class Computation:
             days=days,
         )
         if of.refresh != "full":
-            write.summary = {**write.summary, **delta.summary()}
+            past = history(write.table)
+            write.summary = delta.summary(past, self.seconds).beside(write.summary)
         return write
 
     def published(
@@ -605,8 +613,7 @@ class Computation:
             AuditFailedError: a blocking check failed; nothing was published.
         """
         of, read = self.definition, ", ".join(self.definition.inputs)
-        history = refreshes(context.instance, of.key) if of.refresh == "auto" else []
-        delta = self.delta(history, full=full)
+        delta = self.delta(full=full)
         if isinstance(delta, ResultDelta):
             context.log.info(f"following {read} by {of.engine}: {delta.refresh.reason}")
             try:
@@ -634,6 +641,9 @@ class Computation:
             return self._audited(snapshot, refresh)
 
         checks = BlockingChecks.of(context.get_step_execution_context(), self.definition.key)
+        if isinstance(write, DeltaWrite) and checks is None and not self.definition.suites:
+            snapshot = write.published()  # there is nothing to audit
+            return write, refresh, snapshot, self._audited(snapshot, refresh)
         done = publish(write, write.staged(), checks, resource, self.lake, audit)
         return write, refresh, *done
 
@@ -649,6 +659,8 @@ class Computation:
             return CheckOutcome(INPUTS_WHOLE, passed=True, blocking=True, metadata=metadata)
 
         def judged(suites: Sequence[Suite], chosen: Sequence[str] | None) -> list[CheckOutcome]:
+            if not suites:
+                return []
             where = of.where(chosen, table.schema())
             with self.engine.staged(InputRows(table, where, snapshot.snapshot_id)) as rows:
                 if of.day_column is None or chosen is None:
@@ -685,15 +697,6 @@ def rows_by_partition(
         for count in partitioning.keys_of(pa.table(batch)).value_counts().to_pylist():
             counts[count["values"]] += count["counts"]
     return counts
-
-
-def refreshes(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[Mapping[str, Any]]:
-    """How a table was brought up to date lately, newest first: `Refresh.to_dict()`."""
-    records = instance.fetch_materializations(key, limit=_REMEMBERED).records
-    events = [record.asset_materialization for record in records]
-    entries = [event.metadata.get(REFRESH_METADATA) for event in events if event is not None]
-    values = [value.value for value in entries if isinstance(value, dg.JsonMetadataValue)]
-    return [value for value in values if isinstance(value, Mapping)]
 
 
 def _what_decides(partitions: dg.PartitionsDefinition) -> object:

@@ -7,13 +7,14 @@ it was computed from, and is written by the same commit as the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Literal, cast, get_args
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
@@ -25,9 +26,11 @@ from lakehouse.data.reading.changelog_rows import CHANGE_COLUMNS, DELETE
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import (
     CommitConflictError,
+    CorruptMetadataError,
     InvalidInputError,
     LakehouseError,
     NoSuchSnapshotError,
+    ValidationConflictError,
 )
 from lakehouse.expressions.bound_filter import (
     FALSE,
@@ -54,25 +57,32 @@ from lakehouse.orchestration.assets.staleness import (
     RefreshState,
     Staleness,
     refresh_state,
+    refresh_states,
 )
 from lakehouse.row_changes.row_change import RowChange, RowWriter
 from lakehouse.row_changes.row_verbs import replace_rows
 from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, REFRESH_STATE, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId
 from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.table import Table
 from lakehouse.table.row_write import RowWrite
+from lakehouse.transaction.operations.metadata_changes import MetadataChange
 
 RefreshName = Literal["full", "auto", "incremental", "incremental_strict"]
 REFRESHES: tuple[str, ...] = get_args(RefreshName)
-MODE, REASON = "lakehouse.mv.refresh", "lakehouse.mv.reason"
-"""Entries of a snapshot's summary: how its rows were computed, and why so."""
+MODE, REASON, TOOK = "lakehouse.mv.refresh", "lakehouse.mv.reason", "lakehouse.mv.took"
+"""Entries of a snapshot's summary: how its rows were computed, why so, and what that took, beside
+what the last refresh of the other mode took, whose snapshot may have expired."""
 REFRESH_METADATA = "lakehouse/refresh"
 _MUCH = 0.5
 """Of the rows of the inputs, or of the keys: from so many changed on all is computed again."""
 _FEW = 100
 """Keys: they are always computed alone."""
+_REMEMBERED = 20
+"""After so many refreshes of one mode it is forgotten what the other took, and tried again."""
 _UNITS_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -99,6 +109,7 @@ class Refresh:
         rows: of the inputs.
         changed: rows of the inputs that came or went; None: not counted.
         keys: that they touch; None: the query is followed row by row, or not at all.
+        moved: rows of the inputs that came or went, with those that were written again beside them.
         seconds: that it took.
     """
 
@@ -107,15 +118,89 @@ class Refresh:
     rows: int = 0
     changed: int | None = None
     keys: int | None = None
+    moved: int = 0
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """For the metadata of a materialization."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def summary(self) -> dict[str, str]:
-        """For the snapshot."""
-        return {MODE: self.mode, REASON: self.reason}
+    def summary(self, past: History, seconds: Callable[[], float]) -> RefreshSummary:
+        """For the snapshot.
+
+        Args:
+            past: see `history`; of the table as it is.
+            seconds: that the refresh took so far.
+        """
+        return RefreshSummary({MODE: self.mode, REASON: self.reason}, self, past, seconds)
+
+
+@dataclass(frozen=True)
+class RefreshSummary(Mapping[str, str]):
+    """Entries of a snapshot's summary; when the commit takes them they say what it took until then.
+
+    Attributes:
+        entries: that are known before.
+        refresh: that the snapshot is of.
+        past: see `history`.
+        seconds: since it began.
+    """
+
+    entries: Mapping[str, str]
+    refresh: Refresh
+    past: History
+    seconds: Callable[[], float]
+
+    def __getitem__(self, key: str) -> str:
+        return self._took() if key == TOOK else self.entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.entries
+        yield TOOK
+
+    def __len__(self) -> int:
+        return len(self.entries) + 1
+
+    def beside(self, entries: Mapping[str, str]) -> RefreshSummary:
+        """With further entries."""
+        return replace(self, entries={**entries, **self.entries})
+
+    def _took(self) -> str:
+        done = self.refresh
+        took = {
+            mode: {**past, "ago": past["ago"] + 1}
+            for mode, past in self.past.items()
+            if past["ago"] + 1 < _REMEMBERED
+        }
+        seconds = round(self.seconds(), 3)
+        took[done.mode] = {"seconds": seconds, "rows": done.rows, "moved": done.moved, "ago": 0}
+        return orjson.dumps(took).decode()
+
+
+History = Mapping[str, Mapping[str, Any]]
+"""Of each mode the last refresh: the `seconds` that it took, `rows` of the inputs, `moved` of them,
+and how many refreshes `ago`."""
+
+
+def history(table: Table | None) -> History:
+    """What the last refreshes took, as the table says.
+
+    Raises:
+        CorruptMetadataError: it cannot be read.
+    """
+    metadata = None if table is None else table.metadata
+    line = () if metadata is None else metadata.ancestors(metadata.current_snapshot_id)
+    text = next((ancestor.summary[TOOK] for ancestor in line if TOOK in ancestor.summary), "{}")
+    try:
+        return {
+            str(mode): {
+                "seconds": float(took["seconds"]),
+                **{name: int(took[name]) for name in ("rows", "moved", "ago")},
+            }
+            for mode, took in orjson.loads(text).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptMetadataError(f"{TOOK} cannot be read: {text[:200]}") from error
 
 
 @dataclass(frozen=True)
@@ -148,6 +233,7 @@ class ResultDelta:
         gone: of them these alone; None: all.
         come: new rows.
         refresh: how it was computed.
+        before: what the result was computed from that it is a change of.
         computed: of the keys those whose rows are all in `come`; None: all.
         more: rows of other keys, each of which is put together with the row that there is.
         merged: how; see `DeltaPlan`.
@@ -157,6 +243,7 @@ class ResultDelta:
     gone: pa.Table | None
     come: pa.Table
     refresh: Refresh
+    before: RefreshState
     computed: pa.Table | None = None
     more: tuple[pa.Table, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
@@ -176,16 +263,23 @@ class DeltaWrite(AssetWrite):
     """Writes what goes and comes on top of the result that it was computed for, and of no other."""
 
     delta: ResultDelta | None = None
-    follows: RefreshState | None = None
+
+    def published(self) -> Snapshot:
+        """Commit to the branch where the rows belong, at once. Raises what a call raises."""
+        return self(self.onto, self.stamp.commit_id("rows"))
 
     def __call__(self, branch: str, commit_id: str) -> Snapshot:
         """Commit to a branch.
 
         Raises:
-            CommitConflictError: another refresh came first: decide again.
+            CommitConflictError: another refresh came first, or others have written rows: decide
+                again.
             RowsNotFoundError: the table does not hold the result of its query.
         """
         table, delta = self.table, cast("ResultDelta", self.delta)
+        moved = CommitConflictError(
+            f"{table.name} was written meanwhile: refresh it again", table=table.name
+        )
         where = conjunction(
             [
                 bind(self.where, table.schema()),
@@ -197,16 +291,22 @@ class DeltaWrite(AssetWrite):
         )
 
         def decide(target: TargetRows, writer: RowWriter) -> RowChange:
-            return replace_rows(target, where, delta.keys, delta.rows, writer, delta.gone)
+            metadata, head = target.metadata, target.snapshot_id
+            state = next(refresh_states(metadata, head), None)
+            if state != delta.before or written_by_others(metadata, head):
+                raise moved
+            change = replace_rows(target, where, delta.keys, delta.rows, writer, delta.gone)
+            ref = metadata.refs.get(self.onto)
+            unmoved = AssertRefSnapshotId(self.onto, None if ref is None else ref.snapshot_id)
+            return replace(change, before=(MetadataChange((), (unmoved,)),))
 
         with RowWrite(table, branch, self.summary, commit_id) as write:
             done = write.replayed()
             if done is None:
-                if written_by_others(table) or refresh_state(table) != self.follows:
-                    raise CommitConflictError(
-                        f"{table.name} was written meanwhile: refresh it again", table=table.name
-                    )
-                done = write.change_rows(decide, "overwrite", always=True).committed
+                try:
+                    done = write.change_rows(decide, "overwrite", always=True).committed
+                except ValidationConflictError as error:
+                    raise moved from error
         return done.snapshot
 
 
@@ -245,30 +345,33 @@ class Follower:
             raise NotFollowedError(f"its query cannot be followed, {compiled}")
         self._plan = compiled
 
-    def delta(self, history: Iterable[Mapping[str, Any]] | None) -> ResultDelta:
+    def delta(self, *, pays: bool) -> ResultDelta:
         """What goes and comes.
 
         Args:
-            history: what the last refreshes took, newest first, see `predicted`; None: whatever it
-                costs.
+            pays: whether it has to cost less than computing in full.
 
         Raises:
             NotFollowedError: what changed is unknown, or it costs too much.
         """
         names = self.changed_inputs()
         most, rows = self.counted(names)
-        why = "" if history is None or not names else predicted(history, most, rows)
-        if why:
-            raise NotFollowedError(why, rows, most)
+        by_past = ""
+        if pays and names:
+            follows, by_past = predicted(history(self._target), most, rows)
+            if not follows:
+                raise NotFollowedError(by_past, rows, most)
         delta = self._delta(names)
-        refresh, table_rows = replace(delta.refresh, rows=rows), _count(self._target)
+        refresh = replace(delta.refresh, rows=rows, moved=most)
+        table_rows = _count(self._target)
         of, keys = f"{refresh.changed:,} rows of the inputs changed, of {rows:,}", refresh.keys
         if keys is not None:
             of = f"{of}; they touch {keys:,} keys"
-            if history is not None and keys > _FEW and keys >= table_rows * _MUCH:
+            if pays and keys > _FEW and keys >= table_rows * _MUCH:
                 why = f"{of}, of {table_rows:,} rows of the table"
                 raise NotFollowedError(why, rows, refresh.changed)
-        return replace(delta, refresh=replace(refresh, reason=of))
+        reason = "; ".join(filter(None, (of, by_past)))
+        return replace(delta, refresh=replace(refresh, reason=reason))
 
     def _rows_then(self, name: str) -> InputRows:
         now, since = self._now[name], self._before.inputs[name]
@@ -313,23 +416,15 @@ class Follower:
 
     def counted(self, changed: Iterable[str]) -> tuple[int, int]:
         """How many rows came or went at most, and how many there are, as the metadata says."""
-        moved = rows = 0
+        moved = 0
         for name, now in self._now.items():
-            metadata, to = now.table.metadata, self._id(name)
-            if to is None:
-                continue
             if name in changed:
-                for ancestor in metadata.ancestors(to):
+                for ancestor in now.table.metadata.ancestors(self._id(name)):
                     if ancestor.snapshot_id == self._before.inputs[name]:
                         break
                     if ancestor.operation != OPERATION_REPLACE:
                         moved += sum(int(ancestor.summary.get(key, 0)) for key in _MOVED)
-            if now.where is None:
-                rows += int(metadata.snapshot(to).summary.get("total-records", 0))
-                continue
-            tasks = now.table.scan(now.where, snapshot_id=now.snapshot_id).plan().tasks
-            rows += sum(task.data_file.record_count for task in tasks)
-        return moved, rows
+        return moved, rows_of(self._now.values())
 
     def _delta(self, names: Sequence[str]) -> ResultDelta:
         target = self._target
@@ -354,7 +449,7 @@ class Follower:
             state[name] = self._now[name]
         counted = sum(rows.num_rows for pair in changes.values() for rows in pair)
         if linear:
-            return _row_by_row(gone, come, target, counted)
+            return _row_by_row(gone, come, target, self._before, counted)
         touched = _distinct([*keys, *(part.select(of_keys.column_names) for part in gone)])
         more = tuple(_without_keys(part, touched) for part in come)
         every = _distinct([touched, *(part.select(touched.column_names) for part in more)])
@@ -368,7 +463,7 @@ class Follower:
                 self._computed(Frames(self._engine, restricted)), target.schema()
             )
             rows = pa.concat_tables([rows, with_keys(computed, again)])
-        return ResultDelta(every, None, rows, refresh, touched, more, merged)
+        return ResultDelta(every, None, rows, refresh, self._before, touched, more, merged)
 
     def _taken_apart(
         self, gone: Sequence[pa.Table], come: Sequence[pa.Table], *, alone: bool
@@ -488,9 +583,24 @@ class Follower:
         return _narrowed(now, [disjunction(parts)] if parts else [])
 
 
-def written_by_others(table: Table) -> bool:
+def rows_of(inputs: Iterable[InputRows]) -> int:
+    """How many rows inputs have, as the metadata says."""
+    rows = 0
+    for read in inputs:
+        if read.where is not None:
+            tasks = read.scan().plan().tasks
+            rows += sum(task.data_file.record_count for task in tasks)
+            continue
+        head = read.head_id() if read.snapshot_id is None else read.snapshot_id
+        if head is not None:
+            summary = read.table.metadata.snapshot(head).summary
+            rows += int(summary.get("total-records", 0))
+    return rows
+
+
+def written_by_others(metadata: TableMetadata, head: int | None) -> bool:
     """Whether rows of a derived table were changed since it was computed."""
-    for ancestor in table.metadata.ancestors(table.metadata.current_snapshot_id):
+    for ancestor in metadata.ancestors(head):
         if REFRESH_STATE in ancestor.summary:
             return False
         if ancestor.operation != OPERATION_REPLACE:
@@ -504,7 +614,6 @@ def followed(
     stale: Staleness,
     target: Table | None,
     keys: Sequence[str] | None,
-    history: Iterable[Mapping[str, Any]] = (),
 ) -> ResultDelta | Refresh:
     """What of a table goes and comes; or that it is computed in full, and why.
 
@@ -514,7 +623,6 @@ def followed(
         stale: what is stale, and why.
         target: the table; None: there is none.
         keys: of the partitions that are computed; None: all rows.
-        history: what the last refreshes took, newest first; see `predicted`.
 
     Raises:
         InvalidInputError: it is to follow strictly, and cannot.
@@ -528,7 +636,7 @@ def followed(
         return Refresh(mode="full", reason=reason)
     try:
         _refuse(stale, state, target)
-        return follower(target, state).delta(history if refresh == "auto" else None)
+        return follower(target, state).delta(pays=refresh == "auto")
     except NotFollowedError as error:
         if refresh == "incremental_strict":
             raise InvalidInputError(
@@ -547,37 +655,31 @@ def _refuse(stale: Staleness, state: RefreshState, table: Table) -> None:
         raise NotFollowedError("its definition has changed")
     if set(state.inputs) != set(stale.inputs):
         raise NotFollowedError("it reads other tables than before")
-    if written_by_others(table):
+    if written_by_others(table.metadata, table.metadata.current_snapshot_id):
         raise NotFollowedError("others have written rows to it since it was computed")
 
 
-def predicted(history: Iterable[Mapping[str, Any]], changed: int, rows: int) -> str:
-    """Why it does not pay to follow: much has changed, or the last refreshes took longer so.
-
-    Empty: it pays.
+def predicted(past: History, moved: int, rows: int) -> tuple[bool, str]:
+    """Whether it pays to follow, and why; without a reason where nothing tells.
 
     Args:
-        history: `Refresh.to_dict()` of materializations, newest first.
-        changed: rows of the inputs that came or went.
+        past: see `history`.
+        moved: rows of the inputs that came or went, or were written again beside them.
         rows: of the inputs.
     """
-    if changed >= rows * _MUCH:
-        return f"{changed:,} rows of the inputs came or went, of {rows:,}"
-    last: dict[str, Mapping[str, Any]] = {}
-    for past in history:
-        last.setdefault(str(past.get("mode")), past)
-    if set(last) != {"full", "incremental"}:
-        return ""
-    by_full, by_change = last["full"], last["incremental"]
+    if moved >= rows * _MUCH:
+        return False, f"{moved:,} rows of the inputs came or went, of {rows:,}"
+    if not {"full", "incremental"} <= past.keys():
+        return True, ""
+    by_full, by_change = past["full"], past["incremental"]
     full = by_full["seconds"] * max(1.0, rows / max(1, by_full["rows"]))
     # what changes less takes as long as it took: much of it is the same for any change
-    change = by_change["seconds"] * max(1.0, changed / max(1, by_change["changed"] or 0))
-    if change <= full:
-        return ""
-    return (
-        f"by the last runs {changed:,} changed rows would take {change:.1f} s, and all "
-        f"{rows:,} rows {full:.1f} s"
+    change = by_change["seconds"] * max(1.0, moved / max(1, by_change["moved"]))
+    why = (
+        f"by the last runs {moved:,} changed rows would take {change:.1f} s, and all {rows:,} rows "
+        f"{full:.1f} s"
     )
+    return change <= full, why
 
 
 def refuse_other_partitions(
@@ -816,7 +918,11 @@ def _distinct(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _row_by_row(
-    gone: Sequence[pa.Table], come: Sequence[pa.Table], target: Table, counted: int
+    gone: Sequence[pa.Table],
+    come: Sequence[pa.Table],
+    target: Table,
+    before: RefreshState,
+    counted: int,
 ) -> ResultDelta:
     went = pa.concat_tables([_nothing(target), *gone])
     came = pa.concat_tables([_nothing(target), *come])
@@ -830,7 +936,7 @@ def _row_by_row(
     ]
     keys = went.select(plain)
     keys = keys.group_by(plain).aggregate([]) if plain else keys
-    return ResultDelta(keys, went, came, refresh)
+    return ResultDelta(keys, went, came, refresh, before)
 
 
 def _cancelled(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:

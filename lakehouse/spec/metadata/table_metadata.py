@@ -379,6 +379,15 @@ def refuse_unwritable(metadata: TableMetadata, head: Snapshot | None) -> None:
     refuse_encrypted(metadata.location, metadata.properties, head)
 
 
+def why_unwritable(metadata: TableMetadata) -> str:
+    """Why no files can be written to the table; empty: they can."""
+    try:
+        refuse_unwritable(metadata, metadata.current_snapshot())
+    except UnsupportedFeatureError as error:
+        return error.message
+    return ""
+
+
 def refuse_encrypted(
     location: str, properties: Mapping[str, str], head: Snapshot | None = None
 ) -> None:
